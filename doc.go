@@ -21,8 +21,8 @@
 //   - Package [sigs.k8s.io/kube-proxy-lib/watch] has the sources: an API server, informers, files.
 //   - Package [sigs.k8s.io/kube-proxy-lib/localstate] is the only package that knows Kubernetes' semantics. It can
 //     explain its decisions: see [LocalFeed.Explain].
-//   - Package [sigs.k8s.io/kube-proxy-lib/remote] runs localstate on a server, once for many nodes, and sends each node
-//     its result.
+//   - Package [sigs.k8s.io/kube-proxy-lib/remote/brain] runs localstate on a server, once for many nodes, and sends
+//     each node its result; package [sigs.k8s.io/kube-proxy-lib/remote] receives it there.
 //   - Package [sigs.k8s.io/kube-proxy-lib/diffstore] finds what changed, for a backend that renders its full state.
 //
 // # Promises

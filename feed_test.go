@@ -50,7 +50,7 @@ func (f *byHand) update(change func()) {
 // A Feed has what a State has: first everything, waves, retries; and it is told how each went.
 func TestAStateComputedElsewhereIsFedToTheSink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		state, err := localstate.New(t.Context(), localstate.Options{NodeName: "node-1"})
+		state, err := localstate.New(t.Context(), localstate.Options{NodeName: "node-1"}, localstate.ClusterOptions{})
 		require.NoError(t, err)
 		f, rec := &byHand{State: state, started: make(chan struct{})}, &sink.Recorder{}
 		ctx, cancel := context.WithCancel(t.Context())

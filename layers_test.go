@@ -80,6 +80,7 @@ var layers = []struct {
 	{"backends/internal/backendtest", []string{""}},                 // likewise
 	{"internal/osthread", []string{"golang.org/x/sys/"}},
 	{"internal/registration", []string{"github.com/prometheus/client_golang/"}},
+	{"internal/calls", nil},
 	{"internal/histogram", []string{"github.com/prometheus/client_golang/"}},
 	{"model", nil},
 	{"diffstore", nil},
@@ -97,13 +98,16 @@ var layers = []struct {
 		"github.com/google/nftables", "go4.org/netipx", "golang.org/x/sys/"}},
 	{"internal/iptables", []string{module + "/model", module + "/internal/nfnetlink", module + "/internal/osthread",
 		"golang.org/x/sys/", "github.com/vishvananda/netns", "k8s.io/klog/v2"}},
-	{"internal/ipvs", []string{module + "/model", module + "/internal/osthread", "golang.org/x/sys/",
-		"github.com/moby/ipvs", "github.com/vishvananda/"}},
-	{"internal/hns", []string{module + "/model", "golang.org/x/sys/", "github.com/Microsoft/hnslib/hcn"}},
+	{"internal/ipvs", []string{module + "/model", module + "/internal/calls", module + "/internal/osthread",
+		"golang.org/x/sys/", "github.com/moby/ipvs", "github.com/vishvananda/"}},
+	{"internal/hns", []string{module + "/model", module + "/internal/calls", "golang.org/x/sys/",
+		"github.com/Microsoft/hnslib/hcn"}},
+	{"backends/internal/metrics", []string{module + "/model", module + "/internal/registration",
+		"github.com/prometheus/client_golang/"}},
 	// IPVS filters and masquerades by nftables.
 	{"backends/ipvs", []string{module + "/model", module + "/sink", module + "/nodeaddr", module + "/sysctl",
 		module + "/diffstore", module + "/backends/internal/", module + "/backends/frontend", module + "/internal/ipvs/",
-		module + "/internal/nft/", "k8s.io/klog/v2", "github.com/vishvananda/netns",
+		module + "/internal/nft/", "k8s.io/klog/v2",
 		"github.com/prometheus/client_golang/"}},
 	{"backends/hns", []string{module + "/model", module + "/sink", module + "/backends/internal/",
 		module + "/backends/frontend", module + "/internal/hns/", "k8s.io/klog/v2",
@@ -114,6 +118,7 @@ var layers = []struct {
 	{"backends", []string{module + "/model", module + "/sink", module + "/backends/internal/",
 		module + "/backends/frontend",
 		module + "/nodeaddr", module + "/sysctl", module + "/internal/nft/", module + "/internal/iptables/",
+		module + "/internal/registration",
 		"k8s.io/klog/v2", "github.com/prometheus/client_golang/"}},
 	{"conntrack", []string{module + "/model", module + "/sink", module + "/nodeaddr", module + "/internal/nfnetlink",
 		module + "/internal/histogram", "k8s.io/klog/v2",
@@ -122,9 +127,13 @@ var layers = []struct {
 		"sigs.k8s.io/yaml", "sigs.k8s.io/json"}},
 	{"nodeaddr", []string{module + "/model", module + "/sink", module + "/internal/lenient", "k8s.io/klog/v2",
 		"github.com/vishvananda/", "golang.org/x/sys/"}},
-	{"remote", []string{module, "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/klog/v2",
-		"github.com/prometheus/client_golang/",
-		"google.golang.org/grpc", "google.golang.org/protobuf/"}},
+	{"remote/internal/wire", []string{module + "/model", module + "/sink", module + "/localstate", module + "/remote/v1",
+		"google.golang.org/grpc/", "google.golang.org/protobuf/"}},
+	{"remote/v1", []string{"google.golang.org/grpc", "google.golang.org/protobuf/"}},
+	{"remote/brain", []string{module + "/model", module + "/sink", module + "/localstate", module + "/watch",
+		module + "/internal/registration", module + "/remote/internal/wire", module + "/remote/v1", "k8s.io/api/",
+		"k8s.io/apimachinery/", "k8s.io/klog/v2", "github.com/prometheus/client_golang/", "google.golang.org/grpc"}},
+	{"remote", []string{module, "k8s.io/klog/v2", "google.golang.org/grpc"}},
 	{"health", []string{module + "/model", module + "/sink", "github.com/prometheus/client_golang/"}},
 	{"", []string{module + "/", "k8s.io/api/", "k8s.io/klog/v2", "github.com/prometheus/client_golang/"}},
 }
@@ -215,15 +224,19 @@ func isForTests(folder string) bool {
 		folder == "backends/internal/backendtest/"
 }
 
-// TestOnlyRemoteLinksGRPC: who does not import remote does not get gRPC, nor what the library compiles with it.
+// TestOnlyRemoteLinksGRPC: who does not import remote does not get gRPC, nor what the library compiles with it; and a
+// node's program links no brain.
 func TestOnlyRemoteLinksGRPC(t *testing.T) {
+	const client, server = module + "/remote", module + "/remote/brain"
 	for _, goos := range []string{"linux", "windows"} {
 		packages := list(t, goos)
-		require.True(t, slices.ContainsFunc(packages[module+"/remote"].Deps,
-			func(dep string) bool { return dep == "google.golang.org/grpc" }))
+		for _, path := range []string{client, server} {
+			require.Contains(t, packages[path].Deps, "google.golang.org/grpc")
+		}
 		for path, p := range packages {
 			folder, ours := strings.CutPrefix(path+"/", module+"/")
-			if !ours || strings.HasPrefix(folder, "remote/") || slices.Contains(p.Deps, module+"/remote") {
+			if !ours || strings.HasPrefix(folder, "remote/") || slices.Contains(p.Deps, client) ||
+				slices.Contains(p.Deps, server) {
 				continue
 			}
 			for _, dep := range p.Deps {
@@ -233,8 +246,13 @@ func TestOnlyRemoteLinksGRPC(t *testing.T) {
 		}
 		for _, light := range []string{"", "/watch", "/localstate", "/sink", "/health", "/config", "/backends/nft",
 			"/backends/iptables"} {
-			assert.NotContains(t, packages[module+light].Deps, module+"/remote", light)
+			assert.NotContains(t, packages[module+light].Deps, client, light)
+			assert.NotContains(t, packages[module+light].Deps, server, light)
 		}
+		for _, node := range []string{"/remote", "/examples/kube-proxy", "/examples/print-state"} {
+			assert.NotContains(t, packages[module+node].Deps, server, node)
+		}
+		assert.NotContains(t, packages[server].Deps, client)
 	}
 }
 

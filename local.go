@@ -24,8 +24,10 @@ type LocalFeed struct {
 	// Source is where cluster objects come from. It is needed.
 	Source watch.Source
 	// State configures the node-local state: the name of this node, IP families, local-traffic detection ...
-	// ServiceProxyName is taken from the source if the source has one; a different one here is an error.
 	State localstate.Options
+	// Cluster is what holds for all nodes. ServiceProxyName is taken from the source if the source has one; a different
+	// one here is an error.
+	Cluster localstate.ClusterOptions
 	// NodeCIDRTimeout is how long to wait for the node's podCIDRs where State.DetectLocal.NodeCIDR needs them: nothing
 	// is applied before they are known (S48), Health shows that phase, and Run fails when the time is up. Default 5
 	// min; negative: forever.
@@ -40,7 +42,7 @@ type LocalFeed struct {
 // Run implements Feed.
 func (f *LocalFeed) Run(ctx context.Context, h FeedHandler) error {
 	if !f.running.CompareAndSwap(false, true) {
-		return errors.New("the feed is running already")
+		return errors.New("the feed is already running")
 	}
 	defer f.running.Store(false)
 	state, err := f.newState(ctx)
@@ -80,15 +82,11 @@ func (f *LocalFeed) newState(ctx context.Context) (*localstate.State, error) {
 	if f.Source == nil {
 		return nil, errors.New("invalid options: no source")
 	}
-	opts := f.State
-	if s, ok := f.Source.(interface{ ServiceProxyName() string }); ok {
-		if own := opts.ServiceProxyName; own != "" && own != s.ServiceProxyName() {
-			return nil, fmt.Errorf("invalid options: State.ServiceProxyName is %q, that of the source %q", own,
-				s.ServiceProxyName())
-		}
-		opts.ServiceProxyName = s.ServiceProxyName()
+	cluster, err := f.Cluster.OfSource(f.Source)
+	if err != nil {
+		return nil, fmt.Errorf("invalid options: %w", err)
 	}
-	state, err := localstate.New(ctx, opts)
+	state, err := localstate.New(ctx, f.State, cluster)
 	if err != nil {
 		return nil, fmt.Errorf("node-local state: %w", err)
 	}

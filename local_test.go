@@ -55,7 +55,7 @@ func TestAFeedServesOneRunAfterTheOther(t *testing.T) {
 			synctest.Wait()
 			assert.Equal(t, []string{"SetNode SetService"}, ops(rec))
 			assert.EqualError(t, kubeproxy.Run(t.Context(), kubeproxy.Options{Feed: feed, Sink: &sink.Recorder{}}),
-				"the feed is running already")
+				"the feed is already running")
 			require.NoError(t, stop())
 		}
 	})
@@ -81,8 +81,8 @@ func TestTheServiceProxyNameComesFromTheSource(t *testing.T) {
 		require.NoError(t, <-result)
 	})
 	err := kubeproxy.Run(t.Context(), kubeproxy.Options{Sink: &sink.Recorder{}, Feed: &kubeproxy.LocalFeed{
-		Source: &named{newManual(), "mine"}, State: localstate.Options{ServiceProxyName: "other"}}})
-	require.EqualError(t, err, `invalid options: State.ServiceProxyName is "other", that of the source "mine"`)
+		Source: &named{newManual(), "mine"}, Cluster: localstate.ClusterOptions{ServiceProxyName: "other"}}})
+	require.EqualError(t, err, `invalid options: ServiceProxyName is "other", that of the source "mine"`)
 }
 
 type named struct {

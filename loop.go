@@ -88,7 +88,10 @@ func (l *loop) next(now time.Time) (due work, wait time.Duration) {
 	}
 	earliest := l.lastEnd.Add(l.opts.MinInterval)
 	consider := func(w work, at time.Time) {
-		if at = later(earliest, at); !at.After(now) {
+		if at.Before(earliest) {
+			at = earliest
+		}
+		if !at.After(now) {
 			due = max(due, w)
 		} else if d := at.Sub(now); wait == 0 || d < wait {
 			wait = d
@@ -107,13 +110,6 @@ func (l *loop) next(now time.Time) (due work, wait time.Duration) {
 		consider(resync, l.lastFull.Add(l.opts.ResyncInterval))
 	}
 	return due, wait
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // step hands over what changed and does the work. It returns an error only if there is no point in going on.

@@ -57,7 +57,7 @@ func newMetrics() *metrics {
 			"Time from a change of pods to the end of the Sync that applies it in seconds", histogram.Latency()),
 		lastSync: gauge("sync_proxy_rules_last_timestamp_seconds", "When the last successful Sync ended",
 			labelFamily),
-		lastQueued: gauge("sync_proxy_rules_last_queued_timestamp_seconds", "When the latest change came",
+		lastQueued: gauge("sync_proxy_rules_last_queued_timestamp_seconds", "When the latest change was received",
 			labelFamily),
 		noLocal: gauge("sync_proxy_rules_no_local_endpoints_total",
 			"Service ports with a Local traffic policy and no endpoint on this node", labelPolicy, labelFamily),
@@ -96,12 +96,8 @@ func (m *metrics) synced(f model.Family, full bool, start, end time.Time, trigge
 
 // setNoLocal records the number of service ports of a family that need an endpoint on this node and have none.
 func (m *metrics) setNoLocal(f model.Family, n localstate.NoLocalEndpoints) {
-	internal, external := n.InternalIPv4, n.ExternalIPv4
-	if f == model.IPv6 {
-		internal, external = n.InternalIPv6, n.ExternalIPv6
-	}
-	m.noLocal.WithLabelValues("internal", f.String()).Set(float64(internal))
-	m.noLocal.WithLabelValues("external", f.String()).Set(float64(external))
+	m.noLocal.WithLabelValues("internal", f.String()).Set(float64(*n.Internal.At(f)))
+	m.noLocal.WithLabelValues("external", f.String()).Set(float64(*n.External.At(f)))
 }
 
 func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }

@@ -1,6 +1,7 @@
 package kubeproxy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -45,12 +46,7 @@ type Options struct {
 	Health *health.Proxy
 }
 
-const (
-	defaultMinInterval    = time.Second
-	defaultRetryInterval  = 30 * time.Second
-	defaultResyncInterval = time.Hour
-	firstRetry            = 100 * time.Millisecond
-)
+const firstRetry = 100 * time.Millisecond
 
 // withDefaults returns the options with their defaults filled in, and an error that lists everything invalid.
 func (o Options) withDefaults() (Options, error) {
@@ -64,15 +60,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.RetryInterval < 0 {
 		errs = append(errs, fmt.Errorf("retry interval %v is negative", o.RetryInterval))
 	}
-	setDefault := func(d *time.Duration, value time.Duration) {
-		if *d == 0 {
-			*d = value
-		}
-	}
-	setDefault(&o.MinInterval, defaultMinInterval)
-	setDefault(&o.RetryInterval, defaultRetryInterval)
-	setDefault(&o.ResyncInterval, defaultResyncInterval)
-	o.MinInterval = max(o.MinInterval, 0)
+	o.MinInterval = max(cmp.Or(o.MinInterval, time.Second), 0)
+	o.RetryInterval = cmp.Or(o.RetryInterval, 30*time.Second)
+	o.ResyncInterval = cmp.Or(o.ResyncInterval, time.Hour)
 	if o.Health == nil {
 		o.Health = health.New(health.Options{})
 	}

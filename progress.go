@@ -1,10 +1,8 @@
 package kubeproxy
 
 import (
-	"fmt"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
@@ -22,10 +20,9 @@ import (
 //
 // changed, queued and flushed are called under the lock that guards the state.
 type progress struct {
-	health     *health.Proxy
-	metrics    *metrics
-	unregister func()
-	waves      []*familyWave
+	health  *health.Proxy
+	metrics *metrics
+	waves   []*familyWave
 }
 
 // familyWave is what the sink has been given for one family since the last Sync that applied that family.
@@ -38,21 +35,13 @@ type familyWave struct {
 // maxTriggers bounds the trigger times that are kept while Syncs fail.
 const maxTriggers = 10000
 
-// newProgress registers the metrics until close.
-func newProgress(families []model.Family, proxy *health.Proxy, registerer prometheus.Registerer) (*progress, error) {
+func newProgress(families []model.Family, proxy *health.Proxy) *progress {
 	p := &progress{health: proxy, metrics: newMetrics()}
 	for _, f := range families {
 		p.waves = append(p.waves, &familyWave{family: f})
 	}
-	var err error
-	if p.unregister, err = p.metrics.register(registerer); err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	return p, nil
+	return p
 }
-
-// close unregisters the metrics.
-func (p *progress) close() { p.unregister() }
 
 // changed counts an object that State.Apply reports as changed.
 func (p *progress) changed(object any) {
@@ -68,7 +57,7 @@ func (p *progress) changed(object any) {
 func (p *progress) queued(pending localstate.Pending) {
 	now := time.Now()
 	for _, w := range p.waves {
-		if pending.Concerns(w.family) {
+		if pending.Families.Has(w.family) {
 			p.health.Queued(w.family, now)
 			p.metrics.lastQueued.WithLabelValues(w.family.String()).Set(seconds(now))
 		}
@@ -80,8 +69,8 @@ func (p *progress) queued(pending localstate.Pending) {
 func (p *progress) flushed(changes localstate.Changes, noLocal localstate.NoLocalEndpoints) {
 	p.metrics.setPending(localstate.Pending{})
 	for _, w := range p.waves {
-		w.concerned = w.concerned || changes.Concerns(w.family)
-		w.triggers = append(w.triggers, changes.Triggers(w.family)...)
+		w.concerned = w.concerned || changes.Families.Has(w.family)
+		w.triggers = append(w.triggers, *changes.Triggers.At(w.family)...)
 		w.triggers = w.triggers[:min(len(w.triggers), maxTriggers)]
 		p.health.Flushed(w.family)
 		p.metrics.setNoLocal(w.family, noLocal)
@@ -101,9 +90,9 @@ func (p *progress) unchanged() {
 // failed. A Sync that failed for one family counts as successful for the other; one that failed only for single service
 // ports counts as successful.
 func (p *progress) synced(full bool, start, end time.Time, err error) {
-	failed4, failed6 := sink.FailedFamilies(err)
+	failed := sink.FailedFamilies(err)
 	for _, w := range p.waves {
-		if w.family == model.IPv4 && failed4 || w.family == model.IPv6 && failed6 {
+		if failed.Has(w.family) {
 			w.concerned = true
 			continue
 		}

@@ -57,30 +57,24 @@ func (f *failures) retryAt() time.Time {
 
 // note takes the outcome of a Sync. attempt is true if the Sync retried in full what had failed before.
 func (f *failures) note(err error, attempt bool, end time.Time, opts Options) {
-	failed4, failed6 := sink.FailedFamilies(err)
-	ports := sink.PortErrors(err)
-	failed := failed4 || failed6
-	f.families.note(failed, attempt, end, opts)
+	failed, ports := sink.FailedFamilies(err), sink.PortErrors(err)
+	f.families.note(failed != 0, attempt, end, opts)
 	f.ports.note(len(ports) > 0, attempt, end, opts)
-
-	failedFamily := func(family model.Family) bool {
-		return family == model.IPv6 && failed6 || family == model.IPv4 && failed4
-	}
-	f.notePorts(ports, failedFamily, end)
-	if !failed {
+	f.notePorts(ports, failed, end)
+	if failed == 0 {
 		f.text = ""
 		return
 	}
 	if text := err.Error(); attempt || text != f.text {
 		f.text = text
-		f.log.Error(err, "Sync failed; it will be tried again",
+		f.log.Error(err, "Sync failed; trying again",
 			"failures", f.families.attempts, "retryIn", f.families.at.Sub(end))
 	}
 }
 
 // notePorts logs service ports that failed, each once until its error changes, and those that no longer fail. It leaves
 // ports of a family that failed as a whole as they were.
-func (f *failures) notePorts(errs []*sink.PortError, failedFamily func(model.Family) bool, end time.Time) {
+func (f *failures) notePorts(errs []*sink.PortError, failed model.FamilySet, end time.Time) {
 	now := make(map[portKey]string, len(errs))
 	for _, e := range errs { // there can be several for one service port, of several sinks
 		now[portKey{e.Port, e.Family}] += e.Error() + "\n"
@@ -89,7 +83,7 @@ func (f *failures) notePorts(errs []*sink.PortError, failedFamily func(model.Fam
 		if key := (portKey{e.Port, e.Family}); f.known[key] == now[key] {
 			continue
 		}
-		f.log.Error(e.Err, "A service port is not applied; everything else is, and it will be tried again",
+		f.log.Error(e.Err, "A service port could not be applied, everything else is; trying again",
 			"servicePort", e.Port, "family", e.Family, "retryIn", f.retryAt().Sub(end))
 		if f.onPortError != nil {
 			f.onPortError(e)
@@ -99,7 +93,7 @@ func (f *failures) notePorts(errs []*sink.PortError, failedFamily func(model.Fam
 		if _, still := now[key]; still {
 			continue
 		}
-		if failedFamily(key.family) {
+		if failed.Has(key.family) {
 			now[key] = text
 			continue
 		}

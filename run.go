@@ -24,11 +24,12 @@ func Run(ctx context.Context, opts Options) error {
 	if err != nil {
 		return fmt.Errorf("invalid options: %w", err)
 	}
-	p, err := newProgress(opts.Feed.Families(), opts.Health, opts.Metrics)
+	p := newProgress(opts.Feed.Families(), opts.Health)
+	unregister, err := p.metrics.register(opts.Metrics)
 	if err != nil {
 		return err
 	}
-	defer p.close()
+	defer unregister()
 	log := klog.FromContext(ctx)
 	h := &feedHandler{feed: opts.Feed, progress: p, wake: make(chan struct{}, 1)}
 	l := &loop{opts: opts, log: log, handler: h, progress: p,

@@ -153,7 +153,7 @@ func TestAServicePortThatFailsDoesNotAffectOthers(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 2, count)
 		assert.Len(t, ops(rec), 1)
-		const known = `"msg"="A service port is not applied; everything else is, and it will be tried again" ` +
+		const known = `"msg"="A service port could not be applied, everything else is; trying again" ` +
 			`"error"="no match" "servicePort"="default/a:http/TCP" "family"="IPv4" "retryIn"="1s"`
 		assert.Equal(t, []string{known}, taken())
 		assert.Equal(t, []string{"service port default/a:http/TCP (IPv4): no match"}, events.take())

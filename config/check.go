@@ -1,7 +1,6 @@
 package config
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -33,15 +32,13 @@ func check(c *v1alpha2.KubeProxyConfiguration, name func(string) string) ([]Warn
 	// A default can make another rule apply, such as that for clusterCIDRs after an invalid detectLocalMode.
 	for range 3 {
 		for _, err := range errs {
-			instead := "the default is used in its place"
+			instead := "using the default instead"
 			if _, _, ok := listElement(err.Field); ok {
-				instead = "it is left out"
+				instead = "ignoring it"
 			}
 			warnings = append(warnings, Warning{Field: name(err.Field), Message: err.ErrorBody() + "; " + instead})
 		}
-		if err := unset(c, errs); err != nil {
-			return warnings, err
-		}
+		unset(c, errs)
 		if errs = Validate(c); len(errs) == 0 {
 			return warnings, nil
 		}
@@ -70,15 +67,8 @@ func listElement(path string) (list string, index int, ok bool) {
 }
 
 // unset removes the fields and list elements that errors name from a configuration, and sets the defaults again.
-func unset(c *v1alpha2.KubeProxyConfiguration, errs field.ErrorList) error {
-	encoded, err := json.Marshal(c)
-	if err != nil {
-		return fmt.Errorf("replace invalid values: %w", err)
-	}
-	var content map[string]any
-	if err := json.Unmarshal(encoded, &content); err != nil {
-		return fmt.Errorf("replace invalid values: %w", err)
-	}
+func unset(c *v1alpha2.KubeProxyConfiguration, errs field.ErrorList) {
+	content := fieldsOf(c)
 	for _, err := range errs {
 		path, index, isElement := listElement(err.Field)
 		sections := strings.Split(path, ".")
@@ -95,16 +85,9 @@ func unset(c *v1alpha2.KubeProxyConfiguration, errs field.ErrorList) error {
 		}
 	}
 	dropMarked(content)
-	if encoded, err = json.Marshal(content); err != nil {
-		return fmt.Errorf("replace invalid values: %w", err)
-	}
-	var valid v1alpha2.KubeProxyConfiguration
-	if err := json.Unmarshal(encoded, &valid); err != nil {
-		return fmt.Errorf("replace invalid values: %w", err)
-	}
-	v1alpha2.SetDefaults(&valid)
-	*c = valid
-	return nil
+	*c = v1alpha2.KubeProxyConfiguration{}
+	setFields(c, content)
+	v1alpha2.SetDefaults(c)
 }
 
 // dropMarked removes nil elements from all lists, and lists that become empty.

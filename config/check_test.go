@@ -22,7 +22,7 @@ func TestCheckFailsTheStartWithAllProblems(t *testing.T) {
 	warnings, err := config.Check(c)
 	require.EqualError(t, err, `invalid configuration: mode: Unsupported value: "userspace": supported values: `+
 		supportedModes()+"\n"+
-		"linux.oomScoreAdj: Invalid value: 2000: must be from -1000 to 1000")
+		"linux.oomScoreAdj: Invalid value: 2000: must be between -1000 and 1000")
 	assert.Empty(t, warnings)
 	assert.Equal(t, before, c)
 
@@ -53,7 +53,7 @@ func TestWithoutConfigHardFailTheDefaultsAreUsed(t *testing.T) {
 			"mode: userspace\nhostnameOverride: a\n",
 			func(c *v1alpha2.KubeProxyConfiguration) { c.HostnameOverride = "a" },
 			[]string{`mode: Unsupported value: "userspace": supported values: ` + supportedModes() +
-				"; the default is used in its place"},
+				"; using the default instead"},
 		},
 		"for a field in a section": {
 			"linux: {masqueradeAll: true, conntrack: {min: -1, maxPerCore: 0}}\n",
@@ -61,7 +61,7 @@ func TestWithoutConfigHardFailTheDefaultsAreUsed(t *testing.T) {
 				c.Linux.MasqueradeAll = true
 				c.Linux.Conntrack.MaxPerCore = ptr.To[int32](0)
 			},
-			[]string{"linux.conntrack.min: Invalid value: -1: must be 0 or more; the default is used in its place"},
+			[]string{"linux.conntrack.min: Invalid value: -1: must be at least 0; using the default instead"},
 		},
 		"and elements of lists are left out": {
 			"nodePortAddresses: [x, primary, z, 192.0.2.0/24, primary]\n",
@@ -69,34 +69,34 @@ func TestWithoutConfigHardFailTheDefaultsAreUsed(t *testing.T) {
 				c.NodePortAddresses = []string{"primary", "192.0.2.0/24"}
 			},
 			[]string{
-				`nodePortAddresses[0]: Invalid value: "x": must be a CIDR, "primary", "localhost" or "all"; it is left out`,
-				`nodePortAddresses[2]: Invalid value: "z": must be a CIDR, "primary", "localhost" or "all"; it is left out`,
-				`nodePortAddresses[4]: Duplicate value: "primary"; it is left out`,
+				`nodePortAddresses[0]: Invalid value: "x": must be a CIDR, "primary", "localhost" or "all"; ignoring it`,
+				`nodePortAddresses[2]: Invalid value: "z": must be a CIDR, "primary", "localhost" or "all"; ignoring it`,
+				`nodePortAddresses[4]: Duplicate value: "primary"; ignoring it`,
 			},
 		},
 		"for both of two that do not fit together": {
 			"syncPeriod: 500ms\nminSyncPeriod: 40s\n",
 			func(*v1alpha2.KubeProxyConfiguration) {},
 			[]string{
-				`minSyncPeriod: Invalid value: "40s": must not be more than syncPeriod, 500ms; the default is used in its place`,
-				`syncPeriod: Invalid value: "500ms": must not be less than minSyncPeriod, 40s; the default is used in its place`,
+				`minSyncPeriod: Invalid value: "40s": must not exceed syncPeriod, 500ms; using the default instead`,
+				`syncPeriod: Invalid value: "500ms": must not be less than minSyncPeriod, 40s; using the default instead`,
 			},
 		},
 		"also where a default brings another rule into force": {
 			"detectLocalMode: BridgeInterface\ndetectLocal: {clusterCIDRs: [x]}\n",
 			func(*v1alpha2.KubeProxyConfiguration) {},
 			[]string{
-				`detectLocalMode: Invalid value: "BridgeInterface": needs detectLocal.bridgeInterface, which is empty; the default is used in its place`,
-				`detectLocal.clusterCIDRs[0]: Invalid value: "x": must be a CIDR, such as 10.100.0.0/16 or fde4:8dba:82e1::/48; it is left out`,
+				`detectLocalMode: Invalid value: "BridgeInterface": needs detectLocal.bridgeInterface, which is empty; using the default instead`,
+				`detectLocal.clusterCIDRs[0]: Invalid value: "x": must be a CIDR, such as 10.100.0.0/16 or fde4:8dba:82e1::/48; ignoring it`,
 			},
 		},
 		"for the least period, when only the period's default is too short for it": {
 			"syncPeriod: -1s\nminSyncPeriod: 1h\n",
 			func(*v1alpha2.KubeProxyConfiguration) {},
 			[]string{
-				`syncPeriod: Invalid value: "-1s": must be more than 0; the default is used in its place`,
-				`minSyncPeriod: Invalid value: "1h0m0s": must not be more than syncPeriod, 30s; the default is used in its place`,
-				`syncPeriod: Invalid value: "30s": must not be less than minSyncPeriod, 1h0m0s; the default is used in its place`,
+				`syncPeriod: Invalid value: "-1s": must be greater than 0; using the default instead`,
+				`minSyncPeriod: Invalid value: "1h0m0s": must not exceed syncPeriod, 30s; using the default instead`,
+				`syncPeriod: Invalid value: "30s": must not be less than minSyncPeriod, 1h0m0s; using the default instead`,
 			},
 		},
 	} {

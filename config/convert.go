@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"k8s.io/utils/ptr"
 
@@ -23,56 +24,22 @@ func FromV1alpha1(in *v1alpha1.KubeProxyConfiguration) (*v1alpha2.KubeProxyConfi
 	syncPeriod, minSyncPeriod, masqueradeAll := sharedFields(old, mode)
 
 	var w warnings
-	c := &v1alpha2.KubeProxyConfiguration{
-		FeatureGates:                old.FeatureGates,
-		ClientConnection:            old.ClientConnection,
-		Logging:                     old.Logging,
-		HostnameOverride:            old.HostnameOverride,
-		HealthzBindAddress:          old.HealthzBindAddress,
-		MetricsBindAddress:          old.MetricsBindAddress,
-		BindAddressHardFail:         &old.BindAddressHardFail,
-		EnableProfiling:             old.EnableProfiling,
-		ShowHiddenMetricsForVersion: old.ShowHiddenMetricsForVersion,
-		Mode:                        mode,
-		IPTables: v1alpha2.IPTablesConfiguration{
-			MasqueradeBit:      old.IPTables.MasqueradeBit,
-			LocalhostNodePorts: old.IPTables.LocalhostNodePorts,
-		},
-		IPVS: v1alpha2.IPVSConfiguration{
-			MasqueradeBit: ptr.To(*old.IPTables.MasqueradeBit), // modes iptables and ipvs share it there
-			Scheduler:     old.IPVS.Scheduler,
-			ExcludeCIDRs:  old.IPVS.ExcludeCIDRs,
-			StrictARP:     old.IPVS.StrictARP,
-			TCPTimeout:    old.IPVS.TCPTimeout,
-			TCPFinTimeout: old.IPVS.TCPFinTimeout,
-			UDPTimeout:    old.IPVS.UDPTimeout,
-		},
-		NFTables:  v1alpha2.NFTablesConfiguration{MasqueradeBit: old.NFTables.MasqueradeBit},
-		Winkernel: v1alpha2.WinkernelConfiguration(old.Winkernel),
-		Linux: v1alpha2.LinuxConfiguration{
-			Conntrack:     v1alpha2.ConntrackConfiguration(old.Conntrack),
-			MasqueradeAll: *masqueradeAll,
-			OOMScoreAdj:   old.OOMScoreAdj,
-		},
-		Windows:         v1alpha2.WindowsConfiguration{RunAsService: old.WindowsRunAsService},
-		DetectLocalMode: v1alpha2.LocalMode(old.DetectLocalMode),
-		DetectLocal: v1alpha2.DetectLocalConfiguration{
-			BridgeInterface:     old.DetectLocal.BridgeInterface,
-			ClusterCIDRs:        splitCIDRs(old.ClusterCIDR),
-			InterfaceNamePrefix: old.DetectLocal.InterfaceNamePrefix,
-		},
-		NodePortAddresses: old.NodePortAddresses,
-		SyncPeriod:        *syncPeriod,
-		MinSyncPeriod:     minSyncPeriod,
-		ConfigSyncPeriod:  old.ConfigSyncPeriod,
-	}
+	c := &v1alpha2.KubeProxyConfiguration{}
+	copySameFields(old, c)
+	c.IPVS.MasqueradeBit = ptr.To(*old.IPTables.MasqueradeBit) // modes iptables and ipvs share it there
+	c.Linux.Conntrack = v1alpha2.ConntrackConfiguration(old.Conntrack)
+	c.Linux.MasqueradeAll = *masqueradeAll
+	c.Linux.OOMScoreAdj = old.OOMScoreAdj
+	c.Windows.RunAsService = old.WindowsRunAsService
+	c.DetectLocal.ClusterCIDRs = splitCIDRs(old.ClusterCIDR)
+	c.SyncPeriod, c.MinSyncPeriod = *syncPeriod, minSyncPeriod
 	// The unspecified addresses mean no override. The other effect of "::", serving on IPv6 addresses, is already in
 	// the two addresses.
 	if ip, err := lenient.Addr(old.BindAddress); err != nil || !ip.IsUnspecified() {
 		c.NodeIPOverride = []string{old.BindAddress}
 	}
 	if old.PortRange != "" {
-		w.add("portRange", "%q is not kept: no proxy has used it since mode userspace went", old.PortRange)
+		w.add("portRange", "%q is dropped: no proxy has used it since mode userspace was removed", old.PortRange)
 	}
 	w.addUnshared(old, c)
 	v1alpha2.SetDefaults(c)
@@ -87,47 +54,16 @@ func ToV1alpha1(in *v1alpha2.KubeProxyConfiguration) (*v1alpha1.KubeProxyConfigu
 	v1alpha2.SetDefaults(c)
 
 	var w warnings
-	old := &v1alpha1.KubeProxyConfiguration{
-		FeatureGates:                c.FeatureGates,
-		ClientConnection:            c.ClientConnection,
-		Logging:                     c.Logging,
-		HostnameOverride:            c.HostnameOverride,
-		HealthzBindAddress:          c.HealthzBindAddress,
-		MetricsBindAddress:          c.MetricsBindAddress,
-		BindAddressHardFail:         *c.BindAddressHardFail,
-		EnableProfiling:             c.EnableProfiling,
-		ShowHiddenMetricsForVersion: c.ShowHiddenMetricsForVersion,
-		Mode:                        v1alpha1.ProxyMode(c.Mode),
-		IPTables: v1alpha1.KubeProxyIPTablesConfiguration{
-			MasqueradeBit:      c.IPTables.MasqueradeBit,
-			LocalhostNodePorts: c.IPTables.LocalhostNodePorts,
-		},
-		IPVS: v1alpha1.KubeProxyIPVSConfiguration{
-			Scheduler:     c.IPVS.Scheduler,
-			ExcludeCIDRs:  c.IPVS.ExcludeCIDRs,
-			StrictARP:     c.IPVS.StrictARP,
-			TCPTimeout:    c.IPVS.TCPTimeout,
-			TCPFinTimeout: c.IPVS.TCPFinTimeout,
-			UDPTimeout:    c.IPVS.UDPTimeout,
-		},
-		NFTables:        v1alpha1.KubeProxyNFTablesConfiguration{MasqueradeBit: c.NFTables.MasqueradeBit},
-		Winkernel:       v1alpha1.KubeProxyWinkernelConfiguration(c.Winkernel),
-		DetectLocalMode: v1alpha1.LocalMode(c.DetectLocalMode),
-		DetectLocal: v1alpha1.DetectLocalConfiguration{
-			BridgeInterface:     c.DetectLocal.BridgeInterface,
-			InterfaceNamePrefix: c.DetectLocal.InterfaceNamePrefix,
-		},
-		ClusterCIDR:         strings.Join(c.DetectLocal.ClusterCIDRs, ","),
-		NodePortAddresses:   c.NodePortAddresses,
-		OOMScoreAdj:         c.Linux.OOMScoreAdj,
-		Conntrack:           v1alpha1.KubeProxyConntrackConfiguration(c.Linux.Conntrack),
-		ConfigSyncPeriod:    c.ConfigSyncPeriod,
-		WindowsRunAsService: c.Windows.RunAsService,
-	}
+	old := &v1alpha1.KubeProxyConfiguration{}
+	copySameFields(c, old)
+	old.Conntrack = v1alpha1.KubeProxyConntrackConfiguration(c.Linux.Conntrack)
+	old.OOMScoreAdj = c.Linux.OOMScoreAdj
+	old.WindowsRunAsService = c.Windows.RunAsService
+	old.ClusterCIDR = strings.Join(c.DetectLocal.ClusterCIDRs, ",")
 	syncPeriod, minSyncPeriod, masqueradeAll := sharedFields(old, c.Mode)
 	*syncPeriod, *minSyncPeriod, *masqueradeAll = c.SyncPeriod, *c.MinSyncPeriod, c.Linux.MasqueradeAll
 	if c.Mode != v1alpha2.ProxyModeIPVS && c.MinSyncPeriod.Duration == 0 {
-		w.add("minSyncPeriod", "0 is not kept: in this mode version v1alpha1 takes it for its default, 1s")
+		w.add("minSyncPeriod", "0 is dropped: in this mode v1alpha1 reads it as its default, 1s")
 	}
 
 	bit, lost, name := c.IPTables.MasqueradeBit, c.IPVS.MasqueradeBit, "ipvs.masqueradeBit"
@@ -136,32 +72,47 @@ func ToV1alpha1(in *v1alpha2.KubeProxyConfiguration) (*v1alpha1.KubeProxyConfigu
 	}
 	old.IPTables.MasqueradeBit = bit
 	if defaultBit := v1alpha2.Default().IPTables.MasqueradeBit; *lost != *bit && *lost != *defaultBit {
-		w.add(name, "%d is not kept: in version v1alpha1 modes iptables and ipvs share one bit", *lost)
+		w.add(name, "%d is dropped: in v1alpha1, modes iptables and ipvs share one bit", *lost)
 	}
 
 	for i, text := range c.NodeIPOverride {
 		ip, _ := lenient.Addr(text)
 		switch {
 		case i > 0:
-			w.add(elementOf("nodeIPOverride", i), "%q is not kept: version v1alpha1 has one address, bindAddress", text)
+			w.add(elementOf("nodeIPOverride", i), "%q is dropped: v1alpha1 has a single address, bindAddress", text)
 		case text == "" || ip.IsUnspecified():
-			w.add(elementOf("nodeIPOverride", i), "%q is not kept: as bindAddress of version v1alpha1 it means that "+
-				"there is none", text)
+			w.add(elementOf("nodeIPOverride", i), "%q is dropped: as bindAddress in v1alpha1 it means none", text)
 		default:
 			old.BindAddress = text
 		}
 	}
 	if cidrs := c.DetectLocal.ClusterCIDRs; len(cidrs) > 0 && !slices.Equal(cidrs, splitCIDRs(old.ClusterCIDR)) {
-		w.add("detectLocal.clusterCIDRs", "%q is not kept: clusterCIDR of version v1alpha1 cannot say it", cidrs)
+		w.add("detectLocal.clusterCIDRs", "%q is dropped: clusterCIDR in v1alpha1 cannot express it", cidrs)
 	}
 	if p := c.IPFamilyPolicy; p != "" && p != v1alpha2.IPFamilyPolicyPreferDualStack {
-		w.add("ipFamilyPolicy", "%q is not kept: version v1alpha1 does not have it, and means PreferDualStack", p)
+		w.add("ipFamilyPolicy", "%q is dropped: v1alpha1 lacks the field and behaves as PreferDualStack", p)
 	}
 	if !*c.ConfigHardFail {
-		w.add("configHardFail", "false is not kept: version v1alpha1 does not have it, and means true")
+		w.add("configHardFail", "false is dropped: v1alpha1 lacks the field and behaves as true")
 	}
 	SetDefaultsV1alpha1(old)
 	return old, w
+}
+
+// copySameFields copies the fields that have the same path in both versions. They mean the same.
+func copySameFields(from, to any) {
+	setFields(to, fieldsOf(from))
+}
+
+// fieldsOf returns the fields of a configuration by their names in a file, and setFields sets them. No value of the
+// types of configurations can fail.
+func fieldsOf(c any) map[string]any {
+	fields, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
+	return fields
+}
+
+func setFields(c any, fields map[string]any) {
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(fields, c)
 }
 
 // splitCIDRs splits clusterCIDR, which is one string in version v1alpha1.
@@ -193,7 +144,7 @@ func sharedFields(c *v1alpha1.KubeProxyConfiguration,
 
 // addUnshared warns about these fields in the sections of other modes, if they have been set.
 func (w *warnings) addUnshared(old *v1alpha1.KubeProxyConfiguration, c *v1alpha2.KubeProxyConfiguration) {
-	const message = "%v is not kept: it is for another mode, and version v1alpha2 has one %s, %v, for all modes"
+	const message = "%v is dropped: it is for another mode, and v1alpha2 has one %s, %v, for all modes"
 	d := &v1alpha1.KubeProxyConfiguration{}
 	SetDefaultsV1alpha1(d)
 	for _, f := range []struct {

@@ -112,13 +112,13 @@ func TestRowsOfTheConversion(t *testing.T) {
 }
 
 func TestFieldsThatV1alpha2CannotExpressCauseWarnings(t *testing.T) {
-	const forAnotherMode = " is not kept: it is for another mode, and version v1alpha2 has one "
+	const forAnotherMode = " is dropped: it is for another mode, and v1alpha2 has one "
 	for name, tc := range map[string]struct {
 		old  string
 		want []string
 	}{
 		"dropped: portRange": {"portRange: 1-2", []string{
-			`portRange: "1-2" is not kept: no proxy has used it since mode userspace went`}},
+			`portRange: "1-2" is dropped: no proxy has used it since mode userspace was removed`}},
 		"periods of other modes": {
 			"{mode: ipvs, iptables: {syncPeriod: 2s, minSyncPeriod: 3s}, nftables: {syncPeriod: 4s, minSyncPeriod: 5s}}",
 			[]string{
@@ -159,28 +159,28 @@ func TestFieldsThatV1alpha1CannotExpressCauseWarnings(t *testing.T) {
 		want    []string
 	}{
 		"a second node IP": {"nodeIPOverride: [192.0.2.1, '2001:db8::1']",
-			[]string{`nodeIPOverride[1]: "2001:db8::1" is not kept: version v1alpha1 has one address, bindAddress`}},
+			[]string{`nodeIPOverride[1]: "2001:db8::1" is dropped: v1alpha1 has a single address, bindAddress`}},
 		"a node IP that is none": {"nodeIPOverride: ['::']",
 			[]string{
-				`nodeIPOverride[0]: "::" is not kept: as bindAddress of version v1alpha1 it means that there is none`}},
+				`nodeIPOverride[0]: "::" is dropped: as bindAddress in v1alpha1 it means none`}},
 		"policies": {"ipFamilyPolicy: SingleStack",
 			[]string{
-				`ipFamilyPolicy: "SingleStack" is not kept: version v1alpha1 does not have it, and means PreferDualStack`}},
+				`ipFamilyPolicy: "SingleStack" is dropped: v1alpha1 lacks the field and behaves as PreferDualStack`}},
 		"not the policy that v1alpha1 means": {"ipFamilyPolicy: PreferDualStack", nil},
 		"configHardFail": {"configHardFail: false",
-			[]string{"configHardFail: false is not kept: version v1alpha1 does not have it, and means true"}},
+			[]string{"configHardFail: false is dropped: v1alpha1 lacks the field and behaves as true"}},
 		"another bit for ipvs": {"{iptables: {masqueradeBit: 3}, ipvs: {masqueradeBit: 4}}",
-			[]string{"ipvs.masqueradeBit: 4 is not kept: in version v1alpha1 modes iptables and ipvs share one bit"}},
+			[]string{"ipvs.masqueradeBit: 4 is dropped: in v1alpha1, modes iptables and ipvs share one bit"}},
 		"another bit for iptables, in mode ipvs": {"{mode: ipvs, iptables: {masqueradeBit: 3}, ipvs: {masqueradeBit: " +
 			"4}}",
 			[]string{
-				"iptables.masqueradeBit: 3 is not kept: in version v1alpha1 modes iptables and ipvs share one bit"}},
+				"iptables.masqueradeBit: 3 is dropped: in v1alpha1, modes iptables and ipvs share one bit"}},
 		"not the default bit of another mode": {"{iptables: {masqueradeBit: 3}, ipvs: {masqueradeBit: 14}}", nil},
 		"no least period": {"minSyncPeriod: 0s",
-			[]string{"minSyncPeriod: 0 is not kept: in this mode version v1alpha1 takes it for its default, 1s"}},
+			[]string{"minSyncPeriod: 0 is dropped: in this mode v1alpha1 reads it as its default, 1s"}},
 		"not in mode ipvs": {"{mode: ipvs, minSyncPeriod: 0s}", nil},
 		"a CIDR that is none": {"detectLocal: {clusterCIDRs: ['a,b']}",
-			[]string{`detectLocal.clusterCIDRs: ["a,b"] is not kept: clusterCIDR of version v1alpha1 cannot say it`}},
+			[]string{`detectLocal.clusterCIDRs: ["a,b"] is dropped: clusterCIDR in v1alpha1 cannot express it`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			current := &v1alpha2.KubeProxyConfiguration{}

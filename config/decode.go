@@ -1,8 +1,6 @@
 package config
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,9 +10,10 @@ import (
 	"slices"
 	"strings"
 
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/manifest"
 )
 
 // document is the object in a file, still without a type.
@@ -39,27 +38,12 @@ func parse(data []byte) (*document, []Warning, error) {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(asJSON, doc); err != nil {
 		return nil, nil, fmt.Errorf("malformed file: apiVersion and kind: %w", err)
 	}
-	if countDocuments(data) > 1 {
-		return doc, []Warning{{Message: "the file has more than one document; only the first one is read"}}, nil
+	for d := range manifest.Documents(data) {
+		if d.Number == 2 {
+			return doc, []Warning{{Message: "the file has more than one document; only the first one is read"}}, nil
+		}
 	}
 	return doc, nil, nil
-}
-
-// countDocuments counts the documents that have more than comments.
-func countDocuments(data []byte) int {
-	n := 0
-	for r := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
-		text, err := r.Read()
-		if err != nil {
-			return n // the end: reading from memory does not fail
-		}
-		for line := range strings.Lines(string(text)) {
-			if line = strings.TrimSpace(line); line != "" && line[0] != '#' && line != "---" {
-				n++
-				break
-			}
-		}
-	}
 }
 
 // decode returns the object as a struct. Fields that the struct does not have, or that the file has twice, are

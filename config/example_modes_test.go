@@ -37,7 +37,7 @@ nftables:
 		fmt.Println(err)
 		return
 	}
-	state, _, err := config.StateOptions(c, "node-1", node)
+	state, _, _, err := config.StateOptions(c, "node-1", node)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -18,7 +18,7 @@ detectLocalMode: PodCIDR
 `))
 	fmt.Println(err)
 	// Output:
-	// invalid configuration: conntrack.min: Invalid value: -1: must be 0 or more
+	// invalid configuration: conntrack.min: Invalid value: -1: must be at least 0
 	// bindAddress: Invalid value: "eth0": must be an IP address
 	// detectLocalMode: Unsupported value: "PodCIDR": supported values: "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"
 }
@@ -35,7 +35,7 @@ func ExampleCheck() {
 	}
 	fmt.Println(*c.Linux.OOMScoreAdj, c.NodePortAddresses, err)
 	// Output:
-	// linux.oomScoreAdj: Invalid value: -9999: must be from -1000 to 1000; the default is used in its place
-	// nodePortAddresses[1]: Invalid value: "eth0": must be a CIDR, "primary", "localhost" or "all"; it is left out
+	// linux.oomScoreAdj: Invalid value: -9999: must be between -1000 and 1000; using the default instead
+	// nodePortAddresses[1]: Invalid value: "eth0": must be a CIDR, "primary", "localhost" or "all"; ignoring it
 	// -999 [192.0.2.0/24] <nil>
 }

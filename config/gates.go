@@ -89,7 +89,7 @@ func (v *validator) featureGates(c *v1alpha2.KubeProxyConfiguration) (featuregat
 	for _, name := range slices.Sorted(maps.Keys(c.FeatureGates)) {
 		spec, on := specs[featuregate.Feature(name)], c.FeatureGates[name]
 		if spec.LockToDefault && on != spec.Default {
-			v.invalid("featureGates."+name, on, "cannot be set: it is always %v", spec.Default)
+			v.invalid("featureGates."+name, on, "cannot be changed: it is always %v", spec.Default)
 			delete(valid.FeatureGates, name)
 		}
 	}

@@ -55,7 +55,7 @@ func TestALockedFeatureGateIsAnErrorOrLeftOut(t *testing.T) {
 	_, err := config.Gates(c)
 	require.ErrorContains(t, err, "NFTablesProxyMode")
 	_, err = config.Check(c)
-	require.ErrorContains(t, err, "featureGates.NFTablesProxyMode: Invalid value: false: cannot be set")
+	require.ErrorContains(t, err, "featureGates.NFTablesProxyMode: Invalid value: false: cannot be changed")
 
 	soft := false
 	c.ConfigHardFail = &soft

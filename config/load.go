@@ -44,7 +44,7 @@ func Load(data []byte) (*v1alpha2.KubeProxyConfiguration, []Warning, error) {
 		return nil, nil, errors.New("malformed file: it has no apiVersion and kind")
 	}
 	if doc.Kind != v1alpha2.Kind {
-		return nil, nil, fmt.Errorf("kind %q of apiVersion %q is not supported; the kind is %s", doc.Kind,
+		return nil, nil, fmt.Errorf("kind %q of apiVersion %q is not supported; want %s", doc.Kind,
 			doc.APIVersion, v1alpha2.Kind)
 	}
 
@@ -67,7 +67,7 @@ func Load(data []byte) (*v1alpha2.KubeProxyConfiguration, []Warning, error) {
 		c, lost = FromV1alpha1(old)
 		more = append(more, lost...)
 	default:
-		return nil, nil, fmt.Errorf("apiVersion %q is not supported; there are %s and %s", doc.APIVersion,
+		return nil, nil, fmt.Errorf("apiVersion %q is not supported; want %s or %s", doc.APIVersion,
 			v1alpha1APIVersion, v1alpha2.APIVersion)
 	}
 

@@ -217,7 +217,7 @@ func TestLoadWarns(t *testing.T) {
 			[]config.Warning{
 				{"hostnameOverride", "line 5: duplicate field; the last one counts"},
 				{"x", "unknown field; it is ignored"},
-				{"portRange", `"1-2" is not kept: no proxy has used it since mode userspace went`},
+				{"portRange", `"1-2" is dropped: no proxy has used it since mode userspace was removed`},
 			},
 		},
 	} {
@@ -253,10 +253,10 @@ func TestLoadFails(t *testing.T) {
 			"malformed file: yaml: line 1: did not find expected node content"},
 		"on another kind": {
 			"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n",
-			`kind "KubeletConfiguration" of apiVersion "kubelet.config.k8s.io/v1beta1" is not supported; the kind is KubeProxyConfiguration`},
+			`kind "KubeletConfiguration" of apiVersion "kubelet.config.k8s.io/v1beta1" is not supported; want KubeProxyConfiguration`},
 		"on a version that is not known": {
 			"apiVersion: kubeproxy.config.k8s.io/v1beta1\nkind: KubeProxyConfiguration\n",
-			`apiVersion "kubeproxy.config.k8s.io/v1beta1" is not supported; there are kubeproxy.config.k8s.io/v1alpha1 and kubeproxy.config.k8s.io/v1alpha2`},
+			`apiVersion "kubeproxy.config.k8s.io/v1beta1" is not supported; want kubeproxy.config.k8s.io/v1alpha1 or kubeproxy.config.k8s.io/v1alpha2`},
 		"on a version of a wrong type": {
 			"apiVersion: 1\nkind: KubeProxyConfiguration\n",
 			"malformed file: apiVersion and kind: json: cannot unmarshal number into Go struct field " +
@@ -278,8 +278,8 @@ func TestLoadFails(t *testing.T) {
 				`nodeIPOverride: "10.0.0.1": must be of type list`},
 		"on values that are wrong, by the names of v1alpha2": {
 			v1alpha2Header + "linux: {oomScoreAdj: -2000, conntrack: {min: -1}}\n",
-			"invalid configuration: linux.oomScoreAdj: Invalid value: -2000: must be from -1000 to 1000\n" +
-				"linux.conntrack.min: Invalid value: -1: must be 0 or more"},
+			"invalid configuration: linux.oomScoreAdj: Invalid value: -2000: must be between -1000 and 1000\n" +
+				"linux.conntrack.min: Invalid value: -1: must be at least 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, _, err := config.Load([]byte(tc.file))
@@ -296,17 +296,17 @@ func TestLoadFailsInAModeOfLinux(t *testing.T) {
 			v1alpha1Header + "mode: ipvs\nbindAddress: x\nclusterCIDR: 10.0.0.0/8,y\noomScoreAdj: -2000\niptables: " +
 				"{masqueradeBit: 32}\n" +
 				"ipvs: {syncPeriod: 1s, minSyncPeriod: 2s}\nconntrack: {min: -1}\n",
-			`invalid configuration: ipvs.minSyncPeriod: Invalid value: "2s": must not be more than syncPeriod, 1s` +
+			`invalid configuration: ipvs.minSyncPeriod: Invalid value: "2s": must not exceed syncPeriod, 1s` +
 				"\n" +
 				`ipvs.syncPeriod: Invalid value: "1s": must not be less than minSyncPeriod, 2s` + "\n" +
-				"iptables.masqueradeBit: Invalid value: 32: must be from 0 to 31\n" +
-				"oomScoreAdj: Invalid value: -2000: must be from -1000 to 1000\n" +
-				"conntrack.min: Invalid value: -1: must be 0 or more\n" +
+				"iptables.masqueradeBit: Invalid value: 32: must be between 0 and 31\n" +
+				"oomScoreAdj: Invalid value: -2000: must be between -1000 and 1000\n" +
+				"conntrack.min: Invalid value: -1: must be at least 0\n" +
 				`bindAddress: Invalid value: "x": must be an IP address` + "\n" +
 				`clusterCIDR: Invalid value: "y": must be a CIDR, such as 10.100.0.0/16 or fde4:8dba:82e1::/48`},
 		"on periods that are wrong, in the section of the mode": {
 			v1alpha1Header + "mode: nftables\nnftables: {syncPeriod: -1s}\n",
-			`invalid configuration: nftables.syncPeriod: Invalid value: "-1s": must be more than 0`},
+			`invalid configuration: nftables.syncPeriod: Invalid value: "-1s": must be greater than 0`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, _, err := config.Load([]byte(tc.file))
@@ -318,10 +318,10 @@ func TestLoadFailsInAModeOfLinux(t *testing.T) {
 
 func TestWarningsAreReturnedWithAnError(t *testing.T) {
 	_, warnings, err := config.Load([]byte(v1alpha1Header + "oomScoreAdj: 2000\noomScore: 5\nportRange: 1-2\n"))
-	require.EqualError(t, err, "invalid configuration: oomScoreAdj: Invalid value: 2000: must be from -1000 to 1000")
+	require.EqualError(t, err, "invalid configuration: oomScoreAdj: Invalid value: 2000: must be between -1000 and 1000")
 	assert.Equal(t, []string{
 		"oomScore: unknown field; it is ignored",
-		`portRange: "1-2" is not kept: no proxy has used it since mode userspace went`,
+		`portRange: "1-2" is dropped: no proxy has used it since mode userspace was removed`,
 	}, texts(warnings))
 }
 

@@ -38,7 +38,7 @@ func DetectNodeIPs(c *v1alpha2.KubeProxyConfiguration, nodeIPs []netip.Addr,
 	for i, text := range c.NodeIPOverride {
 		ip, err := lenient.Addr(text)
 		if err != nil || ip.IsUnspecified() {
-			return NodeIPs{}, nil, fmt.Errorf("%s: %q is not an IP address that the node can have",
+			return NodeIPs{}, nil, fmt.Errorf("%s: %q is not a valid node IP",
 				elementOf("nodeIPOverride", i), text)
 		}
 		overrides = append(overrides, ip)
@@ -82,7 +82,7 @@ func DetectNodeIPs(c *v1alpha2.KubeProxyConfiguration, nodeIPs []netip.Addr,
 		}
 		missing = append(missing, fmt.Errorf("the node has no %v address", f))
 		if f == n.Primary {
-			w.add("nodeIPOverride", "this node's IP is not known, and %v is taken for it; if that is wrong, set this "+
+			w.add("nodeIPOverride", "this node's IP is unknown: using %v; if that is wrong, set this "+
 				"field (bindAddress in v1alpha1)", n.IPs[f])
 		}
 	}
@@ -91,7 +91,7 @@ func DetectNodeIPs(c *v1alpha2.KubeProxyConfiguration, nodeIPs []netip.Addr,
 		if i := slices.IndexFunc(overrides, func(ip netip.Addr) bool {
 			return model.FamilyOf(ip) == secondary
 		}); i >= 0 {
-			w.add(elementOf("nodeIPOverride", i), "%v is of no use: this machine has no %v", overrides[i], secondary)
+			w.add(elementOf("nodeIPOverride", i), "%v is ignored: this machine has no %v", overrides[i], secondary)
 		}
 	}
 	if c.IPFamilyPolicy == v1alpha2.IPFamilyPolicyRequireDualStack && len(missing) > 0 {
@@ -99,7 +99,7 @@ func DetectNodeIPs(c *v1alpha2.KubeProxyConfiguration, nodeIPs []netip.Addr,
 			return NodeIPs{}, nil, fmt.Errorf("ipFamilyPolicy is RequireDualStack: %w", errors.Join(missing...))
 		}
 		for _, err := range missing {
-			w.add("ipFamilyPolicy", "RequireDualStack: %v; going on without", err)
+			w.add("ipFamilyPolicy", "RequireDualStack: %v; continuing without", err)
 		}
 	}
 	return n, w, nil

@@ -17,7 +17,7 @@ func TestDetectNodeIPs(t *testing.T) {
 		single  = v1alpha2.IPFamilyPolicySingleStack
 		prefer  = v1alpha2.IPFamilyPolicyPreferDualStack
 		require = v1alpha2.IPFamilyPolicyRequireDualStack
-		unknown = "nodeIPOverride: this node's IP is not known, and "
+		unknown = "nodeIPOverride: this node's IP is unknown: using "
 	)
 	both, only4, only6 := []model.Family{4, 6}, []model.Family{4}, []model.Family{6}
 	for name, tc := range map[string]struct {
@@ -40,7 +40,7 @@ func TestDetectNodeIPs(t *testing.T) {
 			node:     []string{"192.0.2.1", "2001:db8::1"},
 			families: []model.Family{6, 4}, ips: []string{"2001:db8::9", "192.0.2.1"}},
 		"S49: without any, IPv4 and loopback": {families: both, ips: []string{"127.0.0.1", "::1"},
-			warnings: []string{unknown + "127.0.0.1 is taken for it; if that is wrong, set this field (bindAddress " +
+			warnings: []string{unknown + "127.0.0.1; if that is wrong, set this field (bindAddress " +
 				"in v1alpha1)"}},
 		"a family without an IP is served all the same": {node: []string{"192.0.2.1"}, families: both,
 			ips: []string{"192.0.2.1", "::1"}},
@@ -71,11 +71,11 @@ func TestDetectNodeIPs(t *testing.T) {
 				"(bindAddress in v1alpha1)"},
 		"an override for a family that the kernel has not": {override: []string{"192.0.2.9", "2001:db8::9"},
 			kernel: only4, families: only4, ips: []string{"192.0.2.9", "2001:db8::9"},
-			warnings: []string{"nodeIPOverride[1]: 2001:db8::9 is of no use: this machine has no IPv6"}},
+			warnings: []string{"nodeIPOverride[1]: 2001:db8::9 is ignored: this machine has no IPv6"}},
 		"an override that is no IP": {override: []string{"192.0.2.9", "node-1"},
-			err: `nodeIPOverride[1]: "node-1" is not an IP address that the node can have`},
+			err: `nodeIPOverride[1]: "node-1" is not a valid node IP`},
 		"an override that is none": {override: []string{"::"},
-			err: `nodeIPOverride[0]: "::" is not an IP address that the node can have`},
+			err: `nodeIPOverride[0]: "::" is not a valid node IP`},
 
 		"SingleStack serves the primary family": {policy: single, node: []string{"192.0.2.1", "2001:db8::1"},
 			families: only4, ips: []string{"192.0.2.1"}},
@@ -109,8 +109,8 @@ func TestDetectNodeIPs(t *testing.T) {
 		"RequireDualStack without configHardFail warns": {policy: require, soft: true, node: []string{"192.0.2.1"},
 			kernel: only4, families: only4, ips: []string{"192.0.2.1", "::1"},
 			warnings: []string{
-				"ipFamilyPolicy: RequireDualStack: the node has no IPv6 address; going on without",
-				"ipFamilyPolicy: RequireDualStack: this machine has no IPv6; going on without",
+				"ipFamilyPolicy: RequireDualStack: the node has no IPv6 address; continuing without",
+				"ipFamilyPolicy: RequireDualStack: this machine has no IPv6; continuing without",
 			}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -18,11 +19,7 @@ import (
 // NodeName returns the name of this node's Node object: hostnameOverride, or else the name of the host; in lower case,
 // as the names of objects are.
 func NodeName(c *v1alpha2.KubeProxyConfiguration, hostname string) (string, error) {
-	name := hostname
-	if c.HostnameOverride != "" {
-		name = c.HostnameOverride
-	}
-	name = strings.ToLower(strings.TrimSpace(name))
+	name := strings.ToLower(strings.TrimSpace(cmp.Or(c.HostnameOverride, hostname)))
 	if name == "" {
 		return "", errors.New("hostnameOverride and the name of the host are empty, so that there is no name for the " +
 			"node")
@@ -47,18 +44,20 @@ func RunOptions(c *v1alpha2.KubeProxyConfiguration) kubeproxy.Options {
 	return o
 }
 
-// StateOptions returns the options of the node-local state that follow from a valid configuration: for the State of
-// kubeproxy.LocalFeed, or of remote.Options.
+// StateOptions returns the options of the node-local state that follow from a valid configuration: for State and
+// Cluster of kubeproxy.LocalFeed; or, of a node with a brain, for the State of remote.Options.
 func StateOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string,
-	node NodeIPs) (localstate.Options, []Warning, error) {
+	node NodeIPs) (localstate.Options, localstate.ClusterOptions, []Warning, error) {
+	var cluster localstate.ClusterOptions
 	detect, warnings, err := detectLocal(c, node)
 	if err != nil {
-		return localstate.Options{}, nil, err
+		return localstate.Options{}, cluster, nil, err
 	}
 	gates, err := Gates(c)
 	if err != nil {
-		return localstate.Options{}, nil, err
+		return localstate.Options{}, cluster, nil, err
 	}
+	cluster.NoExternalIPs = !gates.Enabled(AllowServiceExternalIPs)
 	warnings = append(warnings, nodePortWarnings(c, node.Families)...)
 	var override []netip.Addr // only these: others are the Node object's to change
 	for _, text := range c.NodeIPOverride {
@@ -71,10 +70,9 @@ func StateOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string,
 		NodeIPs:       override,
 		NodeName:      nodeName,
 		Families:      node.Families,
-		NoExternalIPs: !gates.Enabled(AllowServiceExternalIPs),
 		MasqueradeAll: c.Linux.MasqueradeAll,
 		DetectLocal:   detect,
-	}, warnings, nil
+	}, cluster, warnings, nil
 }
 
 // ExcludeCIDRs returns the addresses whose IPVS virtual servers are not this program's (ipvs.excludeCIDRs).
@@ -112,7 +110,7 @@ func detectLocal(c *v1alpha2.KubeProxyConfiguration, node NodeIPs) (localstate.D
 	case v1alpha2.LocalModeInterfaceNamePrefix:
 		d.InterfacePrefix = c.DetectLocal.InterfaceNamePrefix
 	default:
-		return d, nil, fmt.Errorf("detectLocalMode: %q is not known", c.DetectLocalMode)
+		return d, nil, fmt.Errorf("detectLocalMode: %q is not one of %v", c.DetectLocalMode, localModes())
 	}
 	return d, w, nil
 }
@@ -138,7 +136,7 @@ func nodePortWarnings(c *v1alpha2.KubeProxyConfiguration, families []model.Famil
 		everything := func(p netip.Prefix) bool { return p.Bits() == 0 && model.FamilyOf(p.Addr()) == f }
 		if choice.All(f) && !slices.ContainsFunc(choice.CIDRs, everything) {
 			warnings = append(warnings, Warning{Field: "nodePortAddresses",
-				Message: fmt.Sprintf("says nothing about %v: node ports are served on all %v addresses of the node", f, f)})
+				Message: fmt.Sprintf("has no %v entry: node ports are served on all %v addresses of the node", f, f)})
 		}
 	}
 	return warnings

@@ -45,7 +45,7 @@ func TestRunAndStateOptions(t *testing.T) {
 	c.SyncPeriod.Duration = 20 * time.Second
 	c.MinSyncPeriod.Duration = 5 * time.Second
 
-	state, warnings, err := config.StateOptions(c, "node-1", node)
+	state, cluster, warnings, err := config.StateOptions(c, "node-1", node)
 	require.NoError(t, err)
 	assert.Empty(t, warnings)
 	assert.Equal(t, localstate.Options{
@@ -54,6 +54,7 @@ func TestRunAndStateOptions(t *testing.T) {
 		MasqueradeAll: true,
 		DetectLocal:   localstate.DetectLocal{NodeCIDR: true},
 	}, state)
+	assert.Zero(t, cluster)
 	assert.Equal(t, kubeproxy.Options{MinInterval: 5 * time.Second, RetryInterval: 20 * time.Second},
 		config.RunOptions(c))
 
@@ -69,8 +70,9 @@ func TestRunAndStateOptions(t *testing.T) {
 	assert.Zero(t, config.RunOptions(c).MinInterval, "no least period is the default")
 
 	c.DetectLocalMode = "x"
-	_, _, err = config.StateOptions(c, "node-1", node)
-	require.EqualError(t, err, `detectLocalMode: "x" is not known`)
+	_, _, _, err = config.StateOptions(c, "node-1", node)
+	require.EqualError(t, err, `detectLocalMode: "x" is not one of `+
+		"[ClusterCIDR NodeCIDR BridgeInterface InterfaceNamePrefix]")
 }
 
 func TestExternalIPsAreProgrammedUnlessTheirGateIsOff(t *testing.T) {
@@ -83,7 +85,7 @@ func TestExternalIPsAreProgrammedUnlessTheirGateIsOff(t *testing.T) {
 		"off":     {map[string]bool{"AllowServiceExternalIPs": false}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, _, err := config.StateOptions(&v1alpha2.KubeProxyConfiguration{FeatureGates: tc.gates}, "node-1",
+			_, got, _, err := config.StateOptions(&v1alpha2.KubeProxyConfiguration{FeatureGates: tc.gates}, "node-1",
 				config.NodeIPs{})
 			require.NoError(t, err)
 			assert.Equal(t, tc.none, got.NoExternalIPs)
@@ -110,7 +112,7 @@ func TestOnlyNodeIPsThatAreOverriddenAreFixed(t *testing.T) {
 			c.NodeIPOverride = tc.override
 			node, _, err := config.DetectNodeIPs(c, addrs([]string{"192.0.2.1", "2001:db8::1"}), tc.families)
 			require.NoError(t, err)
-			got, _, err := config.StateOptions(c, "node-1", node)
+			got, _, _, err := config.StateOptions(c, "node-1", node)
 			require.NoError(t, err)
 			assert.Equal(t, addrs(tc.want), got.NodeIPs)
 		})
@@ -147,7 +149,7 @@ func TestDetectLocal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := &v1alpha2.KubeProxyConfiguration{DetectLocalMode: tc.mode, DetectLocal: detect}
 			c.DetectLocal.ClusterCIDRs = tc.cidrs
-			got, warnings, err := config.StateOptions(c, "node-1", config.NodeIPs{Primary: model.IPv4})
+			got, _, warnings, err := config.StateOptions(c, "node-1", config.NodeIPs{Primary: model.IPv4})
 			if tc.err != "" {
 				require.EqualError(t, err, tc.err)
 				return
@@ -155,7 +157,7 @@ func TestDetectLocal(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, tc.want, got.DetectLocal)
 			assert.Equal(t, tc.warnings, texts(warnings))
-			_, err = localstate.New(t.Context(), got)
+			_, err = localstate.New(t.Context(), got, localstate.ClusterOptions{})
 			require.NoError(t, err, "the state takes the options")
 		})
 	}
@@ -179,7 +181,7 @@ func TestClusterCIDRsOfTheOtherFamilyOnly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := v1alpha2.Default()
 			c.DetectLocal.ClusterCIDRs, c.ConfigHardFail = tc.cidrs, &tc.hardFail
-			_, warnings, err := config.StateOptions(c, "node-1", tc.node)
+			_, _, warnings, err := config.StateOptions(c, "node-1", tc.node)
 			if tc.err != "" {
 				require.EqualError(t, err, tc.err)
 				return
@@ -249,12 +251,12 @@ func TestAnOverriddenNodeIPReachesTheNodeLocalState(t *testing.T) {
 	v4 := netip.MustParseAddr("192.0.2.7")
 	node := config.NodeIPs{Primary: model.IPv4, Families: []model.Family{model.IPv4, model.IPv6},
 		IPs: map[model.Family]netip.Addr{model.IPv4: v4, model.IPv6: netip.IPv6Loopback()}}
-	got, _, err := config.StateOptions(&v1alpha2.KubeProxyConfiguration{NodeIPOverride: []string{"192.0.2.7"}},
+	got, _, _, err := config.StateOptions(&v1alpha2.KubeProxyConfiguration{NodeIPOverride: []string{"192.0.2.7"}},
 		"node-1", node)
 	require.NoError(t, err)
 	assert.Equal(t, []netip.Addr{v4}, got.NodeIPs, "an IP that is not known is none")
 
-	got, _, err = config.StateOptions(&v1alpha2.KubeProxyConfiguration{}, "node-1", node)
+	got, _, _, err = config.StateOptions(&v1alpha2.KubeProxyConfiguration{}, "node-1", node)
 	require.NoError(t, err)
 	assert.Empty(t, got.NodeIPs, "the Node object says")
 }
@@ -262,7 +264,7 @@ func TestAnOverriddenNodeIPReachesTheNodeLocalState(t *testing.T) {
 // A list such as 127.0.0.0/8 says nothing about the other family, where node ports are served everywhere then (S35).
 func TestNodePortAddressesThatLeaveAFamilyOpenAreAWarning(t *testing.T) {
 	dual := config.NodeIPs{Primary: model.IPv4, Families: model.Families()}
-	const ipv6 = "nodePortAddresses: says nothing about IPv6: node ports are served on all IPv6 addresses of the node"
+	const ipv6 = "nodePortAddresses: has no IPv6 entry: node ports are served on all IPv6 addresses of the node"
 	for name, tc := range map[string]struct {
 		list []string
 		node config.NodeIPs
@@ -280,7 +282,7 @@ func TestNodePortAddressesThatLeaveAFamilyOpenAreAWarning(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := v1alpha2.Default()
 			c.DetectLocalMode, c.NodePortAddresses = v1alpha2.LocalModeNodeCIDR, tc.list
-			_, warnings, err := config.StateOptions(c, "node-1", tc.node)
+			_, _, warnings, err := config.StateOptions(c, "node-1", tc.node)
 			require.NoError(t, err)
 			assert.Equal(t, tc.want, texts(warnings))
 		})

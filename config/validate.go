@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
@@ -38,7 +39,7 @@ func validate(c *v1alpha2.KubeProxyConfiguration, goos string) field.ErrorList {
 	}
 	v.mode(c.Mode, goos, gates.Enabled(KubeProxyIPVS))
 
-	v.atLeast("clientConnection.burst", c.ClientConnection.Burst, 0)
+	v.atLeast("clientConnection.burst", &c.ClientConnection.Burst, 0)
 	if c.HealthzBindAddress != "" {
 		v.bindAddress("healthzBindAddress", c.HealthzBindAddress)
 	}
@@ -86,15 +87,15 @@ func (v *validator) mode(mode v1alpha2.ProxyMode, goos string, ipvs bool) {
 	}
 }
 
-func (v *validator) atLeast(path string, value, least int32) {
-	if value < least {
-		v.invalid(path, value, "must be %d or more", least)
+func (v *validator) atLeast(path string, value *int32, least int32) {
+	if value != nil && *value < least {
+		v.invalid(path, *value, "must be at least %d", least)
 	}
 }
 
 func (v *validator) between(path string, value *int32, least, most int32) {
 	if value != nil && (*value < least || *value > most) {
-		v.invalid(path, *value, "must be from %d to %d", least, most)
+		v.invalid(path, *value, "must be between %d and %d", least, most)
 	}
 }
 
@@ -102,16 +103,17 @@ func (v *validator) masqueradeBit(path string, bit *int32) { v.between(path, bit
 
 func (v *validator) moreThanZero(path string, d time.Duration) bool {
 	if d <= 0 {
-		v.invalid(path, d.String(), "must be more than 0")
+		v.invalid(path, d.String(), "must be greater than 0")
 	}
 	return d > 0
 }
 
-func (v *validator) notNegative(path string, d time.Duration) bool {
-	if d < 0 {
-		v.invalid(path, d.String(), "must be 0 or more")
+func (v *validator) notNegative(path string, d *metav1.Duration) bool {
+	valid := d == nil || d.Duration >= 0
+	if !valid {
+		v.invalid(path, d.Duration.String(), "must be at least 0")
 	}
-	return d >= 0
+	return valid
 }
 
 // periods checks the periods between syncs. If two do not fit together, both are named, because either can be wrong.
@@ -121,17 +123,17 @@ func (v *validator) periods(c *v1alpha2.KubeProxyConfiguration) {
 		return
 	}
 	least, most := c.MinSyncPeriod.Duration, c.SyncPeriod.Duration
-	if v.notNegative("minSyncPeriod", least) && valid && least > most {
-		v.invalid("minSyncPeriod", least.String(), "must not be more than syncPeriod, %v", most)
+	if v.notNegative("minSyncPeriod", c.MinSyncPeriod) && valid && least > most {
+		v.invalid("minSyncPeriod", least.String(), "must not exceed syncPeriod, %v", most)
 		v.invalid("syncPeriod", most.String(), "must not be less than minSyncPeriod, %v", least)
 	}
 }
 
 func (v *validator) ipvs(c *v1alpha2.IPVSConfiguration) {
 	v.masqueradeBit("ipvs.masqueradeBit", c.MasqueradeBit)
-	v.notNegative("ipvs.tcpTimeout", c.TCPTimeout.Duration)
-	v.notNegative("ipvs.tcpFinTimeout", c.TCPFinTimeout.Duration)
-	v.notNegative("ipvs.udpTimeout", c.UDPTimeout.Duration)
+	v.notNegative("ipvs.tcpTimeout", &c.TCPTimeout)
+	v.notNegative("ipvs.tcpFinTimeout", &c.TCPFinTimeout)
+	v.notNegative("ipvs.udpTimeout", &c.UDPTimeout)
 	for i, cidr := range c.ExcludeCIDRs {
 		v.cidr(elementOf("ipvs.excludeCIDRs", i), cidr)
 	}
@@ -140,20 +142,12 @@ func (v *validator) ipvs(c *v1alpha2.IPVSConfiguration) {
 func (v *validator) linux(c *v1alpha2.LinuxConfiguration) {
 	v.between("linux.oomScoreAdj", c.OOMScoreAdj, -1000, 1000)
 	conntrack := &c.Conntrack
-	if conntrack.MaxPerCore != nil {
-		v.atLeast("linux.conntrack.maxPerCore", *conntrack.MaxPerCore, 0)
-	}
-	if conntrack.Min != nil {
-		v.atLeast("linux.conntrack.min", *conntrack.Min, 0)
-	}
-	if d := conntrack.TCPEstablishedTimeout; d != nil {
-		v.notNegative("linux.conntrack.tcpEstablishedTimeout", d.Duration)
-	}
-	if d := conntrack.TCPCloseWaitTimeout; d != nil {
-		v.notNegative("linux.conntrack.tcpCloseWaitTimeout", d.Duration)
-	}
-	v.notNegative("linux.conntrack.udpTimeout", conntrack.UDPTimeout.Duration)
-	v.notNegative("linux.conntrack.udpStreamTimeout", conntrack.UDPStreamTimeout.Duration)
+	v.atLeast("linux.conntrack.maxPerCore", conntrack.MaxPerCore, 0)
+	v.atLeast("linux.conntrack.min", conntrack.Min, 0)
+	v.notNegative("linux.conntrack.tcpEstablishedTimeout", conntrack.TCPEstablishedTimeout)
+	v.notNegative("linux.conntrack.tcpCloseWaitTimeout", conntrack.TCPCloseWaitTimeout)
+	v.notNegative("linux.conntrack.udpTimeout", &conntrack.UDPTimeout)
+	v.notNegative("linux.conntrack.udpStreamTimeout", &conntrack.UDPStreamTimeout)
 }
 
 func (v *validator) nodeIPs(c *v1alpha2.KubeProxyConfiguration) {
@@ -172,13 +166,13 @@ func (v *validator) nodeIPs(c *v1alpha2.KubeProxyConfiguration) {
 			v.invalid(path, text, "must be an IP address")
 			continue
 		case ip.IsUnspecified():
-			v.invalid(path, text, "must be an address that the node can have")
+			v.invalid(path, text, "must be a valid node address")
 			continue
 		case seen[family]:
-			v.invalid(path, text, "there is another %v address before it; a node has one primary IP of each family",
+			v.invalid(path, text, "duplicate %v address: a node has one primary IP for each family",
 				family)
 		case len(seen) > 0 && c.IPFamilyPolicy == v1alpha2.IPFamilyPolicySingleStack:
-			v.invalid(path, text, "ipFamilyPolicy is SingleStack, and there is an %v address before it",
+			v.invalid(path, text, "ipFamilyPolicy is SingleStack, and an %v address precedes it",
 				otherFamily(family))
 		}
 		seen[family] = true
@@ -214,11 +208,13 @@ func (v *validator) detectLocal(c *v1alpha2.KubeProxyConfiguration) {
 			v.invalid("detectLocalMode", c.DetectLocalMode, "needs detectLocal.interfaceNamePrefix, which is empty")
 		}
 	default:
-		v.errs = append(v.errs, field.NotSupported(field.NewPath("detectLocalMode"), c.DetectLocalMode,
-			[]v1alpha2.LocalMode{
-				v1alpha2.LocalModeClusterCIDR, v1alpha2.LocalModeNodeCIDR, v1alpha2.LocalModeBridgeInterface,
-				v1alpha2.LocalModeInterfaceNamePrefix}))
+		v.errs = append(v.errs, field.NotSupported(field.NewPath("detectLocalMode"), c.DetectLocalMode, localModes()))
 	}
+}
+
+func localModes() []v1alpha2.LocalMode {
+	return []v1alpha2.LocalMode{v1alpha2.LocalModeClusterCIDR, v1alpha2.LocalModeNodeCIDR,
+		v1alpha2.LocalModeBridgeInterface, v1alpha2.LocalModeInterfaceNamePrefix}
 }
 
 func (v *validator) clusterCIDRs(path string, cidrs []string) {
@@ -227,7 +223,7 @@ func (v *validator) clusterCIDRs(path string, cidrs []string) {
 		if cidr, ok := v.cidr(elementOf(path, i), text); ok {
 			family := model.FamilyOf(cidr.Addr())
 			if seen[family] {
-				v.invalid(elementOf(path, i), text, "there is another %v CIDR before it; there can be one of each "+
+				v.invalid(elementOf(path, i), text, "duplicate %v CIDR: at most one for each "+
 					"family", family)
 			}
 			seen[family] = true

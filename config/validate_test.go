@@ -37,7 +37,7 @@ func TestValidate(t *testing.T) {
 		"macOS has the modes of Linux": {change: func(c *kpc) { c.Mode = "nftables" }, goos: "darwin"},
 
 		"the burst is not negative": {func(c *kpc) { c.ClientConnection.Burst = -1 }, "",
-			[]string{"clientConnection.burst: Invalid value: -1: must be 0 or more"}},
+			[]string{"clientConnection.burst: Invalid value: -1: must be at least 0"}},
 
 		"a healthz address can be empty: it is not served": {change: func(c *kpc) { c.HealthzBindAddress = "" }},
 		"a healthz address has a port": {func(c *kpc) { c.HealthzBindAddress = "::1" }, "",
@@ -64,16 +64,16 @@ func TestValidate(t *testing.T) {
 
 		"periods are more than 0": {func(c *kpc) { c.ConfigSyncPeriod, c.SyncPeriod = minus, metav1.Duration{} }, "",
 			[]string{
-				`configSyncPeriod: Invalid value: "-1s": must be more than 0`,
-				`syncPeriod: Invalid value: "0s": must be more than 0`,
+				`configSyncPeriod: Invalid value: "-1s": must be greater than 0`,
+				`syncPeriod: Invalid value: "0s": must be greater than 0`,
 			}},
 		"the least period can be 0": {change: func(c *kpc) { c.MinSyncPeriod = &metav1.Duration{} }},
 		"the least period is not negative": {func(c *kpc) { c.MinSyncPeriod = &minus },
-			"", []string{`minSyncPeriod: Invalid value: "-1s": must be 0 or more`}},
+			"", []string{`minSyncPeriod: Invalid value: "-1s": must be at least 0`}},
 		"the least period can be the period": {change: func(c *kpc) { c.MinSyncPeriod = &c.SyncPeriod }},
 		"the least period is not more than the period": {func(c *kpc) { c.MinSyncPeriod.Duration = time.Minute }, "",
 			[]string{
-				`minSyncPeriod: Invalid value: "1m0s": must not be more than syncPeriod, 30s`,
+				`minSyncPeriod: Invalid value: "1m0s": must not exceed syncPeriod, 30s`,
 				`syncPeriod: Invalid value: "30s": must not be less than minSyncPeriod, 1m0s`,
 			}},
 
@@ -81,13 +81,13 @@ func TestValidate(t *testing.T) {
 		"masquerade bits are to 31":  {change: func(c *kpc) { c.IPTables.MasqueradeBit = ptr.To[int32](31) }},
 		"the bit of iptables is looked at in every mode": {
 			func(c *kpc) { c.Mode, c.IPTables.MasqueradeBit = "nftables", ptr.To[int32](-1) }, "",
-			[]string{"iptables.masqueradeBit: Invalid value: -1: must be from 0 to 31"}},
+			[]string{"iptables.masqueradeBit: Invalid value: -1: must be between 0 and 31"}},
 		"the bit of ipvs is looked at in mode ipvs": {
 			func(c *kpc) { c.Mode, c.IPVS.MasqueradeBit = "ipvs", ptr.To[int32](32) }, "",
-			[]string{"ipvs.masqueradeBit: Invalid value: 32: must be from 0 to 31"}},
+			[]string{"ipvs.masqueradeBit: Invalid value: 32: must be between 0 and 31"}},
 		"the bit of nftables is looked at in mode nftables": {
 			func(c *kpc) { c.Mode, c.NFTables.MasqueradeBit = "nftables", ptr.To[int32](32) }, "",
-			[]string{"nftables.masqueradeBit: Invalid value: 32: must be from 0 to 31"}},
+			[]string{"nftables.masqueradeBit: Invalid value: 32: must be between 0 and 31"}},
 		"what is for other modes is not looked at": {change: func(c *kpc) {
 			c.Mode, c.NFTables.MasqueradeBit, c.IPVS.MasqueradeBit = "iptables", ptr.To[int32](32), ptr.To[int32](32)
 			c.IPVS.TCPTimeout, c.IPVS.ExcludeCIDRs = minus, []string{"x"}
@@ -96,9 +96,9 @@ func TestValidate(t *testing.T) {
 		"ipvs: timeouts are not negative": {func(c *kpc) {
 			c.Mode, c.IPVS.TCPTimeout, c.IPVS.TCPFinTimeout, c.IPVS.UDPTimeout = "ipvs", minus, minus, minus
 		}, "", []string{
-			`ipvs.tcpTimeout: Invalid value: "-1s": must be 0 or more`,
-			`ipvs.tcpFinTimeout: Invalid value: "-1s": must be 0 or more`,
-			`ipvs.udpTimeout: Invalid value: "-1s": must be 0 or more`,
+			`ipvs.tcpTimeout: Invalid value: "-1s": must be at least 0`,
+			`ipvs.tcpFinTimeout: Invalid value: "-1s": must be at least 0`,
+			`ipvs.udpTimeout: Invalid value: "-1s": must be at least 0`,
 		}},
 		"ipvs: excluded CIDRs are CIDRs": {func(c *kpc) {
 			c.Mode, c.IPVS.ExcludeCIDRs = "ipvs", []string{"10.0.0.0/8", "10.0.0.1"}
@@ -107,21 +107,21 @@ func TestValidate(t *testing.T) {
 
 		"oomScoreAdj is from -1000 to 1000": {change: func(c *kpc) { c.Linux.OOMScoreAdj = ptr.To[int32](-1000) }},
 		"oomScoreAdj is not less": {func(c *kpc) { c.Linux.OOMScoreAdj = ptr.To[int32](-1001) }, "",
-			[]string{"linux.oomScoreAdj: Invalid value: -1001: must be from -1000 to 1000"}},
+			[]string{"linux.oomScoreAdj: Invalid value: -1001: must be between -1000 and 1000"}},
 		"oomScoreAdj is not more": {func(c *kpc) { c.Linux.OOMScoreAdj = ptr.To[int32](1001) }, "",
-			[]string{"linux.oomScoreAdj: Invalid value: 1001: must be from -1000 to 1000"}},
+			[]string{"linux.oomScoreAdj: Invalid value: 1001: must be between -1000 and 1000"}},
 		"nothing of conntrack is negative": {func(c *kpc) {
 			c.Linux.Conntrack = v1alpha2.ConntrackConfiguration{
 				MaxPerCore: ptr.To[int32](-1), Min: ptr.To[int32](-2), TCPEstablishedTimeout: &minus,
 				TCPCloseWaitTimeout: &minus, UDPTimeout: minus, UDPStreamTimeout: minus,
 			}
 		}, "", []string{
-			"linux.conntrack.maxPerCore: Invalid value: -1: must be 0 or more",
-			"linux.conntrack.min: Invalid value: -2: must be 0 or more",
-			`linux.conntrack.tcpEstablishedTimeout: Invalid value: "-1s": must be 0 or more`,
-			`linux.conntrack.tcpCloseWaitTimeout: Invalid value: "-1s": must be 0 or more`,
-			`linux.conntrack.udpTimeout: Invalid value: "-1s": must be 0 or more`,
-			`linux.conntrack.udpStreamTimeout: Invalid value: "-1s": must be 0 or more`,
+			"linux.conntrack.maxPerCore: Invalid value: -1: must be at least 0",
+			"linux.conntrack.min: Invalid value: -2: must be at least 0",
+			`linux.conntrack.tcpEstablishedTimeout: Invalid value: "-1s": must be at least 0`,
+			`linux.conntrack.tcpCloseWaitTimeout: Invalid value: "-1s": must be at least 0`,
+			`linux.conntrack.udpTimeout: Invalid value: "-1s": must be at least 0`,
+			`linux.conntrack.udpStreamTimeout: Invalid value: "-1s": must be at least 0`,
 		}},
 		"conntrack can be 0": {change: func(c *kpc) {
 			c.Linux.Conntrack.MaxPerCore, c.Linux.Conntrack.Min = ptr.To[int32](0), ptr.To[int32](0)
@@ -136,7 +136,7 @@ func TestValidate(t *testing.T) {
 			c.NodeIPOverride = []string{"192.0.2.1", "::ffff:192.0.2.2"}
 		}, "",
 			[]string{
-				`nodeIPOverride[1]: Invalid value: "::ffff:192.0.2.2": there is another IPv4 address before it; a node has one primary IP of each family`}},
+				`nodeIPOverride[1]: Invalid value: "::ffff:192.0.2.2": duplicate IPv4 address: a node has one primary IP for each family`}},
 		"a node's IPs are IPs": {func(c *kpc) { c.NodeIPOverride = []string{"node-1", "192.0.2.1/24", ""} }, "",
 			[]string{
 				`nodeIPOverride[0]: Invalid value: "node-1": must be an IP address`,
@@ -145,8 +145,8 @@ func TestValidate(t *testing.T) {
 			}},
 		"a node's IP is not unspecified": {func(c *kpc) { c.NodeIPOverride = []string{"0.0.0.0", "::"} }, "",
 			[]string{
-				`nodeIPOverride[0]: Invalid value: "0.0.0.0": must be an address that the node can have`,
-				`nodeIPOverride[1]: Invalid value: "::": must be an address that the node can have`,
+				`nodeIPOverride[0]: Invalid value: "0.0.0.0": must be a valid node address`,
+				`nodeIPOverride[1]: Invalid value: "::": must be a valid node address`,
 			}},
 		"SingleStack has one IP": {change: func(c *kpc) {
 			c.IPFamilyPolicy, c.NodeIPOverride = "SingleStack", []string{"192.0.2.1"}
@@ -155,7 +155,7 @@ func TestValidate(t *testing.T) {
 			c.IPFamilyPolicy, c.NodeIPOverride = "SingleStack", []string{"192.0.2.1", "2001:db8::1"}
 		}, "",
 			[]string{
-				`nodeIPOverride[1]: Invalid value: "2001:db8::1": ipFamilyPolicy is SingleStack, and there is an IPv4 address before it`}},
+				`nodeIPOverride[1]: Invalid value: "2001:db8::1": ipFamilyPolicy is SingleStack, and an IPv4 address precedes it`}},
 		"PreferDualStack is a policy":  {change: func(c *kpc) { c.IPFamilyPolicy = "PreferDualStack" }},
 		"RequireDualStack is a policy": {change: func(c *kpc) { c.IPFamilyPolicy = "RequireDualStack" }},
 		"DualStack is none": {func(c *kpc) { c.IPFamilyPolicy = "DualStack" }, "",
@@ -189,8 +189,8 @@ func TestValidate(t *testing.T) {
 			c.DetectLocal.ClusterCIDRs = []string{"10.0.0.0/8", "fd00::/8", "11.0.0.0/8", "fd01::/16"}
 		}, "",
 			[]string{
-				`detectLocal.clusterCIDRs[2]: Invalid value: "11.0.0.0/8": there is another IPv4 CIDR before it; there can be one of each family`,
-				`detectLocal.clusterCIDRs[3]: Invalid value: "fd01::/16": there is another IPv6 CIDR before it; there can be one of each family`,
+				`detectLocal.clusterCIDRs[2]: Invalid value: "11.0.0.0/8": duplicate IPv4 CIDR: at most one for each family`,
+				`detectLocal.clusterCIDRs[3]: Invalid value: "fd01::/16": duplicate IPv6 CIDR: at most one for each family`,
 			}},
 		"ClusterCIDR takes CIDRs": {func(c *kpc) { c.DetectLocal.ClusterCIDRs = []string{"10.0.0.0", " fd00::/8"} }, "",
 			[]string{`detectLocal.clusterCIDRs[0]: Invalid value: "10.0.0.0": ` + badCIDR,
@@ -246,8 +246,8 @@ func TestValidate(t *testing.T) {
 				"PreferSameTrafficDistribution": true}
 		}, "",
 			[]string{
-				`featureGates.NFTablesProxyMode: Invalid value: false: cannot be set: it is always true`,
-				`featureGates.WinDSR: Invalid value: false: cannot be set: it is always true`,
+				`featureGates.NFTablesProxyMode: Invalid value: false: cannot be changed: it is always true`,
+				`featureGates.WinDSR: Invalid value: false: cannot be changed: it is always true`,
 			}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -270,14 +271,6 @@ func (x *index) anyServes(claimants portSet, target netip.AddrPort) bool {
 
 // cleaned forgets the addresses that had been removed by a revision, after a complete pass that began then.
 func (x *index) cleaned(revision uint64) {
-	forget(x.goneAddresses, revision)
-	forget(x.goneNodePorts, revision)
-}
-
-func forget[K comparable](gone map[K]uint64, revision uint64) {
-	for key, at := range gone {
-		if at <= revision {
-			delete(gone, key)
-		}
-	}
+	maps.DeleteFunc(x.goneAddresses, func(_ netip.AddrPort, at uint64) bool { return at <= revision })
+	maps.DeleteFunc(x.goneNodePorts, func(_ uint16, at uint64) bool { return at <= revision })
 }

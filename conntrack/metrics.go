@@ -21,7 +21,7 @@ func newMetrics() metrics {
 			"Duration of a pass over the conntrack table in seconds", histogram.Work()),
 		deleted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeproxy_conntrack_reconciler_deleted_entries_total",
-			Help: "Stale flows that were deleted from the conntrack table",
+			Help: "Stale flows deleted from the conntrack table",
 		}, []string{"ip_family"}),
 	}
 }

@@ -182,6 +182,10 @@ func (r *Reconciler) SetEndpoint(e *model.Endpoint) {
 	r.touchEndpoint(e.Key())
 }
 
+// serves reports whether flows to an endpoint may go on. New flows go to an endpoint that is in a set, whatever its
+// conditions.
+func serves(e *model.Endpoint) bool { return e.Serving || e.Sets != 0 }
+
 // DeleteEndpoint implements [sink.Sink].
 func (r *Reconciler) DeleteEndpoint(key model.EndpointKey) {
 	r.Forward.DeleteEndpoint(key)
@@ -224,12 +228,12 @@ func (r *Reconciler) touchEndpoint(key model.EndpointKey) {
 // Sync implements [sink.Sink]. It returns what the wrapped sink returns.
 func (r *Reconciler) Sync(ctx context.Context) error {
 	err := r.Forward.Sync(ctx)
-	failed4, failed6 := sink.FailedFamilies(err)
+	failed := sink.FailedFamilies(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range r.families {
 		failedBefore := f.failed
-		f.failed = f.family == model.IPv4 && failed4 || f.family == model.IPv6 && failed6
+		f.failed = failed.Has(f.family)
 		if f.never { // otherwise removed services would be remembered forever
 			f.index = nil
 			continue

@@ -390,7 +390,7 @@ func TestMetricsHaveKubeProxysNames(t *testing.T) {
 	require.NoError(t, r.Sync(t.Context()))
 	r.Wait()
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP kubeproxy_conntrack_reconciler_deleted_entries_total Stale flows that were deleted from the conntrack table
+# HELP kubeproxy_conntrack_reconciler_deleted_entries_total Stale flows deleted from the conntrack table
 # TYPE kubeproxy_conntrack_reconciler_deleted_entries_total counter
 kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv4"} 0
 kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv6"} 3

@@ -1,6 +1,9 @@
 package conntrack
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // Selection says which flows of a table a pass checks: those that go to a destination, or whose replies come from an
 // endpoint. The zero value is all flows.
@@ -33,19 +36,13 @@ func (p *pending) isEmpty() bool { return !p.all && len(p.selections) == 0 }
 
 // add adds the flows of a selection: all, if it is one too many.
 func (p *pending) add(s Selection) {
-	if p.all {
-		return
-	}
-	for _, o := range p.selections {
-		if o == s {
-			return
-		}
-	}
-	if len(p.selections) == maxSelections {
+	switch {
+	case p.all || slices.Contains(p.selections, s):
+	case len(p.selections) == maxSelections:
 		p.addAll()
-		return
+	default:
+		p.selections = append(p.selections, s)
 	}
-	p.selections = append(p.selections, s)
 }
 
 func (p *pending) addAll() { *p = pending{all: true} }

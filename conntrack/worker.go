@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
@@ -30,7 +30,10 @@ func (r *Reconciler) work() {
 		}
 		if pause := time.Until(f.retryAt); pause > 0 {
 			r.mu.Unlock()
-			sleep(ctx, pause)
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
 			r.mu.Lock()
 			continue
 		}
@@ -79,7 +82,7 @@ func (r *Reconciler) pass(ctx context.Context, f *familyState) {
 	pause := min(firstRetry<<min(f.failures, 6), lastRetry)
 	f.failures++
 	f.retryAt = time.Now().Add(pause)
-	logger.Error(err, "Stale UDP flows were not all deleted; it will be tried again", "deleted", deleted,
+	logger.Error(err, "Could not delete all stale UDP flows; trying again", "deleted", deleted,
 		"retryIn", pause)
 }
 
@@ -102,28 +105,36 @@ func (r *Reconciler) passOver(ctx context.Context, f *familyState, only []Select
 	})
 }
 
+// maxPasses bounds how often an interrupted pass is repeated at once.
+const maxPasses = 5
+
+// pass passes over the table, again if it is interrupted.
+func pass(
+	ctx context.Context, table Table, family model.Family, only []Selection, stale func(Flow) bool,
+) (deleted int, err error) {
+	for range maxPasses {
+		var n int
+		n, err = table.DeleteUDP(ctx, family, only, stale)
+		deleted += n
+		if err == nil || !errors.Is(err, ErrInterrupted) || ctx.Err() != nil {
+			break
+		}
+	}
+	if err != nil {
+		return deleted, fmt.Errorf("deleting stale %v UDP flows: %w", family, err)
+	}
+	return deleted, nil
+}
+
 func (r *Reconciler) addresses() (nodeaddr.Addresses, error) {
 	if r.opts.Addresses != nil {
 		return r.opts.Addresses(), nil
 	}
-	list, err := r.host.Addresses()
+	tracker, err := nodeaddr.NewTracker(nodeaddr.Options{Host: r.host})
 	if err != nil {
-		return nodeaddr.Addresses{}, fmt.Errorf("the node's addresses: %w", err)
+		return nodeaddr.Addresses{}, err
 	}
-	var addrs []netip.Addr
-	for _, a := range list {
-		addrs = append(addrs, a.Addr)
-	}
-	return nodeaddr.Choice{}.Of(addrs, nil), nil
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
+	return tracker.Addresses(), nil
 }
 
 // Wait returns when no pass is running, due or waiting for a retry, or when the reconciler's context and its goroutine

@@ -17,17 +17,10 @@ const (
 
 // String returns "unchanged", "created", "updated" or "deleted".
 func (c Change) String() string {
-	switch c {
-	case Unchanged:
-		return "unchanged"
-	case Created:
-		return "created"
-	case Updated:
-		return "updated"
-	case Deleted:
-		return "deleted"
+	if c > Deleted {
+		return fmt.Sprintf("Change(%d)", uint8(c))
 	}
-	return fmt.Sprintf("Change(%d)", uint8(c))
+	return [...]string{"unchanged", "created", "updated", "deleted"}[c]
 }
 
 // Entry is a key of a [Store] with what is wanted and what the dataplane holds. It and its leaves are read-only, and

@@ -135,31 +135,23 @@ func (s *Store[K, L]) drop(e *Entry[K, L]) {
 func (s *Store[K, L]) HasChanges() bool { return len(s.diff) > 0 }
 
 // Created returns the entries that are wanted and do not exist, ordered by key.
-func (s *Store[K, L]) Created() iter.Seq[*Entry[K, L]] {
-	return s.changes(func(c Change) bool { return c == Created })
-}
+func (s *Store[K, L]) Created() iter.Seq[*Entry[K, L]] { return s.changes(Created) }
 
 // Updated returns the entries that exist with a value other than the wanted one, ordered by key.
-func (s *Store[K, L]) Updated() iter.Seq[*Entry[K, L]] {
-	return s.changes(func(c Change) bool { return c == Updated })
-}
+func (s *Store[K, L]) Updated() iter.Seq[*Entry[K, L]] { return s.changes(Updated) }
 
 // Changed returns the entries that are created or updated, ordered by key.
-func (s *Store[K, L]) Changed() iter.Seq[*Entry[K, L]] {
-	return s.changes(func(c Change) bool { return c == Created || c == Updated })
-}
+func (s *Store[K, L]) Changed() iter.Seq[*Entry[K, L]] { return s.changes(Created, Updated) }
 
 // Deleted returns the entries that exist and are not wanted, ordered by key.
-func (s *Store[K, L]) Deleted() iter.Seq[*Entry[K, L]] {
-	return s.changes(func(c Change) bool { return c == Deleted })
-}
+func (s *Store[K, L]) Deleted() iter.Seq[*Entry[K, L]] { return s.changes(Deleted) }
 
 // changes iterates over a part of the diff. It ends early if the diff does.
-func (s *Store[K, L]) changes(match func(Change) bool) iter.Seq[*Entry[K, L]] {
+func (s *Store[K, L]) changes(kinds ...Change) iter.Seq[*Entry[K, L]] {
 	return func(yield func(*Entry[K, L]) bool) {
 		current := s.diffs
 		for i := 0; s.diffs == current && i < len(s.diff); i++ {
-			if e := s.diff[i]; match(e.change) && !yield(e) {
+			if e := s.diff[i]; slices.Contains(kinds, e.change) && !yield(e) {
 				return
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/hns"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
@@ -30,7 +31,7 @@ import (
 	nftdp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
-	"sigs.k8s.io/kube-proxy-lib/remote"
+	"sigs.k8s.io/kube-proxy-lib/remote/brain"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/sysctl"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -40,7 +41,10 @@ import (
 // described is a Registerer that remembers the names of metrics and their labels.
 type described map[string][]string
 
-var description = regexp.MustCompile(`fqName: "(\w+)".*variableLabels: \{([^}]*)\}`)
+var (
+	description = regexp.MustCompile(`fqName: "(\w+)".*constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}`)
+	constant    = regexp.MustCompile(`="[^"]*"`) // the value of a label, for example of ip_family
+)
 
 func (d described) Register(c prometheus.Collector) error {
 	ch := make(chan *prometheus.Desc)
@@ -53,7 +57,8 @@ func (d described) Register(c prometheus.Collector) error {
 		if m == nil {
 			return fmt.Errorf("cannot read %v", desc)
 		}
-		labels := strings.FieldsFunc(m[2], func(r rune) bool { return r == ',' || r == ' ' })
+		names := constant.ReplaceAllString(m[2], "") + "," + m[3]
+		labels := strings.FieldsFunc(names, func(r rune) bool { return r == ',' || r == ' ' })
 		slices.Sort(labels)
 		d[m[1]] = labels
 	}
@@ -73,26 +78,30 @@ func (d described) Unregister(prometheus.Collector) bool { return true }
 // registered returns the metrics of the library, with their labels.
 func registered(t *testing.T) described {
 	d := described{}
-	byNFT, err := nft.New(t.Context(), nft.Options{Dataplane: nftdp.NewFake(), Metrics: d})
+	byNFT, err := nft.New(t.Context(), nft.Options{Dataplane: nftdp.NewFake(), Common: frontend.Common{Metrics: d}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, byNFT.Close()) })
 	byIPTables, err := iptables.New(t.Context(), iptables.Options{Sysctls: sysctl.Root(t.TempDir()),
-		Dataplanes: []iptablesdp.Interface{iptablesdp.NewFake(model.IPv4)}, Metrics: d})
+		Dataplanes: []iptablesdp.Interface{iptablesdp.NewFake(model.IPv4)}, Common: frontend.Common{Metrics: d}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, byIPTables.Close()) })
 	byIPVS, err := ipvs.New(t.Context(), ipvs.Options{Dataplane: ipvsdp.NewFake(), NFTables: nftdp.NewFake(),
-		Host: host(), Families: []model.Family{model.IPv4}, Sysctls: sysctl.Root(t.TempDir()), Metrics: d})
+		Host:    host(),
+		Common:  frontend.Common{Families: []model.Family{model.IPv4}, Metrics: d},
+		Sysctls: sysctl.Root(t.TempDir())})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, byIPVS.Close()) })
-	loopback, err := userspace.NewLoopback(t.Context(), userspace.Options{Host: &nodeaddr.Fake{}, Metrics: d})
+	loopback, err := userspace.NewLoopback(t.Context(), userspace.Options{Host: &nodeaddr.Fake{},
+		Common: frontend.Common{Metrics: d}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, loopback.Close()) })
-	byHNS, err := hns.New(t.Context(), hns.Options{Network: "cbr0", Dataplane: hnsdp.NewFake(), Metrics: d})
+	byHNS, err := hns.New(t.Context(), hns.Options{Network: "cbr0", Dataplane: hnsdp.NewFake(),
+		Common: frontend.Common{Metrics: d}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, byHNS.Close()) })
 	source, err := watch.NewFiles("../examples/mock/cluster")
 	require.NoError(t, err)
-	server, err := remote.NewServer(t.Context(), remote.ServerOptions{Source: source, Metrics: d})
+	server, err := brain.New(t.Context(), brain.Options{Source: source, Metrics: d})
 	require.NoError(t, err)
 	ended, end := context.WithCancel(t.Context())
 	end()

@@ -92,8 +92,9 @@ func assertQuotes(t *testing.T, quote, text string) {
 
 func nftRules(t *testing.T) string {
 	fake := nftdp.NewFake()
-	b, err := nft.New(t.Context(), nft.Options{Dataplane: fake, Families: []model.Family{model.IPv4},
-		NodePortAddresses: nodeaddr.Choice{Primary: true}})
+	b, err := nft.New(t.Context(), nft.Options{Dataplane: fake,
+		Common: frontend.Common{Families: []model.Family{model.IPv4},
+			NodePortAddresses: nodeaddr.Choice{Primary: true}}})
 	require.NoError(t, err)
 	apply(t, b)
 	return fake.Dump(nftdp.TableKey{Family: model.IPv4, Name: nft.DefaultTableName})
@@ -102,7 +103,7 @@ func nftRules(t *testing.T) string {
 func iptablesRules(t *testing.T) string {
 	fake := iptablesdp.NewFake(model.IPv4)
 	b, err := iptables.New(t.Context(), iptables.Options{Dataplanes: []iptablesdp.Interface{fake},
-		NodePortAddresses: nodeaddr.Choice{Primary: true}, Sysctls: sysctl.Root(t.TempDir())})
+		Common: frontend.Common{NodePortAddresses: nodeaddr.Choice{Primary: true}}, Sysctls: sysctl.Root(t.TempDir())})
 	require.NoError(t, err)
 	apply(t, b)
 	return fake.Dump()
@@ -116,7 +117,7 @@ func ipvsRules(t *testing.T) string {
 		require.NoError(t, os.WriteFile(path, []byte("1\n"), 0o644))
 	}
 	b, err := ipvs.New(t.Context(), ipvs.Options{Dataplane: ipvsdp.NewFake(), NFTables: nftdp.NewFake(), Host: host(),
-		Families: []model.Family{model.IPv4}, NodePortAddresses: nodeaddr.Choice{Primary: true},
+		Common:  frontend.Common{Families: []model.Family{model.IPv4}, NodePortAddresses: nodeaddr.Choice{Primary: true}},
 		Sysctls: sysctl.Root(root)})
 	require.NoError(t, err)
 	apply(t, b)
@@ -139,7 +140,8 @@ func hnsRules(t *testing.T) string {
 // userspaceRules are the frontends with a listener: this process listens on other addresses, which are its own.
 func userspaceRules(t *testing.T) string {
 	b, err := userspace.New(t.Context(), userspace.Options{Addresses: elsewhere{}, Host: host(),
-		Families: []model.Family{model.IPv4}, NodePortAddresses: nodeaddr.Choice{Primary: true}})
+		Common: frontend.Common{
+			Families: []model.Family{model.IPv4}, NodePortAddresses: nodeaddr.Choice{Primary: true}}})
 	require.NoError(t, err)
 	apply(t, b)
 	var text strings.Builder

@@ -42,10 +42,10 @@ type Proxy struct {
 	notEligible    atomic.Bool
 	healthz, livez *prometheus.CounterVec
 
-	mu     sync.Mutex // guards what follows
-	phase  Phase
-	lost   time.Time
-	v4, v6 family
+	mu       sync.Mutex // guards what follows
+	phase    Phase
+	lost     time.Time
+	families model.PerFamily[family]
 }
 
 var _ sink.NodeSetter = (*Proxy)(nil)
@@ -140,14 +140,7 @@ func (p *Proxy) Family(f model.Family) Family { return p.familyAt(f, time.Now())
 func (p *Proxy) familyAt(f model.Family, now time.Time) Family {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.family(f).health(now, p.opts.Limit)
-}
-
-func (p *Proxy) family(f model.Family) *family {
-	if f == model.IPv6 {
-		return &p.v6
-	}
-	return &p.v4
+	return p.families.At(f).health(now, p.opts.Limit)
 }
 
 // Healthy reports whether the proxy is healthy, whether or not the node is eligible.
@@ -179,7 +172,7 @@ func (p *Proxy) SetPhase(phase Phase) {
 func (p *Proxy) Queued(f model.Family, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.family(f)
+	s := p.families.At(f)
 	s.lastQueued = at
 	if s.queuedSince.IsZero() {
 		s.queuedSince = at
@@ -190,7 +183,7 @@ func (p *Proxy) Queued(f model.Family, at time.Time) {
 func (p *Proxy) Flushed(f model.Family) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.family(f)
+	s := p.families.At(f)
 	if s.inFlightSince.IsZero() {
 		s.inFlightSince = s.queuedSince
 	}
@@ -201,7 +194,7 @@ func (p *Proxy) Flushed(f model.Family) {
 func (p *Proxy) Applied(f model.Family, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.family(f)
+	s := p.families.At(f)
 	s.inFlightSince, s.lastApplied = time.Time{}, at
 }
 
@@ -209,7 +202,7 @@ func (p *Proxy) Applied(f model.Family, at time.Time) {
 func (p *Proxy) Unchanged(f model.Family) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.family(f).inFlightSince = time.Time{}
+	p.families.At(f).inFlightSince = time.Time{}
 }
 
 // SetNode sets the node. It implements [sink.NodeSetter]; [Proxy.Sink] is a whole sink.

@@ -54,7 +54,7 @@ func (s *Services) listen(ctx context.Context, i *instance, key listenKey) (*lis
 	go func() {
 		err := l.server.Serve(socket)
 		if !errors.Is(err, http.ErrServerClosed) {
-			klog.FromContext(ctx).Error(err, "A health check ended; it will be started again at the next Sync",
+			klog.FromContext(ctx).Error(err, "A health check server stopped; it is restarted at the next Sync",
 				"service", i.name, "address", address)
 			s.again.later(i.name)
 		} else if ctx.Err() != nil {
@@ -94,7 +94,7 @@ func (s *Services) handler(i *instance, f model.Family) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		a := answer{
 			Service:             i.name,
-			LocalEndpoints:      int(i.count(f).Load()),
+			LocalEndpoints:      int(i.localEndpoints.At(f).Load()),
 			ServiceProxyHealthy: s.opts.Healthy(),
 		}
 		code := http.StatusServiceUnavailable

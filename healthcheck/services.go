@@ -107,7 +107,7 @@ type Services struct {
 // instance is the health check of one service.
 type instance struct {
 	name           model.ServiceName
-	localEndpoints [2]atomic.Int64 // by the family of the request
+	localEndpoints model.PerFamily[atomic.Int64] // by the family of the request
 	counted        map[model.Family]model.Family
 	listeners      map[listenKey]*listener
 	problem        string // that has been logged, of opening a port
@@ -141,8 +141,7 @@ type again struct {
 
 	mu       sync.Mutex
 	services map[model.ServiceName]struct{}
-	timer    *time.Timer // calls requestSync; nil before it is needed
-	due      bool        // the timer runs
+	timer    *time.Timer // calls requestSync; nil if no request is due
 	stopped  bool
 }
 
@@ -165,22 +164,16 @@ func (a *again) later(name model.ServiceName) {
 	a.add(name)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch {
-	case a.requestSync == nil || a.stopped || a.due:
-	case a.timer == nil:
-		a.due = true
+	if a.requestSync != nil && !a.stopped && a.timer == nil {
 		a.timer = time.AfterFunc(retryPause, a.request)
-	default:
-		a.due = true
-		a.timer.Reset(retryPause)
 	}
 }
 
 // request requests the Sync that is due.
 func (a *again) request() {
 	a.mu.Lock()
-	due := a.due && !a.stopped
-	a.due = false
+	due := a.timer != nil
+	a.timer = nil
 	a.mu.Unlock()
 	if due {
 		a.requestSync()
@@ -191,8 +184,15 @@ func (a *again) request() {
 func (a *again) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.stopped = true; a.timer != nil {
+	a.stopped = true
+	a.callOff()
+}
+
+// callOff calls off the request. The lock is held.
+func (a *again) callOff() {
+	if a.timer != nil {
 		a.timer.Stop()
+		a.timer = nil
 	}
 }
 
@@ -200,21 +200,10 @@ func (a *again) stop() {
 func (a *again) take() map[model.ServiceName]struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.due {
-		a.due = false
-		a.timer.Stop()
-	}
+	a.callOff()
 	services := a.services
 	a.services = nil
 	return services
-}
-
-// count returns the number of local endpoints for requests in a family.
-func (i *instance) count(f model.Family) *atomic.Int64 {
-	if f == model.IPv6 {
-		return &i.localEndpoints[1]
-	}
-	return &i.localEndpoints[0]
 }
 
 var (
@@ -232,7 +221,7 @@ func NewServices(next sink.Sink, opts ServicesOptions) *Services {
 		opts.Healthy = func() bool { return true }
 	}
 	if opts.Addresses == nil {
-		opts.Addresses = func() nodeaddr.Addresses { return nodeaddr.Addresses{AllIPv4: true, AllIPv6: true} }
+		opts.Addresses = func() nodeaddr.Addresses { return nodeaddr.Addresses{All: model.BothFamilies} }
 	}
 	if opts.Listen == nil {
 		opts.Listen = new(net.ListenConfig).Listen
@@ -276,10 +265,10 @@ func (s *Services) deleteService(name model.ServiceName) {
 // Sync implements [sink.Sink]. It returns what the next sink returns.
 func (s *Services) Sync(ctx context.Context) error {
 	err := s.Forward.Sync(ctx)
-	failed4, failed6 := sink.FailedFamilies(err)
+	failed := sink.FailedFamilies(err)
 	var families []model.Family // those that were applied
 	for _, f := range model.Families() {
-		if !(f == model.IPv4 && failed4 || f == model.IPv6 && failed6) {
+		if !failed.Has(f) {
 			families = append(families, f)
 		}
 	}
@@ -295,7 +284,7 @@ func (s *Services) Sync(ctx context.Context) error {
 	}
 	for _, name := range due {
 		s.openMissing(ctx, name, families)
-		if failed4 || failed6 {
+		if failed != 0 {
 			s.touched[name] = struct{}{}
 		}
 	}
@@ -324,21 +313,14 @@ func (s *Services) keys(service *model.Service, families []model.Family) []liste
 			continue
 		}
 		addrs := s.addrs.Of(f)
-		if s.addrs.All(f) {
-			addrs = []netip.Addr{unspecified(f)}
+		if s.addrs.All.Has(f) {
+			addrs = []netip.Addr{f.Everything().Addr()}
 		}
 		for _, a := range addrs {
 			keys = append(keys, listenKey{f, a, service.HealthCheck.NodePort})
 		}
 	}
 	return keys
-}
-
-func unspecified(f model.Family) netip.Addr {
-	if f == model.IPv6 {
-		return netip.IPv6Unspecified()
-	}
-	return netip.IPv4Unspecified()
 }
 
 func (s *Services) closeUnwanted(ctx context.Context, name model.ServiceName, families []model.Family) {
@@ -355,7 +337,7 @@ func (s *Services) closeUnwanted(ctx context.Context, name model.ServiceName, fa
 		_, wanted := keys[key]
 		depends := cmp.Or(counted(service, key.family), i.counted[key.family])
 		if slices.Contains(families, depends) && !wanted || l.ended() {
-			klog.FromContext(ctx).V(2).Info("Closing a health check", "service", name, "address", l.address)
+			klog.FromContext(ctx).V(2).Info("Closing a health check server", "service", name, "address", l.address)
 			l.close()
 			delete(i.listeners, key)
 		}
@@ -378,7 +360,7 @@ func (s *Services) openMissing(ctx context.Context, name model.ServiceName, fami
 	for _, f := range model.Families() {
 		if c := counted(service, f); slices.Contains(families, c) {
 			i.counted[f] = c
-			i.count(f).Store(int64(service.HealthCheck.LocalEndpoints(c)))
+			i.localEndpoints.At(f).Store(int64(service.HealthCheck.LocalEndpoints(c)))
 		}
 	}
 	var errs []error
@@ -397,7 +379,7 @@ func (s *Services) openMissing(ctx context.Context, name model.ServiceName, fami
 			errs = append(errs, err)
 			continue
 		}
-		klog.FromContext(ctx).V(2).Info("Opened a health check", "service", name, "address", l.address)
+		klog.FromContext(ctx).V(2).Info("Opened a health check server", "service", name, "address", l.address)
 		i.listeners[key] = l
 	}
 	if len(errs) == 0 {
@@ -408,7 +390,7 @@ func (s *Services) openMissing(ctx context.Context, name model.ServiceName, fami
 	err, port := errors.Join(errs...), service.HealthCheck.NodePort
 	if err.Error() != i.problem {
 		i.problem = err.Error()
-		klog.FromContext(ctx).Error(err, "A health check cannot be started; it will be tried again at the next Sync",
+		klog.FromContext(ctx).Error(err, "Cannot start a health check server; trying again at the next Sync",
 			"service", name, "port", port)
 	}
 	if s.opts.Events != nil {

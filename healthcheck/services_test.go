@@ -230,7 +230,7 @@ func TestListensOnTheAddressesOfTheNode(t *testing.T) {
 	require.NoError(t, s.Sync(t.Context()))
 	require.Equal(t, []string{"close 192.0.2.2:32000", "close [2001:db8::1]:32000", "open tcp6 [2001:db8::2]:32000"},
 		l.takeLog())
-	now = nodeaddr.Addresses{AllIPv6: true, IPs: addrs("192.0.2.1", "2001:db8::2").IPs}
+	now = nodeaddr.Addresses{All: model.IPv6.Set(), IPs: addrs("192.0.2.1", "2001:db8::2").IPs}
 	require.NoError(t, s.Sync(t.Context()))
 	require.Equal(t, []string{"192.0.2.1:32000", "[::]:32000"}, l.addresses())
 }
@@ -435,6 +435,24 @@ func TestASyncIsRequestedForAListenerThatFails(t *testing.T) {
 	})
 }
 
+// A listener may fail while Close is under way.
+func TestNoSyncIsRequestedAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		requests := 0
+		s := NewServices(nil, ServicesOptions{RequestSync: func() { requests++ }})
+		web := service("web", 32000, 1, -1).Name
+		s.again.later(web)
+		time.Sleep(retryPause)
+		synctest.Wait()
+		require.Equal(t, 1, requests)
+		s.Close()
+		s.again.later(web)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, 1, requests)
+	})
+}
+
 // Listeners that fail one after the other, more often than once in half a minute, do not put off the request.
 func TestFurtherFailuresDoNotPutOffTheRequestForASync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -442,7 +460,7 @@ func TestFurtherFailuresDoNotPutOffTheRequestForASync(t *testing.T) {
 		opened := map[string]*idleListener{}
 		requests := make(chan struct{}, 8)
 		s := NewServices(nil, ServicesOptions{
-			Addresses: func() nodeaddr.Addresses { return nodeaddr.Addresses{AllIPv4: true} },
+			Addresses: func() nodeaddr.Addresses { return nodeaddr.Addresses{All: model.IPv4.Set()} },
 			Listen: func(_ context.Context, _, address string) (net.Listener, error) {
 				opened[address] = newIdleListener()
 				return opened[address], nil
@@ -532,7 +550,7 @@ func TestAListenerThatEndsByItselfIsOpenedAgain(t *testing.T) {
 	s.SetService(service("web", 32000, 1, -1))
 	require.NoError(t, s.Sync(t.Context()))
 	opened := s.open[model.ServiceName{Namespace: "default", Name: "web"}].listeners[listenKey{model.IPv4,
-		unspecified(model.IPv4), 32000}]
+		netip.IPv4Unspecified(), 32000}]
 	require.NoError(t, l.open["0.0.0.0:32000"].Close())
 	<-opened.done
 	require.NoError(t, s.Sync(t.Context()))

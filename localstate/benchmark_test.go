@@ -84,7 +84,7 @@ func (c clusterSize) objects() ([]*corev1.Service, []*discoveryv1.EndpointSlice)
 }
 
 func (c clusterSize) load(tb testing.TB, services []*corev1.Service, slices []*discoveryv1.EndpointSlice) *State {
-	state, err := New(tb.Context(), Options{NodeName: "node-1", Families: []model.Family{model.IPv4}})
+	state, err := New(tb.Context(), Options{NodeName: "node-1", Families: []model.Family{model.IPv4}}, ClusterOptions{})
 	if err != nil {
 		tb.Fatal(err)
 	}

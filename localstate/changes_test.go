@@ -168,12 +168,12 @@ func TestOrderWithinAWave(t *testing.T) {
 }
 
 func TestTheFirstFlushHandsTheNodeOver(t *testing.T) {
-	state, err := New(t.Context(), Options{NodeName: me})
+	state, err := New(t.Context(), Options{NodeName: me}, ClusterOptions{})
 	require.NoError(t, err)
 	require.False(t, state.Pending().Any())
 	got := newMirror()
 	changes := state.Flush(got)
-	require.Equal(t, Changes{Node: true, IPv4: true, IPv6: true}, changes,
+	require.Equal(t, Changes{Node: true, Families: model.BothFamilies}, changes,
 		"also of an empty cluster, which is a complete one")
 	require.Equal(t, &model.Node{Name: me}, got.node)
 	require.Equal(t, Changes{}, state.Flush(got), "and only the first")
@@ -202,40 +202,41 @@ func TestPending(t *testing.T) {
 	}{
 		{"nothing", nil, nil, Pending{}},
 		{"no news", base, nil, Pending{}},
-		{"a service comes", []metav1.Object{aService("api")}, nil, Pending{Services: 1, IPv4: true}},
+		{"a service comes", []metav1.Object{aService("api")}, nil, Pending{Services: 1, Families: model.IPv4.Set()}},
 		{"a service that is ignored comes", []metav1.Object{aService("api", clusterIPs("None"))}, nil, Pending{}},
 		{"a dual-stack service changes", []metav1.Object{aService("dual", clusterIPs("10.0.0.2", "fd00::2"))}, nil,
-			Pending{Services: 1, IPv4: true, IPv6: true}},
+			Pending{Services: 1, Families: model.BothFamilies}},
 		{"a service loses a family: both are concerned", []metav1.Object{aService("dual", clusterIPs("10.0.0.2"))}, nil,
-			Pending{Services: 1, IPv4: true, IPv6: true}},
+			Pending{Services: 1, Families: model.BothFamilies}},
 		{"a service changes its family: both are concerned", []metav1.Object{aService("web", clusterIPs("fd00::1"))},
-			nil, Pending{Services: 1, IPv4: true, IPv6: true}},
-		{"a service goes", nil, []metav1.Object{aService("web")}, Pending{Services: 1, IPv4: true}},
+			nil, Pending{Services: 1, Families: model.BothFamilies}},
+		{"a service goes", nil, []metav1.Object{aService("web")}, Pending{Services: 1, Families: model.IPv4.Set()}},
 		{"a service changes twice", []metav1.Object{aService("web", nodePort(1)), aService("web", nodePort(2))}, nil,
-			Pending{Services: 1, IPv4: true}},
-		{"a slice comes", []metav1.Object{aSlice("web-2", ofType(v6))}, nil, Pending{Endpoints: 1, IPv6: true}},
+			Pending{Services: 1, Families: model.IPv4.Set()}},
+		{"a slice comes", []metav1.Object{aSlice("web-2", ofType(v6))}, nil,
+			Pending{Endpoints: 1, Families: model.IPv6.Set()}},
 		{"two slices of a service come: services are counted", []metav1.Object{aSlice("web-2"), aSlice("web-3")}, nil,
-			Pending{Endpoints: 1, IPv4: true}},
-		{"a slice goes", nil, []metav1.Object{aSlice("dual-6")}, Pending{Endpoints: 1, IPv6: true}},
+			Pending{Endpoints: 1, Families: model.IPv4.Set()}},
+		{"a slice goes", nil, []metav1.Object{aSlice("dual-6")}, Pending{Endpoints: 1, Families: model.IPv6.Set()}},
 		{"a slice is replaced by one of the other family: both are concerned",
-			[]metav1.Object{aSlice("web-1", ofType(v6))}, nil, Pending{Endpoints: 1, IPv4: true, IPv6: true}},
+			[]metav1.Object{aSlice("web-1", ofType(v6))}, nil, Pending{Endpoints: 1, Families: model.BothFamilies}},
 		{"a slice moves to another service", []metav1.Object{aSlice("web-1", ofService("dual"))}, nil,
-			Pending{Endpoints: 2, IPv4: true}},
+			Pending{Endpoints: 2, Families: model.IPv4.Set()}},
 		{"a service and its slice", []metav1.Object{aService("web", nodePort(1)), aSlice("web-2")}, nil,
-			Pending{Services: 1, Endpoints: 1, IPv4: true}},
+			Pending{Services: 1, Endpoints: 1, Families: model.IPv4.Set()}},
 		{"the zone: services with hints", []metav1.Object{aNode(inZone("a"))}, nil,
-			Pending{Endpoints: 1, Node: true, IPv4: true, IPv6: true}},
+			Pending{Endpoints: 1, Node: true, Families: model.BothFamilies}},
 		{"the address: services with source ranges", []metav1.Object{aNode(internalIPs("192.0.2.1"))}, nil,
-			Pending{Services: 1, Node: true, IPv4: true, IPv6: true}},
+			Pending{Services: 1, Node: true, Families: model.BothFamilies}},
 		{"the address, of a service that has no source ranges any more",
 			[]metav1.Object{aService("dual", clusterIPs("fd00::2", "10.0.0.2"), vips("198.51.100.1")),
 				aNode(internalIPs("192.0.2.1"))}, nil,
-			Pending{Services: 1, Node: true, IPv4: true, IPv6: true}},
+			Pending{Services: 1, Node: true, Families: model.BothFamilies}},
 		{"a pod CIDR without its detector: no service", []metav1.Object{aNode(podCIDRs("10.1.0.0/24"))}, nil,
-			Pending{Node: true, IPv4: true, IPv6: true}},
+			Pending{Node: true, Families: model.BothFamilies}},
 		{"a ServiceCIDR: no service", []metav1.Object{aServiceCIDR("c", "10.0.0.0/16")}, nil,
-			Pending{Node: true, IPv4: true, IPv6: true}},
-		{"the node goes: no service", nil, []metav1.Object{aNode()}, Pending{Node: true, IPv4: true, IPv6: true}},
+			Pending{Node: true, Families: model.BothFamilies}},
+		{"the node goes: no service", nil, []metav1.Object{aNode()}, Pending{Node: true, Families: model.BothFamilies}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, base...)
@@ -243,12 +244,8 @@ func TestPending(t *testing.T) {
 			w.delete(tc.del...)
 			require.Equal(t, tc.want, w.state.Pending())
 			require.Equal(t, tc.want != Pending{}, w.state.Pending().Any())
-			require.Equal(t, []bool{tc.want.IPv4, tc.want.IPv6, false},
-				[]bool{w.state.Pending().Concerns(model.IPv4), w.state.Pending().Concerns(model.IPv6),
-					w.state.Pending().Concerns(0)})
 			changes := w.flush()
-			require.False(t, changes.IPv4 && !tc.want.IPv4 || changes.IPv6 && !tc.want.IPv6, "%+v were not pending",
-				changes)
+			require.Zero(t, changes.Families&^tc.want.Families, "%+v were not pending", changes)
 		})
 	}
 }
@@ -257,7 +254,7 @@ func TestPendingOfADetector(t *testing.T) {
 	w := newWorldWith(t, Options{NodeName: me, DetectLocal: DetectLocal{NodeCIDR: true}},
 		aService("web"), aService("headless", clusterIPs("None")), aSlice("api-1", ofService("api"), ep("10.1.0.1")))
 	w.set(aNode(podCIDRs("10.1.0.0/24")))
-	require.Equal(t, Pending{Services: 1, Node: true, IPv4: true, IPv6: true}, w.state.Pending(),
+	require.Equal(t, Pending{Services: 1, Node: true, Families: model.BothFamilies}, w.state.Pending(),
 		"services that are served, no others")
 	w.flush()
 
@@ -266,7 +263,8 @@ func TestPendingOfADetector(t *testing.T) {
 	w.set(aService("dual", clusterIPs("10.0.0.2", "fd00::2"), vips("192.0.2.7")))
 	w.flush()
 	w.set(aNode(podCIDRs("10.1.0.0/24"), internalIPs("203.0.113.9")))
-	require.Equal(t, Pending{Node: true, IPv4: true, IPv6: true}, w.state.Pending(), "source ranges that have gone")
+	require.Equal(t, Pending{Node: true, Families: model.BothFamilies}, w.state.Pending(),
+		"source ranges that have gone")
 }
 
 func TestChanges(t *testing.T) {
@@ -280,30 +278,29 @@ func TestChanges(t *testing.T) {
 		want Changes
 	}{
 		{"an IPv4 endpoint is replaced", []metav1.Object{aSlice("web-4", ep("10.1.0.2"))}, nil,
-			Changes{Endpoints: 2, IPv4: true}},
+			Changes{Endpoints: 2, Families: model.IPv4.Set()}},
 		{"an IPv6 endpoint comes", []metav1.Object{aSlice("web-6", ofType(v6), ep("fd01::1"), ep("fd01::2"))}, nil,
-			Changes{Endpoints: 1, IPv6: true}},
+			Changes{Endpoints: 1, Families: model.IPv6.Set()}},
 		{"the service changes", []metav1.Object{aService("web", dual, nodePort(1))}, nil,
-			Changes{Services: 1, IPv4: true, IPv6: true}},
+			Changes{Services: 1, Families: model.BothFamilies}},
 		{"the service loses IPv6", []metav1.Object{aService("web")}, nil,
-			Changes{Services: 1, Endpoints: 2, IPv4: true, IPv6: true}},
+			Changes{Services: 1, Endpoints: 2, Families: model.BothFamilies}},
 		{"an IPv6 endpoint goes that is not used any more", []metav1.Object{aSlice("web-6", ofType(v6), ep("fd01::1"))},
 			nil, Changes{}},
 		{"a dual-stack service comes, its primary family is IPv6",
 			[]metav1.Object{aService("api", clusterIPs("fd00::2", "10.0.0.2"))}, nil,
-			Changes{Services: 1, IPv4: true, IPv6: true}},
+			Changes{Services: 1, Families: model.BothFamilies}},
 		{"a service without endpoints loses IPv6", []metav1.Object{aService("api", clusterIPs("10.0.0.2"))}, nil,
-			Changes{Services: 1, IPv4: true, IPv6: true}},
-		{"the node", []metav1.Object{aNode(inZone("a"))}, nil, Changes{Node: true, IPv4: true, IPv6: true}},
-		{"the service goes", nil, []metav1.Object{aService("web")}, Changes{Services: 1, Endpoints: 1, IPv4: true}},
+			Changes{Services: 1, Families: model.BothFamilies}},
+		{"the node", []metav1.Object{aNode(inZone("a"))}, nil, Changes{Node: true, Families: model.BothFamilies}},
+		{"the service goes", nil, []metav1.Object{aService("web")},
+			Changes{Services: 1, Endpoints: 1, Families: model.IPv4.Set()}},
 	} {
 		w.set(tc.set...)
 		w.delete(tc.del...)
 		changes := w.flush()
 		require.Equal(t, tc.want, changes, tc.name)
 		require.Equal(t, tc.want.Services+tc.want.Endpoints > 0 || tc.want.Node, changes.Any())
-		require.Equal(t, []bool{tc.want.IPv4, tc.want.IPv6, false},
-			[]bool{changes.Concerns(model.IPv4), changes.Concerns(model.IPv6), changes.Concerns(0)})
 	}
 }
 
@@ -313,9 +310,9 @@ func TestOneFamilyOnly(t *testing.T) {
 	w.set(aNode(internalIPs("192.0.2.1", "2001:db8::1")), aServiceCIDR("kubernetes", "10.0.0.0/16", "fd00::/108"),
 		aService("web", clusterIPs("10.0.0.1", "fd00::1"), externalIPs("192.0.2.5", "2001:db8::5"), nodePort(30080)),
 		aSlice("web-4", ep("10.1.0.1")), aSlice("web-6", ofType(v6), ep("fd01::1")))
-	require.Equal(t, Pending{Services: 1, Endpoints: 1, Node: true, IPv6: true}, w.state.Pending())
+	require.Equal(t, Pending{Services: 1, Endpoints: 1, Node: true, Families: model.IPv6.Set()}, w.state.Pending())
 	changes := w.flush()
-	require.Equal(t, Changes{Services: 1, Endpoints: 1, Node: true, IPv6: true}, changes)
+	require.Equal(t, Changes{Services: 1, Endpoints: 1, Node: true, Families: model.IPv6.Set()}, changes)
 	svc := w.mustService("web")
 	require.Equal(t, []string{"fd00::1"}, texts(svc.ClusterIPs))
 	require.Equal(t, []string{"2001:db8::5"}, texts(svc.ExternalIPs))
@@ -389,10 +386,8 @@ func TestTriggerTimes(t *testing.T) {
 			w := newWorld(t, dual, aService("api", clusterIPs("10.0.0.2")), slice("1"), slice6("1"))
 			tc.events(w)
 			changes := w.flush()
-			require.Equal(t, changes.TriggersIPv4, changes.Triggers(model.IPv4))
-			require.Equal(t, changes.TriggersIPv6, changes.Triggers(model.IPv6))
 			for family, want := range map[model.Family][]int{model.IPv4: tc.v4, model.IPv6: tc.v6} {
-				got := changes.Triggers(family)
+				got := *changes.Triggers.At(family)
 				require.Len(t, got, len(want), "%v", family)
 				for i, minutes := range want {
 					require.WithinDuration(t, at(minutes), got[i], 0)
@@ -400,8 +395,7 @@ func TestTriggerTimes(t *testing.T) {
 			}
 			w.set(slice("200"), slice6("200"))
 			changes = w.flush()
-			require.Empty(t, changes.TriggersIPv4, "each time is reported once")
-			require.Empty(t, changes.TriggersIPv6, "each time is reported once")
+			require.Equal(t, model.PerFamily[[]time.Time]{}, changes.Triggers, "each time is reported once")
 		})
 	}
 }
@@ -415,7 +409,7 @@ func TestTriggerTimesAreBounded(t *testing.T) {
 		w.set(aSlice("web-1", ep(fmt.Sprintf("10.1.0.%d", 2+i%2)),
 			annotated(corev1.EndpointsLastChangeTriggerTime, at)))
 	}
-	times := w.flush().TriggersIPv4
+	times := w.flush().Triggers.IPv4
 	require.Len(t, times, maxTriggers)
 	require.WithinDuration(t, first, times[0], 0)
 }

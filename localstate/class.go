@@ -2,7 +2,6 @@ package localstate
 
 import (
 	"maps"
-	"net/netip"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -14,8 +13,8 @@ type Class struct {
 	Zone string
 	// MasqueradeAll and DrainingEndpoints are the options with these names.
 	MasqueradeAll, DrainingEndpoints bool
-	// DetectsIPv4 and DetectsIPv6 say whether the nodes can detect traffic of their own pods.
-	DetectsIPv4, DetectsIPv6 bool
+	// Detects has the families in which the nodes can detect traffic of their own pods.
+	Detects model.FamilySet
 }
 
 // keeps reports whether an endpoint that is in no set on a node stays in the node's state.
@@ -37,11 +36,10 @@ func (s *State) ForClass(c Class) *State {
 	n.started = s.started
 	n.indexAbove = s.indexAbove
 	node := &model.Node{Zone: c.Zone, ServiceCIDRs: s.node.model.ServiceCIDRs}
-	if c.DetectsIPv4 {
-		node.LocalPods.CIDRs = append(node.LocalPods.CIDRs, netip.PrefixFrom(netip.IPv4Unspecified(), 0))
-	}
-	if c.DetectsIPv6 {
-		node.LocalPods.CIDRs = append(node.LocalPods.CIDRs, netip.PrefixFrom(netip.IPv6Unspecified(), 0))
+	for _, f := range model.Families() {
+		if c.Detects.Has(f) {
+			node.LocalPods.CIDRs = append(node.LocalPods.CIDRs, f.Everything())
+		}
 	}
 	n.node.model = node
 	n.node.cidrs = maps.Clone(s.node.cidrs)
@@ -51,9 +49,6 @@ func (s *State) ForClass(c Class) *State {
 		if from.intake != nil {
 			in := *from.intake
 			svc.intake = &in
-			if len(in.ranges) > 0 {
-				n.ranged[svc] = struct{}{}
-			}
 			n.touchFamilies(svc)
 			n.markService(svc)
 		}
@@ -81,11 +76,11 @@ func (s *State) PendingServices() []model.ServiceName {
 // [State.ForClass].
 func (s *State) Discard() {
 	for _, svc := range s.dirty {
-		delete(s.triggers, svc)
+		delete(s.triggers, svc) // one by one: the cost of clear depends on what the map once held
 		svc.serviceChanged, svc.endpointsChanged = false, false
 		s.forgetIfEmpty(svc)
 	}
-	clear(s.dirty)
+	clear(s.dirty) // free what is gone
 	s.dirty = s.dirty[:0]
 	s.pending = Pending{}
 }

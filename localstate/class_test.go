@@ -30,16 +30,16 @@ type fleet struct {
 	trackers map[string]*NodeTracker
 }
 
-func newFleet(t *testing.T, opts Options, nodes ...string) *fleet {
+func newFleet(t *testing.T, opts options, nodes ...string) *fleet {
 	f := &fleet{t: t, classes: map[Class]*State{}, shared: map[Class]*mirror{}, trackers: map[string]*NodeTracker{}}
 	for _, node := range nodes {
 		opts.NodeName = node
-		tracker, err := NewNodeTracker(silent(t), opts)
+		tracker, err := NewNodeTracker(silent(t), opts.Options)
 		require.NoError(t, err)
 		f.trackers[node] = tracker
 	}
 	opts.NodeName, opts.NodeIPs, opts.DetectLocal = "", nil, DetectLocal{}
-	base, err := New(silent(t), opts)
+	base, err := New(silent(t), opts.Options, opts.ClusterOptions)
 	require.NoError(t, err)
 	base.indexAbove = 2
 	f.base = base
@@ -118,7 +118,7 @@ func TestAClassAndItsPartsAreWhatEachNodeHas(t *testing.T) {
 			alone, mirrors := map[string]*State{}, map[string]*mirror{}
 			for _, name := range nodes {
 				opts.NodeName = name
-				state, err := New(silent(t), opts)
+				state, err := New(silent(t), opts.Options, opts.ClusterOptions)
 				require.NoError(t, err)
 				alone[name], mirrors[name] = state, newMirror()
 			}
@@ -162,7 +162,7 @@ func TestAClassAndItsPartsAreWhatEachNodeHas(t *testing.T) {
 
 // What is discarded is forgotten: services that have come and gone leave nothing behind.
 func TestADiscardingStateFreesWhatIsGone(t *testing.T) {
-	s, err := New(t.Context(), Options{})
+	s, err := New(t.Context(), Options{}, ClusterOptions{})
 	require.NoError(t, err)
 	s.setService(aService("web"))
 	s.setEndpointSlice(aSlice("s1", ofService("web")))
@@ -171,8 +171,8 @@ func TestADiscardingStateFreesWhatIsGone(t *testing.T) {
 	assert.False(t, s.Pending().Any())
 	class := s.ForClass(Class{})
 	assert.True(t, class.Pending().Any(), "a class begins with everything")
-	s.deleteService("ns", "web")
-	s.deleteEndpointSlice("ns", "s1")
+	s.deleteService(aService("web"))
+	s.deleteEndpointSlice(aSlice("s1"))
 	s.Discard()
 	assert.Empty(t, s.services)
 	assert.Empty(t, s.PendingServices())

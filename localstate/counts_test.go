@@ -86,6 +86,7 @@ func TestHealthCheckCounts(t *testing.T) {
 }
 
 func TestNoLocalEndpoints(t *testing.T) {
+	one4, one6 := model.PerFamily[int]{IPv4: 1}, model.PerFamily[int]{IPv6: 1}
 	const v6 = discoveryv1.AddressTypeIPv6
 	there, there6 := aSlice("web-1", ep("10.1.0.2", onNode(other))),
 		aSlice("web-6", ofType(v6), ep("fd01::2", onNode(other)))
@@ -98,31 +99,31 @@ func TestNoLocalEndpoints(t *testing.T) {
 	}{
 		{"policy Cluster is not counted", aService("web", nodePort(30080)), []metav1.Object{there}, NoLocalEndpoints{}},
 		{"internal Local with endpoints elsewhere only", aService("web", internalLocal), []metav1.Object{there},
-			NoLocalEndpoints{InternalIPv4: 1}},
+			NoLocalEndpoints{Internal: one4}},
 		{"external Local with endpoints elsewhere only", aService("web", externalLocal, nodePort(30080)),
-			[]metav1.Object{there}, NoLocalEndpoints{ExternalIPv4: 1}},
+			[]metav1.Object{there}, NoLocalEndpoints{External: one4}},
 		{"external Local where nothing can come from outside is not counted", aService("web", externalLocal, vips()),
 			[]metav1.Object{there}, NoLocalEndpoints{}},
 		{"both", aService("web", internalLocal, externalLocal, nodePort(30080)), []metav1.Object{there},
-			NoLocalEndpoints{InternalIPv4: 1, ExternalIPv4: 1}},
+			NoLocalEndpoints{one4, one4}},
 		{"no endpoint anywhere is not counted", aService("web", internalLocal),
 			[]metav1.Object{aSlice("web-1", ep("10.1.0.2", onNode(other), servingUnready))}, NoLocalEndpoints{}},
 		{"terminating endpoints elsewhere are some", aService("web", internalLocal),
 			[]metav1.Object{aSlice("web-1", ep("10.1.0.2", onNode(other), draining))},
-			NoLocalEndpoints{InternalIPv4: 1}},
+			NoLocalEndpoints{Internal: one4}},
 		{"a ready one here", aService("web", internalLocal),
 			[]metav1.Object{there, aSlice("web-2", ep("10.1.0.1", local))}, NoLocalEndpoints{}},
 		{"a terminating one here", aService("web", internalLocal),
 			[]metav1.Object{there, aSlice("web-2", ep("10.1.0.1", local, draining))}, NoLocalEndpoints{}},
 		{"one here that is of no use", aService("web", internalLocal),
-			[]metav1.Object{there, aSlice("web-2", ep("10.1.0.1", local, unready))}, NoLocalEndpoints{InternalIPv4: 1}},
+			[]metav1.Object{there, aSlice("web-2", ep("10.1.0.1", local, unready))}, NoLocalEndpoints{Internal: one4}},
 		{"by family", aService("web", dual, internalLocal, externalLocal, nodePort(30080)),
 			[]metav1.Object{aSlice("web-1", ep("10.1.0.1", local)), there6},
-			NoLocalEndpoints{InternalIPv6: 1, ExternalIPv6: 1}},
+			NoLocalEndpoints{one6, one6}},
 		{"ports are counted", aService("web", internalLocal, ports(tcp("http", 80), tcp("admin", 81), tcp("none", 82))),
 			[]metav1.Object{aSlice("web-1", slicePorts(slicePortObject("http", "TCP", 8080),
 				slicePortObject("admin", "TCP", 8081)), ep("10.1.0.2", onNode(other)))},
-			NoLocalEndpoints{InternalIPv4: 2}},
+			NoLocalEndpoints{Internal: model.PerFamily[int]{IPv4: 2}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			another := []metav1.Object{aService("another", internalLocal),
@@ -130,12 +131,12 @@ func TestNoLocalEndpoints(t *testing.T) {
 			w := newWorld(t, append(tc.slices, tc.service)...)
 			require.Equal(t, tc.want, w.state.NoLocalEndpoints())
 			w.change(another...)
-			tc.want.InternalIPv4++
+			tc.want.Internal.IPv4++
 			require.Equal(t, tc.want, w.state.NoLocalEndpoints(), "services are added up")
 			w.set(aService("web", internalLocal, clusterIPs("None")))
 			require.Equal(t, tc.want, w.state.NoLocalEndpoints(), "as of the last Flush")
 			w.flush()
-			require.Equal(t, NoLocalEndpoints{InternalIPv4: 1}, w.state.NoLocalEndpoints(),
+			require.Equal(t, NoLocalEndpoints{Internal: one4}, w.state.NoLocalEndpoints(),
 				"a service that goes is not counted any more")
 			w.delete(another...)
 			w.flush()

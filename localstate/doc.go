@@ -4,7 +4,7 @@
 // A program tells a [State] about objects as they change, in any order, with [State.Apply]. [State.Flush] then hands
 // over what changed for this node:
 //
-//	state, err := localstate.New(ctx, localstate.Options{NodeName: "node-1"})
+//	state, err := localstate.New(ctx, localstate.Options{NodeName: "node-1"}, localstate.ClusterOptions{})
 //	changed, err := state.Apply(service, false)
 //	changed, err = state.Apply(slice, false)
 //	state.Flush(sink) // sink.SetNode, SetService, SetEndpoint ...

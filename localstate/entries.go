@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // entry is a valid endpoint of a slice: the at-th.
@@ -23,24 +25,32 @@ type entries struct {
 	ports  portTable
 }
 
-// reset empties the entries, keeps their memory, and sets the slices that they will be from.
-func (e *entries) reset(of ...*sliceIntake) {
+// reset empties the entries, and keeps their memory.
+func (e *entries) reset() {
 	clear(e.slices) // drop references to another service's slices
-	e.list = e.list[:0]
-	e.slices = append(e.slices[:0], of...)
+	e.list, e.slices = e.list[:0], e.slices[:0]
 	e.ports.reset()
 }
 
-// addAll adds all entries of the slices, and sorts them.
-func (e *entries) addAll() {
-	for s, slice := range e.slices {
-		for i := range slice.len() {
-			if !slice.flags(i).has(flagInvalid) {
-				e.list = append(e.list, entry{slice.addr(i), int32(s), int32(i)})
-			}
+// addAll adds all entries that a service has in a family, and sorts them.
+func (e *entries) addAll(svc *service, f model.Family) {
+	for _, slice := range svc.slices {
+		if slice.family == f {
+			e.add(slice, 0, slice.len())
 		}
 	}
 	e.sort()
+}
+
+// add adds a slice, and those of a range of its endpoints that are valid.
+func (e *entries) add(slice *sliceIntake, from, to int) {
+	s := int32(len(e.slices))
+	e.slices = append(e.slices, slice)
+	for i := from; i < to; i++ {
+		if !slice.flags(i).has(flagInvalid) {
+			e.list = append(e.list, entry{slice.addr(i), s, int32(i)})
+		}
+	}
 }
 
 func (e *entries) sort() {
@@ -58,23 +68,33 @@ func (e *entries) sort() {
 	}
 }
 
-// sameAddr returns the number of entries at the beginning of a list that have the same address.
-func sameAddr(list []entry) int {
-	n := 1
-	for n < len(list) && list[n].addr == list[0].addr {
+// countAt returns the number of entries at the beginning of a list that have an address.
+func countAt(list []entry, addr netip.Addr) int {
+	n := 0
+	for n < len(list) && list[n].addr == addr {
 		n++
 	}
 	return n
 }
 
+// byAddr yields the entries of each address.
+func (e *entries) byAddr() iter.Seq[[]entry] {
+	return func(yield func([]entry) bool) {
+		for list := e.list; len(list) > 0; {
+			n := countAt(list, list[0].addr)
+			if !yield(list[:n]) {
+				return
+			}
+			list = list[n:]
+		}
+	}
+}
+
 // at returns the entries with an address.
 func (e *entries) at(addr netip.Addr) []entry {
-	i, found := slices.BinarySearchFunc(e.list, addr,
+	i, _ := slices.BinarySearchFunc(e.list, addr,
 		func(x entry, addr netip.Addr) int { return x.addr.Compare(addr) })
-	if !found {
-		return nil
-	}
-	return e.list[i : i+sameAddr(e.list[i:])]
+	return e.list[i : i+countAt(e.list[i:], addr)]
 }
 
 // candidates appends the candidates that the port of forPort has among some of the entries, which have to be all
@@ -82,7 +102,7 @@ func (e *entries) at(addr netip.Addr) []entry {
 // marked (S17).
 func (e *entries) candidates(buf []candidate, list []entry) []candidate {
 	for len(list) > 0 {
-		n := sameAddr(list)
+		n := countAt(list, list[0].addr)
 		first := len(buf)
 		for _, x := range list[:n] {
 			slice := e.slices[x.slice]
@@ -119,29 +139,17 @@ func settleAll(same []candidate) {
 	}
 }
 
-// servesLocally reports whether the entries of one address count for a health check (S38): whether any port of the
-// slices, even one that the service does not have, has a ready endpoint on this node at that address.
-func (e *entries) servesLocally(same []entry) bool {
-	const counts = flagReady | flagLocal
-	if len(same) == 1 {
-		slice := e.slices[same[0].slice]
-		return len(slice.ports) > 0 && slice.flags(int(same[0].at)).has(counts)
-	}
-	if !slices.ContainsFunc(same, func(x entry) bool { return e.slices[x.slice].flags(int(x.at)).has(counts) }) {
-		return false
-	}
-	for c := range e.winners(same) {
-		if c.flags.has(counts) {
-			return true
-		}
-	}
-	return false
-}
-
-// winners yields the candidates of all ports of the slices, even of those that the service does not have, among the
-// entries of one address, without duplicates that are not preferred.
-func (e *entries) winners(same []entry) iter.Seq[*candidate] {
+// healthy yields the candidates among the entries of one address that count for a health check (S38): the ready ones of
+// any port of the slices, even one that the service does not have.
+func (e *entries) healthy(same []entry) iter.Seq[*candidate] {
 	return func(yield func(*candidate) bool) {
+		if len(same) == 1 { // as nearly always
+			slice, at := e.slices[same[0].slice], same[0].at
+			if flags := slice.flags(int(at)); len(slice.ports) > 0 && flags.has(flagReady) {
+				yield(&candidate{slice: slice, at: at, flags: flags})
+			}
+			return
+		}
 		asked := map[slicePort]struct{}{}
 		for _, x := range same {
 			for _, p := range e.slices[x.slice].ports {
@@ -152,7 +160,7 @@ func (e *entries) winners(same []entry) iter.Seq[*candidate] {
 				asked[p] = struct{}{}
 				e.forPort(p.name, p.protocol)
 				for _, c := range e.candidates(nil, same) {
-					if !c.loses && !yield(&c) {
+					if !c.loses && c.flags.has(flagReady) && !yield(&c) {
 						return
 					}
 				}
@@ -161,15 +169,19 @@ func (e *entries) winners(same []entry) iter.Seq[*candidate] {
 	}
 }
 
-// countLocal counts the addresses that a health check counts.
-func (e *entries) countLocal() int {
-	count := 0
-	for list := e.list; len(list) > 0; {
-		n := sameAddr(list)
-		if e.servesLocally(list[:n]) {
-			count++
+// countLocal counts the addresses at which a health check finds an endpoint on this node.
+func (e *entries) countLocal() (count int) {
+	local := func(x entry) bool { return e.slices[x.slice].flags(int(x.at)).has(flagLocal) }
+	for same := range e.byAddr() {
+		if !slices.ContainsFunc(same, local) {
+			continue
 		}
-		list = list[n:]
+		for c := range e.healthy(same) {
+			if c.flags.has(flagLocal) {
+				count++
+				break
+			}
+		}
 	}
 	return count
 }

@@ -61,7 +61,8 @@ func apply(state *localstate.State, objects ...metav1.Object) {
 }
 
 func ExampleState() {
-	state, err := localstate.New(context.Background(), localstate.Options{NodeName: "node-1"})
+	state, err := localstate.New(context.Background(), localstate.Options{NodeName: "node-1"},
+		localstate.ClusterOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -96,7 +97,8 @@ func ExampleState() {
 
 // Why does nothing go to the endpoint on node-2?
 func ExampleState_Explain() {
-	state, err := localstate.New(context.Background(), localstate.Options{NodeName: "node-1"})
+	state, err := localstate.New(context.Background(), localstate.Options{NodeName: "node-1"},
+		localstate.ClusterOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return

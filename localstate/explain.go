@@ -46,7 +46,7 @@ type EndpointExplanation struct {
 	EndpointSlice string `json:"endpointSlice"`
 	// Node is the node that the slice names, "" if it names none.
 	Node string `json:"node,omitempty"`
-	// TargetRef is the object behind the endpoint, with Options.EndpointDetails.
+	// TargetRef is the object behind the endpoint, with ClusterOptions.EndpointDetails.
 	TargetRef model.TargetRef `json:"targetRef,omitzero"`
 	// Ready, Serving and Terminating are the conditions, with Kubernetes' defaults for those that the slice leaves out.
 	Ready       bool `json:"ready"`
@@ -136,14 +136,14 @@ func (s *State) explain(svc *service, skipped string) *Explanation {
 			}
 		}
 	}
-	var all [2]entries
+	var all model.PerFamily[entries]
 	for _, f := range s.families {
-		svc.entries(&all[familyIndex(f)], f)
+		all.At(f).addAll(svc, f)
 	}
 	for _, port := range svc.intake.fields.Ports {
 		for _, f := range s.families {
-			if svc.intake.serves(f) {
-				e.Ports = append(e.Ports, s.explainPort(svc, port, f, &all[familyIndex(f)]))
+			if svc.intake.families.Has(f) {
+				e.Ports = append(e.Ports, s.explainPort(svc, port, f, all.At(f)))
 			}
 		}
 	}
@@ -157,20 +157,21 @@ func (s *State) whyNoService() string {
 	if s.opts.ServiceProxyName != "" {
 		otherProxy = fmt.Sprintf("is not %q", s.opts.ServiceProxyName)
 	}
-	return fmt.Sprintf("slices are known, but no Service for this proxy: it does not exist, is headless, or its "+
+	return fmt.Sprintf("there are slices, but no Service for this proxy: it does not exist, is headless, or its "+
 		"label %s %s",
 		labelServiceProxyName, otherProxy)
 }
 
 func (s *State) explainPort(svc *service, port model.ServicePort, f model.Family, all *entries) PortExplanation {
-	p := familyPort{State: s, svc: svc, port: &port, name: svc.intake.fields.PortName(port), family: f}
+	p := s.familyPort(svc, &port, f)
 	x := explainer{candidates: all.candidates(nil, all.forPort(port.Name, port.Protocol))}
-	p.counter().count(&x.counts, x.candidates, 1)
-	x.rules = p.rules(&x.counts)
+	p.count(&x.counts, x.candidates, 1)
+	routes, rules := p.decide(&x.counts)
+	x.rules = rules
 	e := PortExplanation{
 		Port:      p.name,
 		Family:    f.String(),
-		Routes:    p.routes(&x.counts),
+		Routes:    routes,
 		Topology:  x.topology(),
 		Endpoints: []EndpointExplanation{},
 	}
@@ -225,7 +226,7 @@ func (x *explainer) whyNot(kind string, without int32, own string) string {
 	case without > 0:
 		return fmt.Sprintf("%d of %d ready endpoints have no %s hint", without, x.counts.ready, kind)
 	case own == "":
-		return fmt.Sprintf("this node's %s is not known", kind)
+		return fmt.Sprintf("this node's %s is unknown", kind)
 	}
 	return fmt.Sprintf("no %s hint of a ready endpoint names %s", kind, own)
 }
@@ -275,7 +276,7 @@ func (x *explainer) explain(c *candidate, sets model.EndpointSets) (Reason, stri
 	case flags.draining() && flags.has(flagLocal):
 		return ReasonDraining, "terminating, and others on this node are ready"
 	case place.node == "":
-		return ReasonUnknownNode, "its node is not known, and traffic stays on this node"
+		return ReasonUnknownNode, "its node is unknown, and traffic stays on this node"
 	}
 	return ReasonNotLocal, "on node " + place.node + ", and traffic stays on this node"
 }

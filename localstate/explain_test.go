@@ -79,7 +79,7 @@ func TestReasons(t *testing.T) {
 		{"draining elsewhere", localOnly, []sliceOption{ep("10.1.0.1", onNode(other), draining)}, "-", ReasonNotLocal,
 			"on node other, and traffic stays on this node"},
 		{"nowhere", localOnly, []sliceOption{ep("10.1.0.1")}, "-", ReasonUnknownNode,
-			"its node is not known, and traffic stays on this node"},
+			"its node is unknown, and traffic stays on this node"},
 		{"duplicate", nil, []sliceOption{ep("10.1.0.1"), ep("10.1.0.1")}, "-", ReasonDuplicate,
 			"another entry with the same address and port is preferred"},
 	} {
@@ -120,7 +120,7 @@ func TestExplainTopology(t *testing.T) {
 		{"none for this zone", "zone-a", []sliceOption{ep("10.1.0.1", forZones("zone-b"))},
 			"none: no zone hint of a ready endpoint names zone-a"},
 		{"the zone is not known", "", []sliceOption{ep("10.1.0.1", forZones("zone-b"))},
-			"none: this node's zone is not known"},
+			"none: this node's zone is unknown"},
 		{"neither", "zone-a", []sliceOption{ep("10.1.0.1", forZones("zone-b"), forNodes("x"))},
 			"none: no node hint of a ready endpoint names me; no zone hint of a ready endpoint names zone-a"},
 	} {
@@ -180,7 +180,7 @@ func TestExplanationTexts(t *testing.T) {
 // TestExplainNamesTheLabelOfThisProxy: slices come whatever proxy serves their Service, so a name that is set wrong
 // shows here.
 func TestExplainNamesTheLabelOfThisProxy(t *testing.T) {
-	w := newWorldWith(t, Options{ServiceProxyName: "mine"}, aSlice("web-1", ep("10.1.0.1")))
+	w := newWorldWith(t, ClusterOptions{ServiceProxyName: "mine"}, aSlice("web-1", ep("10.1.0.1")))
 	e, ok := w.state.Explain(model.ServiceName{Namespace: namespace, Name: "web"})
 	require.True(t, ok)
 	require.Contains(t, e.Skipped, `its label service.kubernetes.io/service-proxy-name is not "mine"`)
@@ -221,7 +221,7 @@ func TestExplainWhatIsNotKnown(t *testing.T) {
 func TestAnExplanationIsOfTheMomentItWasAskedFor(t *testing.T) {
 	for _, above := range []int{0, indexAbove} {
 		r := testdice.Seeded(7)
-		state, err := New(klog.NewContext(t.Context(), klog.Logger{}), Options{NodeName: me})
+		state, err := New(klog.NewContext(t.Context(), klog.Logger{}), Options{NodeName: me}, ClusterOptions{})
 		require.NoError(t, err)
 		state.indexAbove = above
 		explained := 0
@@ -263,7 +263,7 @@ func TestExplainIsAheadOfFlush(t *testing.T) {
 		require.Equal(t, "10.1.0.2:8080", e.Ports[0].Endpoints[0].Target.String())
 	}
 	require.Equal(t, []string{"10.1.0.1:8080 Cluster"}, w.endpoints("web"))
-	require.Equal(t, Changes{Endpoints: 2, IPv4: true}, w.flush())
+	require.Equal(t, Changes{Endpoints: 2, Families: model.IPv4.Set()}, w.flush())
 }
 
 // checkExplanations returns where what Explain says is not what has been handed over.

@@ -28,40 +28,22 @@ type Changes struct {
 	Services, Endpoints int
 	// Node: the node was handed over.
 	Node bool
-	// IPv4 and IPv6 say which families the changes concern.
-	IPv4, IPv6 bool
-	// TriggersIPv4 and TriggersIPv6 are the times of the cluster changes that led to these changes, in no particular
-	// order. At these times the network programming latency starts; it ends with the Sync that applies the changes
-	// (S19). Times from before the State was created, and of changes that made no difference here, are not included.
-	TriggersIPv4, TriggersIPv6 []time.Time
+	// Families are those that the changes concern.
+	Families model.FamilySet
+	// Triggers are the times of the cluster changes that led to these changes, in no particular order. At these times
+	// the network programming latency starts; it ends with the Sync that applies the changes (S19). Times from before
+	// the State was created, and of changes that made no difference here, are not included.
+	Triggers model.PerFamily[[]time.Time]
 }
 
 // Any reports whether anything was handed over.
 func (c Changes) Any() bool { return c.Services > 0 || c.Endpoints > 0 || c.Node }
 
-// Concerns reports whether a family is concerned.
-func (c Changes) Concerns(f model.Family) bool {
-	return f == model.IPv4 && c.IPv4 || f == model.IPv6 && c.IPv6
-}
-
-// Triggers returns the trigger times of a family.
-func (c Changes) Triggers(f model.Family) []time.Time {
-	if f == model.IPv6 {
-		return c.TriggersIPv6
-	}
-	return c.TriggersIPv4
-}
-
-func (c *Changes) touch(f model.Family) {
-	c.IPv4 = c.IPv4 || f == model.IPv4
-	c.IPv6 = c.IPv6 || f == model.IPv6
-}
-
 // touchService records that a service changed: in the families of its cluster IPs or, if it has none, in all.
 func (c *Changes) touchService(svc *model.Service, families []model.Family) {
 	for _, f := range families {
 		if len(svc.ClusterIPs) == 0 || svc.ClusterIP(f).IsValid() {
-			c.touch(f)
+			c.Families |= f.Set()
 		}
 	}
 }
@@ -70,14 +52,11 @@ func (c *Changes) touchService(svc *model.Service, families []model.Family) {
 func (c *Changes) add(own Changes, triggers []trigger) {
 	c.Services += own.Services
 	c.Endpoints += own.Endpoints
-	c.IPv4 = c.IPv4 || own.IPv4
-	c.IPv6 = c.IPv6 || own.IPv6
+	c.Families |= own.Families
 	for _, t := range triggers {
-		if t.family == model.IPv4 && own.IPv4 {
-			c.TriggersIPv4 = append(c.TriggersIPv4, t.at)
-		}
-		if t.family == model.IPv6 && own.IPv6 {
-			c.TriggersIPv6 = append(c.TriggersIPv6, t.at)
+		if own.Families.Has(t.family) {
+			times := c.Triggers.At(t.family)
+			*times = append(*times, t.at)
 		}
 	}
 }
@@ -98,14 +77,9 @@ func (s *State) Flush(r Receiver) Changes {
 		if svc.intake != nil {
 			changes.add(s.flushService(svc, r), s.triggers[svc])
 		}
-		delete(s.triggers, svc) // one by one: the cost of clear depends on what the map once held
-		svc.serviceChanged, svc.endpointsChanged = false, false
-		s.forgetIfEmpty(svc)
 	}
-	clear(s.dirty) // free what is gone
+	s.Discard() // what has been handed over is not pending any more
 	s.wave.release()
-	s.dirty = s.dirty[:0]
-	s.pending = Pending{}
 	return changes
 }
 

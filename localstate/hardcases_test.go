@@ -209,7 +209,7 @@ func TestHardCases(t *testing.T) {
 			w.set(aSlice("web-1", ep("10.1.0.1"), at(first)))
 			w.delete(aSlice("web-1"))
 			w.set(aSlice("web-1", ep("10.1.0.1"), at(last)))
-			triggers := w.flush().TriggersIPv4
+			triggers := w.flush().Triggers.IPv4
 			require.Len(t, triggers, 1)
 			require.WithinDuration(t, last, triggers[0], 0)
 		}},

@@ -36,9 +36,22 @@ func newWorld(t testing.TB, objects ...metav1.Object) *world {
 	return newWorldWith(t, Options{NodeName: me}, objects...)
 }
 
-func newWorldWith(t testing.TB, opts Options, objects ...metav1.Object) *world {
+// allOptions takes Options, ClusterOptions or both.
+func allOptions(opts any) options {
+	switch opts := opts.(type) {
+	case Options:
+		return options{Options: opts}
+	case ClusterOptions:
+		return options{ClusterOptions: opts}
+	}
+	return opts.(options)
+}
+
+// newWorldWith is newWorld with options as allOptions takes them.
+func newWorldWith(t testing.TB, opts any, objects ...metav1.Object) *world {
 	t.Helper()
-	state, err := New(klog.NewContext(t.Context(), klog.Logger{}), opts)
+	all := allOptions(opts)
+	state, err := New(klog.NewContext(t.Context(), klog.Logger{}), all.Options, all.ClusterOptions)
 	require.NoError(t, err)
 	w := &world{t: t, state: state, got: newMirror()}
 	w.set(objects...)

@@ -1,7 +1,6 @@
 package localstate
 
 import (
-	"cmp"
 	"hash/crc32"
 	"maps"
 	"net/netip"
@@ -19,61 +18,161 @@ const indexAbove = 64
 // changed since the last Flush, and whether other slices have an address as well. It describes the service as of the
 // last Flush.
 type index struct {
-	ports []indexedPort // by name
+	flushed bool           // otherwise it is new, and describes nothing yet
+	ports   []*indexedPort // in order of port name, protocol and family
 	// before has the slices that changed since, as they were then; nil means that the slice did not exist.
 	before map[string]*sliceIntake
-	// hashes are the sorted hashes of all addresses, by family; nil while a family has only one slice, which needs
-	// none.
-	hashes [2][]uint32
+	// hashes count the addresses by their hashes; nil while a family has only one slice, which needs none. Collisions
+	// cost time, nothing else.
+	hashes model.PerFamily[map[uint32]int32]
 }
 
-// indexedPort is what is known of a port. A family that the service does not serve is not known.
+// indexedPort is what is known of a port in a family that the service has.
 type indexedPort struct {
-	name     string
-	protocol model.Protocol
-	counts   [2]counts
-	inUse    [2]model.EndpointSets // by the routes
-	known    [2]bool
+	PortFamily
+	counts counts
+	rules  rules
 }
 
-func (p *indexedPort) compare(o *indexedPort) int {
-	return cmp.Or(cmp.Compare(p.name, o.name), cmp.Compare(p.protocol, o.protocol))
+// known returns what the index knows of a port, or nil. A Flush asks for all ports of a service, in order.
+func (w *waveBuffers) known(port PortFamily) *indexedPort {
+	for ; len(w.indexed) > 0; w.indexed = w.indexed[1:] {
+		switch c := w.indexed[0].Compare(port); {
+		case c > 0:
+			return nil
+		case c == 0:
+			return w.indexed[0]
+		}
+	}
+	return nil
 }
 
 // noteChange remembers a slice as it was at the last Flush, or that it did not exist.
 func (svc *service) noteChange(name string, old *sliceIntake) {
-	if svc.index == nil {
-		return
-	}
-	if _, noted := svc.index.before[name]; noted {
-		return
-	}
-	if svc.index.before == nil {
-		svc.index.before = map[string]*sliceIntake{}
-	}
-	svc.index.before[name] = old
-}
-
-// hashes returns the hashes of the addresses of slices, sorted.
-func hashes(list []*sliceIntake) []uint32 {
-	all := []uint32{}
-	for _, slice := range list {
-		for i := range slice.len() {
-			if !slice.flags(i).has(flagInvalid) {
-				all = append(all, slice.hash(i))
-			}
+	if x := svc.index; x != nil {
+		if _, noted := x.before[name]; !noted {
+			x.before[name] = old
 		}
 	}
-	slices.Sort(all)
-	return slices.Clip(all)
 }
 
-// hash returns the hash of the address of the i-th endpoint. Collisions cost time, nothing else.
-func (s *sliceIntake) hash(i int) uint32 { return crc32.ChecksumIEEE(s.endpoint(i)[1:]) }
+// openIndex prepares a Flush of a service: a large one gets an index, unless it has one, and a small one loses it.
+func (s *State) openIndex(svc *service) {
+	switch {
+	case svc.size <= s.indexAbove/2:
+		svc.index = nil
+	case svc.size > s.indexAbove && svc.index == nil:
+		svc.index = &index{}
+	}
+	s.wave.indexed, s.wave.toIndex = nil, s.wave.toIndex[:0]
+	if svc.index != nil {
+		s.wave.indexed = svc.index.ports
+	}
+	for _, f := range s.families {
+		b := s.wave.families.At(f)
+		if b.allEntries = false; svc.index != nil {
+			b.difference.find(svc, f)
+		}
+	}
+}
+
+// closeIndex ends a Flush of a service.
+func (s *State) closeIndex(svc *service) {
+	if x, now := svc.index, s.wave.toIndex; x != nil {
+		x.flushed, x.before = true, map[string]*sliceIntake{}
+		if len(now) != len(x.ports) {
+			x.ports = make([]*indexedPort, len(now))
+		}
+		copy(x.ports, now)
+	}
+}
+
+// seen is what a Flush has seen of a port so far: its candidates or, if the index has their counts, what changed.
+type seen struct {
+	all    []candidate
+	before *indexedPort // as of the last Flush; nil: all is set
+	counts counts
+}
+
+// look counts the candidates of a port.
+func (p *familyPort) look() seen {
+	n := seen{before: p.wave.known(PortFamily{p.name.Port, p.name.Protocol, p.family})}
+	if n.before == nil {
+		n.all = p.allCandidates()
+		p.count(&n.counts, n.all, 1)
+		return n
+	}
+	n.counts = n.before.counts
+	d := &p.wave.families.At(p.family).difference
+	p.count(&n.counts, p.candidates(&d.before), -1)
+	p.count(&n.counts, p.candidates(&d.after), 1)
+	return n
+}
+
+// update merges the candidates that may have changed into a section of the port's list. Which these are depends on what
+// is known:
+//
+//	of the service                    candidates
+//	no index                          all
+//	an index, by port and family:
+//	  not known                       all
+//	  known, but the rules differ     all
+//	  known, with the same rules      those at addresses that changes of slices touch
+func (p *familyPort) update(n *seen, r *rules, part section) {
+	switch {
+	case n.before == nil:
+		p.merge(n.all, part, r)
+	case n.before.rules != *r:
+		p.merge(p.allCandidates(), part, r)
+	default:
+		p.mergeTouched(part, r)
+	}
+	if p.svc.index != nil {
+		if n.before == nil {
+			n.before = &indexedPort{PortFamily: PortFamily{p.name.Port, p.name.Protocol, p.family}}
+		}
+		n.before.counts, n.before.rules = n.counts, *r
+		p.wave.toIndex = append(p.wave.toIndex, n.before)
+	}
+}
+
+// mergeTouched merges the candidates at touched addresses.
+func (p *familyPort) mergeTouched(part section, r *rules) {
+	d := &p.wave.families.At(p.family).difference
+	if len(d.touched) == 0 {
+		return
+	}
+	candidates := p.candidates(&d.after)
+	for _, addr := range d.touched {
+		n := 0
+		for n < len(candidates) && candidates[n].target.Addr() == addr {
+			n++
+		}
+		byAddr := func(e *model.Endpoint, addr netip.Addr) int { return e.Target.Addr().Compare(addr) }
+		i, _ := slices.BinarySearchFunc(part.list[part.from:part.to], addr, byAddr)
+		part.from += i
+		here := part
+		here.to = here.from
+		for here.to < part.to && part.list[here.to].Target.Addr() == addr {
+			here.to++
+		}
+		p.merge(candidates[:n], here, r)
+		candidates, part.from = candidates[n:], here.to
+	}
+}
+
+// localEndpointsOf counts those of one family: all, or what changed if the index knows the others.
+func (s *State) localEndpointsOf(svc *service, f model.Family) int {
+	if x := svc.index; x == nil || !x.flushed || svc.handed.HealthCheck == nil || !svc.handed.ClusterIP(f).IsValid() {
+		return s.wave.allOf(svc, f).countLocal()
+	}
+	d := &s.wave.families.At(f).difference
+	return svc.handed.HealthCheck.LocalEndpoints(f) + d.after.countLocal() - d.before.countLocal()
+}
 
 // difference is what changed in one family of a large service since the last Flush.
 type difference struct {
-	// touched are the addresses at which anything changed, sorted, and possibly some more.
+	// touched are the addresses at which anything changed, sorted.
 	touched []netip.Addr
 	// before and after are all entries at these addresses, of slices that changed and of others.
 	before, after entries
@@ -81,8 +180,6 @@ type difference struct {
 	// scratch space
 	suspects  []netip.Addr
 	unchanged []*sliceIntake
-	edits     []edit[uint32]
-	own       [2]entries
 }
 
 // find fills in the difference of one family, and brings the index's hashes up to date.
@@ -90,7 +187,8 @@ func (d *difference) find(svc *service, f model.Family) {
 	d.touched = d.touched[:0]
 	d.before.reset()
 	d.after.reset()
-	names := slices.Sorted(maps.Keys(svc.index.before))
+	x := svc.index
+	names := slices.Sorted(maps.Keys(x.before))
 	ofFamily := func(s *sliceIntake) *sliceIntake {
 		if s == nil || s.family != f {
 			return nil
@@ -98,22 +196,14 @@ func (d *difference) find(svc *service, f model.Family) {
 		return s
 	}
 	for _, name := range names {
-		before, after := ofFamily(svc.index.before[name]), ofFamily(svc.slice(name))
-		if before != nil {
-			d.before.slices = append(d.before.slices, before)
-		}
-		if after != nil {
-			d.after.slices = append(d.after.slices, after)
-		}
-		d.touch(before, after)
+		d.compare(ofFamily(x.before[name]), ofFamily(svc.slice(name)))
 	}
+	d.touch()
 	if len(d.touched) == 0 {
 		return
 	}
-	slices.SortFunc(d.touched, netip.Addr.Compare)
-	d.touched = slices.Compact(d.touched)
-	d.before.addTouched(d.touched)
-	d.after.addTouched(d.touched)
+	d.before.onlyAt(d.touched)
+	d.after.onlyAt(d.touched)
 
 	clear(d.unchanged)
 	d.unchanged = d.unchanged[:0]
@@ -122,93 +212,72 @@ func (d *difference) find(svc *service, f model.Family) {
 			d.unchanged = append(d.unchanged, slice)
 		}
 	}
-	known := &svc.index.hashes[familyIndex(f)]
+	known := x.hashes.At(f)
 	if *known == nil && len(d.unchanged) > 0 {
 		*known = hashes(append(slices.Clone(d.unchanged), d.before.slices...))
 	}
 	if *known != nil {
 		d.suspect(*known)
-		*known = d.rehash(*known)
-		if len(d.suspects) > 0 {
-			d.addUnchanged()
+		d.addUnchanged()
+	}
+}
+
+// compare adds the entries at which two versions of a slice differ, and possibly some more. Either may be nil.
+func (d *difference) compare(before, after *sliceIntake) {
+	front, back := 0, 0
+	if before != nil && after != nil && slices.Equal(before.ports, after.ports) {
+		// Usually most of the endpoints are at the same index as before.
+		n := min(before.len(), after.len())
+		for front < n && before.sameEndpoint(front, after, front) {
+			front++
+		}
+		for back < n-front && before.sameEndpoint(before.len()-1-back, after, after.len()-1-back) {
+			back++
 		}
 	}
+	if before != nil {
+		d.before.add(before, front, before.len()-back)
+	}
+	if after != nil {
+		d.after.add(after, front, after.len()-back)
+	}
+}
+
+// touch finds the addresses at which the entries differ.
+func (d *difference) touch() {
 	d.before.sort()
 	d.after.sort()
-}
-
-// touch adds the addresses at which two versions of a slice differ. Either may be nil.
-func (d *difference) touch(before, after *sliceIntake) {
-	if before == nil || after == nil || !slices.Equal(before.ports, after.ports) {
-		d.touchAll(before)
-		d.touchAll(after)
-		return
+	same := func(a, b entry) bool {
+		before, after := d.before.slices[a.slice], d.after.slices[b.slice]
+		return before.name == after.name && slices.Equal(before.ports, after.ports) &&
+			before.sameEndpoint(int(a.at), after, int(b.at))
 	}
-	// Usually most of the endpoints are at the same index as before.
-	from, n := 0, min(before.len(), after.len())
-	for from < n && before.sameEndpoint(from, after, from) {
-		from++
-	}
-	back := 0
-	for back < n-from && before.sameEndpoint(before.len()-1-back, after, after.len()-1-back) {
-		back++
-	}
-	olds, news := &d.own[0], &d.own[1]
-	olds.reset(before)
-	news.reset(after)
-	olds.addRange(from, before.len()-back)
-	news.addRange(from, after.len()-back)
-	o, n2 := olds.list, news.list
-	for len(o) > 0 || len(n2) > 0 {
-		switch {
-		case len(n2) == 0 || len(o) > 0 && o[0].addr.Less(n2[0].addr):
-			d.touched = append(d.touched, o[0].addr)
-			o = o[sameAddr(o):]
-		case len(o) == 0 || n2[0].addr.Less(o[0].addr):
-			d.touched = append(d.touched, n2[0].addr)
-			n2 = n2[sameAddr(n2):]
-		default:
-			oldsHere, newsHere := o[:sameAddr(o)], n2[:sameAddr(n2)]
-			if !slices.EqualFunc(oldsHere, newsHere,
-				func(a, b entry) bool { return before.sameEndpoint(int(a.at), after, int(b.at)) }) {
-				d.touched = append(d.touched, o[0].addr)
-			}
-			o, n2 = o[len(oldsHere):], n2[len(newsHere):]
+	olds, news := d.before.list, d.after.list
+	for len(olds) > 0 || len(news) > 0 {
+		next := news
+		if len(news) == 0 || len(olds) > 0 && olds[0].addr.Less(news[0].addr) {
+			next = olds
 		}
-	}
-}
-
-func (d *difference) touchAll(slice *sliceIntake) {
-	if slice == nil {
-		return
-	}
-	for i := range slice.len() {
-		if !slice.flags(i).has(flagInvalid) {
-			d.touched = append(d.touched, slice.addr(i))
+		addr := next[0].addr
+		o, n := olds[:countAt(olds, addr)], news[:countAt(news, addr)]
+		if !slices.EqualFunc(o, n, same) {
+			d.touched = append(d.touched, addr)
 		}
+		olds, news = olds[len(o):], news[len(n):]
 	}
 }
 
-// addRange adds a range of the endpoints of the only slice, and sorts them.
-func (e *entries) addRange(from, to int) {
-	for i := from; i < to; i++ {
-		if !e.slices[0].flags(i).has(flagInvalid) {
-			e.list = append(e.list, entry{e.slices[0].addr(i), 0, int32(i)})
-		}
-	}
-	e.sort()
-}
-
-// addTouched adds the entries of the slices that have one of some addresses, and sorts them.
-func (e *entries) addTouched(addrs []netip.Addr) {
+// onlyAt replaces the entries by all those that the slices have at some addresses.
+func (e *entries) onlyAt(addrs []netip.Addr) {
+	e.list = e.list[:0]
 	for s := range e.slices {
-		e.addOf(int32(s), addrs)
+		e.addAt(int32(s), addrs)
 	}
 	e.sort()
 }
 
-// addOf adds the entries of one slice that have one of the addresses. It reports whether there are any.
-func (e *entries) addOf(s int32, addrs []netip.Addr) (any bool) {
+// addAt adds the entries of one slice that have one of the addresses. It reports whether there are any.
+func (e *entries) addAt(s int32, addrs []netip.Addr) (any bool) {
 	slice := e.slices[s]
 	for i := range slice.len() {
 		if slice.flags(i).has(flagInvalid) {
@@ -223,73 +292,54 @@ func (e *entries) addOf(s int32, addrs []netip.Addr) (any bool) {
 	return any
 }
 
-// suspect finds the touched addresses that unchanged slices may have, too: those whose hash occurs more often than in
-// the changed slices.
-func (d *difference) suspect(known []uint32) {
+// hashes counts the addresses of slices by their hashes.
+func hashes(list []*sliceIntake) map[uint32]int32 {
+	size := 0
+	for _, slice := range list {
+		size += slice.len()
+	}
+	all := make(map[uint32]int32, size)
+	for _, slice := range list {
+		for i := range slice.len() {
+			if !slice.flags(i).has(flagInvalid) {
+				all[crc32.ChecksumIEEE(slice.endpoint(i)[1:])]++
+			}
+		}
+	}
+	return all
+}
+
+// suspect finds the touched addresses that unchanged slices may have, too, those whose hash occurs more often than in
+// the changed slices, and brings the hashes up to date.
+func (d *difference) suspect(known map[uint32]int32) {
 	d.suspects = d.suspects[:0]
 	for _, addr := range d.touched {
 		h := crc32.ChecksumIEEE(addr.AsSlice())
-		at, _ := slices.BinarySearch(known, h)
-		n := 0
-		for at+n < len(known) && known[at+n] == h {
-			n++
-		}
-		if n > len(d.before.at(addr)) {
+		before, after := d.before.at(addr), d.after.at(addr)
+		if int(known[h]) > len(before) {
 			d.suspects = append(d.suspects, addr)
 		}
-	}
-}
-
-// rehash brings hashes up to date with the slices that changed.
-func (d *difference) rehash(known []uint32) []uint32 {
-	var gone, come []uint32
-	for _, x := range d.before.list {
-		gone = append(gone, d.before.slices[x.slice].hash(int(x.at)))
-	}
-	for _, x := range d.after.list {
-		come = append(come, d.after.slices[x.slice].hash(int(x.at)))
-	}
-	slices.Sort(gone)
-	slices.Sort(come)
-	d.edits = d.edits[:0]
-	at := 0 // everything before it is done
-	for len(gone) > 0 || len(come) > 0 {
-		if len(gone) > 0 && len(come) > 0 && gone[0] == come[0] {
-			gone, come = gone[1:], come[1:]
-			continue
-		}
-		if len(come) == 0 || len(gone) > 0 && gone[0] < come[0] {
-			i, _ := slices.BinarySearch(known[at:], gone[0])
-			at += i
-			d.edits = append(d.edits, edit[uint32]{at: at, removes: true})
-			at++
-			gone = gone[1:]
-		} else {
-			i, _ := slices.BinarySearch(known[at:], come[0])
-			at += i
-			d.edits = append(d.edits, edit[uint32]{at: at, inserts: true, value: come[0]})
-			come = come[1:]
+		if known[h] += int32(len(after) - len(before)); known[h] == 0 {
+			delete(known, h)
 		}
 	}
-	return applyEdits(known, d.edits)
 }
 
 // addUnchanged adds the entries that unchanged slices have at the suspected addresses.
 func (d *difference) addUnchanged() {
+	if len(d.suspects) == 0 {
+		return
+	}
 	for _, slice := range d.unchanged {
-		s := int32(len(d.before.slices))
-		d.before.slices = append(d.before.slices, slice)
-		first := len(d.before.list)
-		if !d.before.addOf(s, d.suspects) {
-			d.before.slices[s] = nil
-			d.before.slices = d.before.slices[:s]
-			continue
-		}
-		as := int32(len(d.after.slices))
-		d.after.slices = append(d.after.slices, slice)
-		for _, x := range d.before.list[first:] {
-			x.slice = as
-			d.after.list = append(d.after.list, x)
+		for _, e := range []*entries{&d.before, &d.after} {
+			n := len(e.slices)
+			e.slices = append(e.slices, slice)
+			if !e.addAt(int32(n), d.suspects) {
+				e.slices = slices.Delete(e.slices, n, n+1)
+				break
+			}
 		}
 	}
+	d.before.sort()
+	d.after.sort()
 }

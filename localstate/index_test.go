@@ -77,6 +77,10 @@ func TestChangesOfALargeService(t *testing.T) {
 			[]metav1.Object{largeSlice(2, ep(moved, unready))},
 			[]metav1.Object{largeSlice(1, without(moved))}, nil,
 			[]string{"delete endpoint ns/web:http/TCP -> 10.1.0.51:8080"}, false},
+		{"one that is in two slices moves from before the other to behind it",
+			[]metav1.Object{largeSlice(2, ep(moved, onNode(other)))},
+			[]metav1.Object{largeSlice(1, without(moved)), aSlice("web-3", ep(moved))}, nil,
+			[]string{"set endpoint ns/web:http/TCP -> 10.1.0.51:8080"}, false},
 		{"a slice goes", []metav1.Object{aSlice("web-3", ep("10.3.0.1"), ep("10.3.0.2"))}, nil,
 			[]metav1.Object{aSlice("web-3")},
 			[]string{"delete endpoint ns/web:http/TCP -> 10.3.0.1:8080",
@@ -102,7 +106,7 @@ func TestChangesOfALargeService(t *testing.T) {
 			w.set(tc.change...)
 			w.flush()
 			require.ElementsMatch(t, tc.want, w.got.callTexts())
-			require.Equal(t, tc.all, w.state.wave.families[0].allEntries)
+			require.Equal(t, tc.all, w.state.wave.families.IPv4.allEntries)
 			requireAsFromScratch(t, w)
 		})
 	}

@@ -158,7 +158,7 @@ func (m *mirror) endWave(changes Changes) []string {
 	if counted.Services != changes.Services || counted.Endpoints != changes.Endpoints || counted.Node != changes.Node {
 		m.problem("Changes %+v, but the calls were %+v", changes, counted)
 	}
-	if changes.Any() != (len(m.calls) > 0) || changes.Any() != (changes.IPv4 || changes.IPv6) {
+	if changes.Any() != (len(m.calls) > 0) || changes.Any() != (changes.Families != 0) {
 		m.problem("Changes %+v, with %d calls", changes, len(m.calls))
 	}
 

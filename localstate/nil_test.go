@@ -11,7 +11,7 @@ import (
 )
 
 func TestNoObjectIsAnError(t *testing.T) {
-	state, err := New(t.Context(), Options{})
+	state, err := New(t.Context(), Options{}, ClusterOptions{})
 	require.NoError(t, err)
 	for _, object := range []metav1.Object{
 		nil, (*corev1.Service)(nil), (*discoveryv1.EndpointSlice)(nil), (*corev1.Node)(nil),

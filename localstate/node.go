@@ -106,10 +106,15 @@ func (t *NodeTracker) AwaitsNodeCIDR() bool { return t.opts.awaitsNodeCIDR(t.nod
 
 // Class returns the class of the node.
 func (t *NodeTracker) Class() Class {
-	return Class{
+	c := Class{
 		Zone: t.node.Zone, MasqueradeAll: t.opts.MasqueradeAll, DrainingEndpoints: t.opts.DrainingEndpoints,
-		DetectsIPv4: t.node.LocalPods.Detects(model.IPv4), DetectsIPv6: t.node.LocalPods.Detects(model.IPv6),
 	}
+	for _, f := range model.Families() {
+		if t.node.LocalPods.Detects(f) {
+			c.Detects |= f.Set()
+		}
+	}
+	return c
 }
 
 // node reads this node's Node object. Known podCIDRs stay if the object no longer has any.
@@ -185,8 +190,8 @@ func nodeIPs(obj *corev1.Node, bad func(field string, err error)) []netip.Addr {
 
 // deleteNode takes the deletion of a Node. What is known about this node stays (S24, S48), but it is no longer eligible
 // for load balancers' traffic (S39a). It returns whether that changes anything.
-func (s *State) deleteNode(name string) bool {
-	if name != s.opts.NodeName || name == "" {
+func (s *State) deleteNode(obj *corev1.Node) bool {
+	if obj.Name != s.opts.NodeName || obj.Name == "" {
 		return false
 	}
 	return s.nodeChanged(deletedNode(s.node.model))
@@ -206,29 +211,26 @@ func (s *State) nodeChanged(node *model.Node) bool {
 	}
 	s.node.model = node
 	s.pending.Node = true
+	zone, addresses, detection := node.Zone != old.Zone, false, false // what differs
 	for _, f := range s.families {
-		s.pending.touch(f)
-		if node.IP(f) != old.IP(f) { // S26
-			for svc := range s.ranged {
-				s.markService(svc)
+		s.pending.Families |= f.Set()
+		addresses = addresses || node.IP(f) != old.IP(f)
+		detection = detection || node.LocalPods.Detects(f) != old.LocalPods.Detects(f)
+	}
+	for _, svc := range s.services {
+		if svc.intake != nil && (addresses && len(svc.intake.ranges) > 0 || detection) { // S26; S27, S28
+			s.markService(svc)
+		}
+		for _, slice := range svc.slices {
+			if zone && slice.hinted {
+				s.markEndpoints(svc, slice.family) // S24
 			}
 		}
-		if node.LocalPods.Detects(f) != old.LocalPods.Detects(f) { // S27, S28
-			for _, svc := range s.services {
-				if svc.intake != nil {
-					s.markService(svc)
-				}
-			}
-		}
-		if node.Zone != old.Zone { // S24
-			for svc := range s.hinted {
-				svc.index = nil // it counts hints for the old zone
-				s.markEndpoints(svc, f)
-			}
-			for _, svc := range s.dirty {
-				// It counts hints for the old zone, even if the slices with hints have been removed since the last Flush.
-				svc.index = nil
-			}
+	}
+	if zone {
+		for _, svc := range s.dirty {
+			// It counts hints for the old zone, even if the slices with hints have been removed since the last Flush.
+			svc.index = nil
 		}
 	}
 	return true
@@ -252,8 +254,8 @@ func (s *State) setServiceCIDR(obj *networkingv1.ServiceCIDR) bool {
 
 // deleteServiceCIDR takes the deletion of a ServiceCIDR. Ranges that another object has as well stay (S47). It returns
 // whether that changes anything.
-func (s *State) deleteServiceCIDR(name string) bool {
-	delete(s.node.cidrs, name)
+func (s *State) deleteServiceCIDR(obj *networkingv1.ServiceCIDR) bool {
+	delete(s.node.cidrs, obj.Name)
 	return s.serviceCIDRsChanged()
 }
 
@@ -282,7 +284,7 @@ func (s *State) flushNode(r Receiver, changes *Changes) {
 		r.SetNode(s.node.model)
 		changes.Node = true
 		for _, f := range s.families {
-			changes.touch(f)
+			changes.Families |= f.Set()
 		}
 	}
 }

@@ -70,7 +70,7 @@ func TestNode(t *testing.T) {
 	t.Run("S48 node IPs that are given take the place of the Node object's of their family, with and without it",
 		func(t *testing.T) {
 			given := []netip.Addr{netip.MustParseAddr("192.0.2.7")}
-			state, err := New(t.Context(), Options{NodeName: me, NodeIPs: given})
+			state, err := New(t.Context(), Options{NodeName: me, NodeIPs: given}, ClusterOptions{})
 			require.NoError(t, err)
 			var got nodes
 			state.Flush(&got)
@@ -182,7 +182,7 @@ func TestAFamilyWithoutPodCIDRIsLogged(t *testing.T) {
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
 	lines := func(opts Options, cidrs ...string) []string {
 		t.Helper()
-		state, err := New(klog.NewContext(t.Context(), logger), opts)
+		state, err := New(klog.NewContext(t.Context(), logger), opts, ClusterOptions{})
 		require.NoError(t, err)
 		log.Reset()
 		for _, zone := range []string{"a", "b"} { // a change of something else is no reason to say it again

@@ -20,8 +20,8 @@ type NodePart struct {
 	// Unselected are the ports whose sets have only the endpoints in Endpoints, because hints name this node (S22).
 	// They are in the order of PortFamily.Compare.
 	Unselected []PortFamily
-	// LocalEndpoints are the counts of the health check (S38), for IPv4 and IPv6.
-	LocalEndpoints [2]int
+	// LocalEndpoints are the counts of the health check (S38).
+	LocalEndpoints model.PerFamily[int]
 }
 
 // PortFamily is one port of a service in one family.
@@ -56,12 +56,12 @@ func (p *NodePart) Service(svc *model.Service, node *model.Node) *model.Service 
 	own := *svc
 	changed := false
 	if h := svc.HealthCheck; h != nil {
-		check := &model.HealthCheck{NodePort: h.NodePort}
+		var local model.PerFamily[int]
 		if p != nil {
-			check.LocalEndpointsIPv4, check.LocalEndpointsIPv6 = p.LocalEndpoints[0], p.LocalEndpoints[1]
+			local = p.LocalEndpoints
 		}
-		if *check != *h {
-			own.HealthCheck, changed = check, true
+		if check := newHealthCheck(h.NodePort, local); check != *h {
+			own.HealthCheck, changed = &check, true
 		}
 	}
 	if len(svc.LoadBalancerSourceRanges) > 0 {
@@ -126,25 +126,26 @@ func (s *State) NodeParts(name model.ServiceName, keep func(node string) bool) m
 		return parts[node]
 	}
 	for _, f := range s.families {
-		if !svc.intake.serves(f) {
+		if !svc.intake.families.Has(f) {
 			continue
 		}
 		var all entries
-		svc.entries(&all, f)
+		all.addAll(svc, f)
 		if svc.intake.fields.HealthCheck != nil {
-			for list := all.list; len(list) > 0; {
-				n := sameAddr(list)
-				for _, node := range all.servingNodes(list[:n]) {
-					if keep(node) {
-						part(node).LocalEndpoints[familyIndex(f)]++
+			for same := range all.byAddr() {
+				nodes := map[string]struct{}{}
+				for c := range all.healthy(same) {
+					nodes[c.place().node] = struct{}{}
+				}
+				for node := range nodes {
+					if node != "" && keep(node) {
+						*part(node).LocalEndpoints.At(f)++
 					}
 				}
-				list = list[n:]
 			}
 		}
 		for i := range svc.intake.fields.Ports {
-			port := &svc.intake.fields.Ports[i]
-			p := familyPort{State: s, svc: svc, port: port, name: svc.intake.fields.PortName(*port), family: f}
+			p := s.familyPort(svc, &svc.intake.fields.Ports[i], f)
 			p.nodeParts(&all, keep, part)
 		}
 	}
@@ -181,8 +182,8 @@ func (s *State) ServicesOn(nodes func(node string) bool) []model.ServiceName {
 func (p *familyPort) nodeParts(all *entries, keep func(node string) bool, part func(node string) *NodePart) {
 	candidates := all.candidates(nil, all.forPort(p.name.Port, p.name.Protocol))
 	var n counts
-	p.counter().count(&n, candidates, 1)
-	shared := p.rules(&n)
+	p.count(&n, candidates, 1)
+	_, shared := p.decide(&n)
 
 	nodes := map[string]*nodePlaces{}
 	places := func(node string) *nodePlaces {
@@ -233,28 +234,6 @@ func (p *familyPort) nodeParts(all *entries, keep func(node string) bool, part f
 			}
 		}
 	}
-}
-
-// servingNodes returns the nodes for which the entries of one address count in a health check; servesLocally is the
-// same for one node.
-func (e *entries) servingNodes(same []entry) []string {
-	var nodes []string
-	add := func(slice *sliceIntake, at int32) {
-		if node := slice.places[at].Value().node; node != "" && slice.flags(int(at)).has(flagReady) &&
-			!slices.Contains(nodes, node) {
-			nodes = append(nodes, node)
-		}
-	}
-	if len(same) == 1 {
-		if slice := e.slices[same[0].slice]; len(slice.ports) > 0 {
-			add(slice, same[0].at)
-		}
-		return nodes
-	}
-	for c := range e.winners(same) {
-		add(c.slice, c.at)
-	}
-	return nodes
 }
 
 // rangesWithVIPs implements S26: a request from the node to a VIP that is also an address of the host has the VIP as

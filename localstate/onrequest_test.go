@@ -34,7 +34,7 @@ func TestEndpointDetailsOnRequest(t *testing.T) {
 	require.Empty(t, w.change(aSlice("web-1", ep("10.1.0.1", described("web-1", "zone-c")), ep("10.1.0.2"))),
 		"nor are they news")
 
-	w = newWorldWith(t, Options{NodeName: me, EndpointDetails: true}, objects...)
+	w = newWorldWith(t, options{Options{NodeName: me}, ClusterOptions{EndpointDetails: true}}, objects...)
 	first, second := w.got.sortedEndpoints()[0], w.got.sortedEndpoints()[1]
 	require.Equal(t, model.EndpointDetails{
 		TargetRef: model.TargetRef{Kind: "Pod", Namespace: namespace, Name: "web-0", UID: "uid-1"},
@@ -104,7 +104,7 @@ func TestHeadlessServicesOnRequest(t *testing.T) {
 			"[fd01::1]:8080 Cluster"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := newWorldWith(t, Options{NodeName: me, HeadlessServices: true},
+			w := newWorldWith(t, options{Options{NodeName: me}, ClusterOptions{HeadlessServices: true}},
 				append(slices, aNode(inZone("zone-a")), headless(tc.families...))...)
 			svc := w.mustService("web")
 			require.True(t, svc.Headless)
@@ -126,7 +126,8 @@ func TestHeadlessServicesOnRequest(t *testing.T) {
 	}
 	w := newWorld(t, append(slices, headless())...)
 	require.Nil(t, w.service("web"), "nobody asked for it")
-	require.Nil(t, newWorldWith(t, Options{NodeName: me, HeadlessServices: true, Families: []model.Family{model.IPv4}},
+	require.Nil(t, newWorldWith(t, options{Options{NodeName: me, Families: []model.Family{model.IPv4}},
+		ClusterOptions{HeadlessServices: true}},
 		headless("IPv6")).service("web"),
 		"this node does not serve its family")
 }
@@ -137,7 +138,8 @@ func TestExternalNameServicesOnRequest(t *testing.T) {
 			func(obj *corev1.Service) { obj.Spec.ExternalName = name })
 	}
 	require.Nil(t, newWorld(t, named("www.example.com")).service("web"), "nobody asked for it")
-	w := newWorldWith(t, Options{NodeName: me, ExternalNameServices: true}, named("www.example.com"),
+	w := newWorldWith(t, options{Options{NodeName: me}, ClusterOptions{ExternalNameServices: true}},
+		named("www.example.com"),
 		aSlice("web-1", ep("10.1.0.1")))
 	require.Equal(t, "www.example.com", w.mustService("web").ExternalName)
 	require.Equal(t, model.ServiceTypeExternalName, w.mustService("web").Type)

@@ -18,8 +18,8 @@ func TestOptions(t *testing.T) {
 	}{
 		{"the zero value is usable", Options{}, nil},
 		{"every field", Options{NodeName: me, Families: []model.Family{model.IPv6, model.IPv4},
-			ServiceProxyName: "mine", NoExternalIPs: true, MasqueradeAll: true,
-			DetectLocal: DetectLocal{NodeCIDR: true}}, nil},
+			MasqueradeAll: true,
+			DetectLocal:   DetectLocal{NodeCIDR: true}}, nil},
 		{"a family that is none", Options{Families: []model.Family{model.IPv4, 5}},
 			[]string{"invalid options: families: Family(5) is invalid"}},
 		{"two ways to detect local traffic", Options{
@@ -39,7 +39,7 @@ func TestOptions(t *testing.T) {
 			[]string{"families", "more than one way", "invalid cluster CIDR", "needs a node name"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			state, err := New(t.Context(), tc.opts)
+			state, err := New(t.Context(), tc.opts, ClusterOptions{ServiceProxyName: "mine", NoExternalIPs: true})
 			if len(tc.want) == 0 {
 				require.NoError(t, err)
 				require.NotNil(t, state)

@@ -17,18 +17,16 @@ type portTable struct {
 	found   []int32 // the groups that have the port of the last find
 
 	// These are for more than fewGroups groups only.
-	byPort    map[slicePort][]groupPort // by name and protocol
-	positions []int32                   // of the groups' entries in the list, by group
-	some      []entry                   // scratch space of the entries that find returns
-	order     []int32                   // likewise
+	byPort map[slicePort][]groupPort // by name and protocol
+	some   []entry                   // scratch space of the entries that forPort returns
+	order  []int32                   // likewise
 }
 
 // portGroup is a number of slices next to each other that share their ports.
 type portGroup struct {
-	ports   []slicePort
-	numbers []slicePortNumber // of the port of the last find
-	entries int               // how many there are
-	first   int               // where its positions begin
+	ports     []slicePort
+	numbers   []slicePortNumber // of the port of the last find
+	positions []int32           // of its entries in the list, for more than fewGroups groups only
 }
 
 // slicePortNumber is the number of the at-th port of a slice.
@@ -71,7 +69,8 @@ func (t *portTable) group(e *entries) {
 			if n == len(t.groups) {
 				t.groups = append(t.groups, portGroup{})
 			}
-			t.groups[n] = portGroup{ports: slice.ports, numbers: t.groups[n].numbers[:0]}
+			g := &t.groups[n]
+			*g = portGroup{ports: slice.ports, numbers: g.numbers[:0], positions: g.positions[:0]}
 			n++
 		}
 		t.groupOf = append(t.groupOf, int32(n-1))
@@ -80,7 +79,7 @@ func (t *portTable) group(e *entries) {
 	if t.groups = t.groups[:n]; n <= fewGroups {
 		return
 	}
-	ports, first := 0, 0
+	ports := 0
 	for g := range t.groups {
 		ports += len(t.groups[g].ports)
 	}
@@ -91,19 +90,9 @@ func (t *portTable) group(e *entries) {
 			t.byPort[key] = append(t.byPort[key], groupPort{int32(g), slicePortNumber{p.number, int32(at)}})
 		}
 	}
-	for _, x := range e.list {
-		t.groups[t.groupOf[x.slice]].entries++
-	}
-	for g := range t.groups {
-		t.groups[g].first = first
-		first += t.groups[g].entries
-		t.groups[g].entries = 0 // counted again below
-	}
-	t.positions = slices.Grow(t.positions[:0], len(e.list))[:len(e.list)]
 	for i, x := range e.list {
 		g := &t.groups[t.groupOf[x.slice]]
-		t.positions[g.first+g.entries] = int32(i)
-		g.entries++
+		g.positions = append(g.positions, int32(i))
 	}
 }
 
@@ -150,15 +139,14 @@ func (e *entries) forPort(name string, protocol model.Protocol) []entry {
 	}
 	n := 0
 	for _, g := range t.found {
-		n += t.groups[g].entries
+		n += len(t.groups[g].positions)
 	}
 	if n > len(e.list)/fewGroups {
 		return e.list // to select them would take as long as to look at all
 	}
 	t.order = t.order[:0]
 	for _, i := range t.found {
-		g := &t.groups[i]
-		t.order = append(t.order, t.positions[g.first:g.first+g.entries]...)
+		t.order = append(t.order, t.groups[i].positions...)
 	}
 	if len(t.found) > 1 {
 		slices.Sort(t.order)

@@ -59,9 +59,9 @@ func randomEntries(d testdice.Dice) *entries {
 			addr := netip.AddrFrom4([4]byte{10, 0, 0, byte(d.Roll(5))})
 			slice.add(addr, 0, unique.Make(place{}))
 		}
-		e.slices = append(e.slices, slice)
+		e.add(slice, 0, slice.len())
 	}
-	e.addAll()
+	e.sort()
 	return &e
 }
 
@@ -106,7 +106,7 @@ func TestAPortLooksAtTheSlicesThatHaveIt(t *testing.T) {
 		w.set(slice)
 	}
 	var e entries
-	w.state.services[model.ServiceName{Namespace: service.Namespace, Name: service.Name}].entries(&e, model.IPv4)
+	e.addAll(w.state.services[model.ServiceName{Namespace: service.Namespace, Name: service.Name}], model.IPv4)
 	assert.Equal(t, 20*3, len(e.list))
 	for p := range 200 {
 		assert.Equal(t, 3, len(e.forPort(fmt.Sprintf("port-%d", p), model.TCP)))

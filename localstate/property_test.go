@@ -14,7 +14,7 @@ import (
 
 // checkHistory requires that a history, in any order of the events of different objects and with flushes anywhere,
 // leads to what the rules say of the objects that are there at the end; and that nothing is left when they go.
-func checkHistory(t *testing.T, d testdice.Dice, opts Options, h history) {
+func checkHistory(t *testing.T, d testdice.Dice, opts options, h history) {
 	scratch := h.final().play(t, opts, indexAbove, func() bool { return false })
 	want := scratch.got.String()
 	require.Equal(t, newReference(opts, scratch.got.node, h.final()).lines(), scratch.got.lines(), "by the rules")
@@ -55,7 +55,7 @@ func checkHistory(t *testing.T, d testdice.Dice, opts Options, h history) {
 
 // play makes a State live through a history, and flushes it at the end. It has an index for services that have more
 // endpoints than so many.
-func (h history) play(t *testing.T, opts Options, indexAbove int, flush func() bool) *world {
+func (h history) play(t *testing.T, opts options, indexAbove int, flush func() bool) *world {
 	w := newWorldWith(t, opts)
 	w.state.indexAbove = indexAbove
 	for _, e := range h {

@@ -190,11 +190,11 @@ func randomServiceCIDR(d testdice.Dice) metav1.Object {
 	return aServiceCIDR(testdice.Pick(d, "c1", "c2"), testdice.Some(d, "10.0.0.0/16", "fd00::/108", "bogus")...)
 }
 
-func randomOptions(d testdice.Dice) Options {
-	opts := Options{
-		NodeName: me, NoExternalIPs: testdice.OneIn(d, 8), MasqueradeAll: testdice.OneIn(d, 8),
-		EndpointDetails: testdice.OneIn(d, 3), DrainingEndpoints: testdice.OneIn(d, 3),
-		HeadlessServices: testdice.OneIn(d, 3), ExternalNameServices: testdice.OneIn(d, 3),
+func randomOptions(d testdice.Dice) options {
+	opts := options{
+		Options{NodeName: me, MasqueradeAll: testdice.OneIn(d, 8), DrainingEndpoints: testdice.OneIn(d, 3)},
+		ClusterOptions{NoExternalIPs: testdice.OneIn(d, 8), EndpointDetails: testdice.OneIn(d, 3),
+			HeadlessServices: testdice.OneIn(d, 3), ExternalNameServices: testdice.OneIn(d, 3)},
 	}
 	switch d.Roll(5) {
 	case 0:

@@ -17,13 +17,13 @@ import (
 // every question. It shares nothing with the package but the node (which has its own tests) and the model's types.
 // Random objects only hold what it reads: no leading zeros, no ports that collide.
 type reference struct {
-	opts     Options
+	opts     options
 	node     *model.Node
 	services []*corev1.Service
 	slices   []*discoveryv1.EndpointSlice // by name
 }
 
-func newReference(opts Options, node *model.Node, objects history) *reference {
+func newReference(opts options, node *model.Node, objects history) *reference {
 	r := &reference{opts: opts, node: node}
 	for _, e := range objects {
 		switch obj := e.obj.(type) {

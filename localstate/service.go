@@ -35,16 +35,12 @@ type serviceIntake struct {
 	fields *model.Service
 	// ranges are the source ranges of the object (S8), without VIPs.
 	ranges []netip.Prefix
-	// families are those in which the service has endpoints; see familyIndex.
-	families [2]bool
-	// externals says, by family, whether the service has external addresses other than node ports (S10).
+	// families are those in which the service has endpoints.
+	families model.FamilySet
+	// externals are those in which the service has external addresses other than node ports (S10).
 	// Options.NoExternalIPs may hide them from the model.
-	externals [2]bool
+	externals model.FamilySet
 }
-
-func (in *serviceIntake) serves(f model.Family) bool { return in.families[familyIndex(f)] }
-
-func (in *serviceIntake) external(f model.Family) bool { return in.externals[familyIndex(f)] }
 
 // saysTheSameAs reports whether two readings of a Service object have the same content.
 func (in *serviceIntake) saysTheSameAs(o *serviceIntake) bool {
@@ -54,12 +50,12 @@ func (in *serviceIntake) saysTheSameAs(o *serviceIntake) bool {
 
 // plain returns the fields, with those that follow from other objects empty.
 func (in *serviceIntake) plain() *model.Service {
-	return in.complete(make([][2]model.Routes, len(in.fields.Ports)), [2]int{},
+	return in.complete(make([]model.PerFamily[model.Routes], len(in.fields.Ports)), model.PerFamily[int]{},
 		func(model.Family) netip.Addr { return netip.Addr{} })
 }
 
 // skipReason returns why a Service is not proxied, or "" if it is (S1, S2).
-func (o Options) skipReason(obj *corev1.Service) string {
+func (o options) skipReason(obj *corev1.Service) string {
 	switch name, labelled := obj.Labels[labelServiceProxyName]; {
 	case labelled && o.ServiceProxyName == "":
 		return fmt.Sprintf("label %s=%q: it belongs to another proxy", labelServiceProxyName, name)
@@ -98,7 +94,7 @@ func clusterIPText(spec *corev1.ServiceSpec, f model.Family) string {
 }
 
 // intakeService reads a Service object. It returns nil and the reason if the Service is not proxied.
-func intakeService(log klog.Logger, o Options, families []model.Family, obj *corev1.Service) (*serviceIntake, string) {
+func intakeService(log klog.Logger, o options, families []model.Family, obj *corev1.Service) (*serviceIntake, string) {
 	if reason := o.skipReason(obj); reason != "" {
 		return nil, reason
 	}
@@ -113,8 +109,8 @@ func intakeService(log klog.Logger, o Options, families []model.Family, obj *cor
 		UID:         string(obj.UID),
 		Type:        serviceType(spec.Type),
 		Created:     obj.CreationTimestamp.UTC().Truncate(time.Second),
-		Labels:      cloneMap(obj.Labels),
-		Annotations: cloneMap(obj.Annotations),
+		Labels:      maps.Clone(obj.Labels),
+		Annotations: maps.Clone(obj.Annotations),
 	}
 	delete(svc.Annotations, annotationLastApplied)
 	if class := spec.LoadBalancerClass; class != nil {
@@ -131,7 +127,7 @@ func intakeService(log klog.Logger, o Options, families []model.Family, obj *cor
 	default:
 		intakeClusterIPs(in, families, obj, bad)
 	}
-	if svc.ExternalName == "" && in.families == [2]bool{} {
+	if svc.ExternalName == "" && in.families == 0 {
 		return nil, "no clusterIP of a family that this node serves"
 	}
 	intakeExternal(in, o, obj, bad)
@@ -147,11 +143,11 @@ func intakeService(log klog.Logger, o Options, families []model.Family, obj *cor
 }
 
 // headlessFamilies returns the object's families that are served; an object that names none has both.
-func headlessFamilies(families []model.Family, spec *corev1.ServiceSpec) [2]bool {
-	var served [2]bool
+func headlessFamilies(families []model.Family, spec *corev1.ServiceSpec) (served model.FamilySet) {
 	for _, f := range families {
-		served[familyIndex(f)] = len(spec.IPFamilies) == 0 ||
-			slices.Contains(spec.IPFamilies, corev1.IPFamily(f.String()))
+		if len(spec.IPFamilies) == 0 || slices.Contains(spec.IPFamilies, corev1.IPFamily(f.String())) {
+			served |= f.Set()
+		}
 	}
 	return served
 }
@@ -173,7 +169,7 @@ func intakeClusterIPs(in *serviceIntake, families []model.Family, obj *corev1.Se
 			continue
 		}
 		svc.ClusterIPs = append(svc.ClusterIPs, addr)
-		in.families[familyIndex(f)] = true
+		in.families |= f.Set()
 	}
 	if len(svc.ClusterIPs) == 2 && len(spec.IPFamilies) > 0 && spec.IPFamilies[0] == corev1.IPv6Protocol {
 		slices.Reverse(svc.ClusterIPs) // primary family first
@@ -194,7 +190,7 @@ func serviceType(t corev1.ServiceType) model.ServiceType {
 }
 
 // intakeExternal reads the external IPs (S6), the load-balancer VIPs (S7) and their source ranges (S8).
-func intakeExternal(in *serviceIntake, o Options, obj *corev1.Service, bad func(string, error)) {
+func intakeExternal(in *serviceIntake, o options, obj *corev1.Service, bad func(string, error)) {
 	svc := in.fields
 	add := func(field, text string, list *[]netip.Addr, program bool) {
 		addr, err := lenient.Addr(text)
@@ -206,7 +202,7 @@ func intakeExternal(in *serviceIntake, o Options, obj *corev1.Service, bad func(
 		if !svc.ClusterIP(f).IsValid() {
 			return
 		}
-		in.externals[familyIndex(f)] = true
+		in.externals |= f.Set()
 		if program {
 			*list = append(*list, addr)
 		}
@@ -222,7 +218,7 @@ func intakeExternal(in *serviceIntake, o Options, obj *corev1.Service, bad func(
 	svc.ExternalIPs = sortedSet(svc.ExternalIPs, netip.Addr.Compare)
 	svc.LoadBalancerIPs = sortedSet(svc.LoadBalancerIPs, netip.Addr.Compare)
 
-	var open [2]bool // by family: a /0 allows everybody
+	var open model.FamilySet // a /0 allows everybody
 	for _, text := range obj.Spec.LoadBalancerSourceRanges {
 		prefix, err := parsePrefix(text)
 		if err != nil {
@@ -230,13 +226,13 @@ func intakeExternal(in *serviceIntake, o Options, obj *corev1.Service, bad func(
 			continue
 		}
 		if prefix.Bits() == 0 {
-			open[familyIndex(model.FamilyOf(prefix.Addr()))] = true
+			open |= model.FamilyOf(prefix.Addr()).Set()
 		}
 		in.ranges = append(in.ranges, prefix)
 	}
 	in.ranges = slices.DeleteFunc(in.ranges, func(p netip.Prefix) bool {
 		f := model.FamilyOf(p.Addr())
-		return open[familyIndex(f)] || !svc.ClusterIP(f).IsValid()
+		return open.Has(f) || !svc.ClusterIP(f).IsValid()
 	})
 	in.ranges = rangeSet(in.ranges)
 	svc.LoadBalancerSourceRanges = in.ranges
@@ -326,24 +322,23 @@ type portKey struct {
 // complete returns the service with everything that depends on other objects: the routes, by port and family; the count
 // of local endpoints, by family; and the VIPs as allowed sources if a range has the node's address. It returns
 // in.fields itself if that is already complete.
-func (in *serviceIntake) complete(routes [][2]model.Routes, localEndpoints [2]int,
+func (in *serviceIntake) complete(routes []model.PerFamily[model.Routes], localEndpoints model.PerFamily[int],
 	nodeIP func(model.Family) netip.Addr) *model.Service {
 	old := in.fields
 	ports, check, ranges := old.Ports, old.HealthCheck, old.LoadBalancerSourceRanges
 	changed := false
 	for i, r := range routes {
-		if p := &ports[i]; p.RoutesIPv4 != r[0] || p.RoutesIPv6 != r[1] {
+		if p := &ports[i]; p.RoutesIPv4 != r.IPv4 || p.RoutesIPv6 != r.IPv6 {
 			if !changed {
 				ports, changed = slices.Clone(ports), true
 			}
-			ports[i].RoutesIPv4, ports[i].RoutesIPv6 = r[0], r[1]
+			ports[i].RoutesIPv4, ports[i].RoutesIPv6 = r.IPv4, r.IPv6
 		}
 	}
-	if check != nil && (check.LocalEndpointsIPv4 != localEndpoints[0] ||
-		check.LocalEndpointsIPv6 != localEndpoints[1]) {
-		check = &model.HealthCheck{NodePort: check.NodePort, LocalEndpointsIPv4: localEndpoints[0],
-			LocalEndpointsIPv6: localEndpoints[1]}
-		changed = true
+	if check != nil {
+		if now := newHealthCheck(check.NodePort, localEndpoints); now != *check {
+			check, changed = &now, true
+		}
 	}
 	if len(in.ranges) > 0 {
 		if all := rangesWithVIPs(in.ranges, in.fields.LoadBalancerIPs, nodeIP); !slices.Equal(all, ranges) {
@@ -358,20 +353,9 @@ func (in *serviceIntake) complete(routes [][2]model.Routes, localEndpoints [2]in
 	return &svc
 }
 
-// familyIndex is the index of a family in an array of two.
-func familyIndex(f model.Family) int {
-	if f == model.IPv4 {
-		return 0
-	}
-	return 1
-}
-
-// cloneMap copies a map; an empty one is nil.
-func cloneMap(m map[string]string) map[string]string {
-	if len(m) == 0 {
-		return nil
-	}
-	return maps.Clone(m)
+func newHealthCheck(nodePort uint16, localEndpoints model.PerFamily[int]) model.HealthCheck {
+	return model.HealthCheck{NodePort: nodePort, LocalEndpointsIPv4: localEndpoints.IPv4,
+		LocalEndpointsIPv6: localEndpoints.IPv6}
 }
 
 // rangeSet sorts ranges in place and drops those that lie within another one: 10.0.0.0/8 and 10.1.0.0/16 become the

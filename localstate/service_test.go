@@ -28,18 +28,18 @@ func TestWhichServicesAreTaken(t *testing.T) {
 	clusterIP := func(ip string) serviceOption { return func(obj *corev1.Service) { obj.Spec.ClusterIP = ip } }
 	for _, tc := range []struct {
 		name  string
-		opts  Options
+		opts  any
 		obj   *corev1.Service
 		taken bool
 	}{
 		{"S1 a service without the proxy label is taken", Options{}, aService("web"), true},
 		{"S1 a service for another proxy is not", Options{}, aService("web", label("cilium")), false},
 		{"S1 nor is one whose proxy label is empty: the label is there", Options{}, aService("web", label("")), false},
-		{"S1 another proxy takes the services with its name", Options{ServiceProxyName: "mine"},
+		{"S1 another proxy takes the services with its name", ClusterOptions{ServiceProxyName: "mine"},
 			aService("web", label("mine")), true},
-		{"S1 another proxy does not take the services of a third", Options{ServiceProxyName: "mine"},
+		{"S1 another proxy does not take the services of a third", ClusterOptions{ServiceProxyName: "mine"},
 			aService("web", label("cilium")), false},
-		{"S1 another proxy does not take services without the label", Options{ServiceProxyName: "mine"},
+		{"S1 another proxy does not take services without the label", ClusterOptions{ServiceProxyName: "mine"},
 			aService("web"), false},
 		{"S2 a headless service is not taken", Options{}, aService("web", clusterIP("None")), false},
 		{"S2 a service that has no cluster IP yet is not taken, whatever clusterIPs says", Options{},
@@ -60,8 +60,9 @@ func TestWhichServicesAreTaken(t *testing.T) {
 			}), true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tc.opts.NodeName = me
-			w := newWorldWith(t, tc.opts, tc.obj)
+			opts := allOptions(tc.opts)
+			opts.NodeName = me
+			w := newWorldWith(t, opts, tc.obj)
 			require.Equal(t, tc.taken, w.service("web") != nil)
 			explanation, ok := w.state.Explain(model.ServiceName{Namespace: namespace, Name: "web"})
 			require.True(t, ok)
@@ -124,7 +125,7 @@ func TestExternalAddresses(t *testing.T) {
 	dual := clusterIPs("10.0.0.1", "fd00::1")
 	for _, tc := range []struct {
 		name     string
-		opts     Options
+		opts     any
 		service  *corev1.Service
 		external []string
 		vips     []string
@@ -133,7 +134,7 @@ func TestExternalAddresses(t *testing.T) {
 			aService("web", dual, externalIPs("2001:db8::5", "192.0.2.5")), []string{"192.0.2.5", "2001:db8::5"}, nil},
 		{"S6 external IPs of another family than the service's are left out", Options{},
 			aService("web", externalIPs("2001:db8::5", "192.0.2.5")), []string{"192.0.2.5"}, nil},
-		{"S6 external IPs can be switched off", Options{NoExternalIPs: true},
+		{"S6 external IPs can be switched off", ClusterOptions{NoExternalIPs: true},
 			aService("web", externalIPs("192.0.2.5"), vips("192.0.2.7")), nil, []string{"192.0.2.7"}},
 		{"S5 an invalid external IP is skipped and the others stay", Options{},
 			aService("web", externalIPs("192.0.2.256", "192.0.2.5", "")), []string{"192.0.2.5"}, nil},
@@ -160,8 +161,9 @@ func TestExternalAddresses(t *testing.T) {
 			nil, []string{"192.0.2.7"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tc.opts.NodeName = me
-			svc := newWorldWith(t, tc.opts, tc.service).mustService("web")
+			opts := allOptions(tc.opts)
+			opts.NodeName = me
+			svc := newWorldWith(t, opts, tc.service).mustService("web")
 			require.ElementsMatch(t, tc.external, texts(svc.ExternalIPs))
 			require.ElementsMatch(t, tc.vips, texts(svc.LoadBalancerIPs))
 			require.IsIncreasing(t, append([]string{""}, addrTexts(svc.ExternalIPs)...))
@@ -424,7 +426,7 @@ func TestBadValuesAreLogged(t *testing.T) {
 	var log strings.Builder
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
 	state, err := New(klog.NewContext(t.Context(), logger),
-		Options{NodeName: me, DetectLocal: DetectLocal{NodeCIDR: true}})
+		Options{NodeName: me, DetectLocal: DetectLocal{NodeCIDR: true}}, ClusterOptions{})
 	require.NoError(t, err)
 	for _, tc := range []struct {
 		name  string
@@ -502,7 +504,7 @@ func TestBadValuesAreLogged(t *testing.T) {
 func TestGoodValuesAreNotLogged(t *testing.T) {
 	var log strings.Builder
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
-	state, err := New(klog.NewContext(t.Context(), logger), Options{NodeName: me})
+	state, err := New(klog.NewContext(t.Context(), logger), Options{NodeName: me}, ClusterOptions{})
 	require.NoError(t, err)
 	for name, obj := range map[string]metav1.Object{
 		"a service without families": aService("a", func(obj *corev1.Service) { obj.Spec.IPFamilies = nil }),

@@ -68,25 +68,17 @@ func (s *sliceIntake) flags(i int) endpointFlags { return endpointFlags(s.endpoi
 
 // addr returns the address of the i-th endpoint, which has to be a valid one.
 func (s *sliceIntake) addr(i int) netip.Addr {
-	if b := s.endpoint(i)[1:]; s.family == model.IPv4 {
-		return netip.AddrFrom4([4]byte(b))
-	} else {
-		return netip.AddrFrom16([16]byte(b))
-	}
+	addr, _ := netip.AddrFromSlice(s.endpoint(i)[1:])
+	return addr
 }
 
 // add appends an endpoint. An invalid one has the zero Addr.
 func (s *sliceIntake) add(addr netip.Addr, flags endpointFlags, p unique.Handle[place]) {
 	s.packed = append(s.packed, byte(flags))
-	if s.family == model.IPv4 {
-		var b [4]byte
-		if addr.IsValid() {
-			b = addr.As4()
-		}
-		s.packed = append(s.packed, b[:]...)
+	if addr.IsValid() {
+		s.packed, _ = addr.AppendBinary(s.packed)
 	} else {
-		b := addr.As16()
-		s.packed = append(s.packed, b[:]...)
+		s.packed = append(s.packed, make([]byte, packedSize(s.family)-1)...)
 	}
 	s.places = append(s.places, p)
 	s.hinted = s.hinted || flags&(flagNodeHints|flagZoneHints) != 0
@@ -146,7 +138,7 @@ func (s *State) ignoresSlice(obj *discoveryv1.EndpointSlice) bool {
 
 // intakeSlice reads an EndpointSlice object that is not ignored (S15, S16). The caller fills in the service. old is the
 // last version of the object, or nil: it saves looking up what has not changed.
-func intakeSlice(log klog.Logger, o Options, obj *discoveryv1.EndpointSlice, old *sliceIntake) *sliceIntake {
+func intakeSlice(log klog.Logger, o options, obj *discoveryv1.EndpointSlice, old *sliceIntake) *sliceIntake {
 	s := &sliceIntake{name: obj.Name, family: model.IPv4}
 	if obj.AddressType == discoveryv1.AddressTypeIPv6 {
 		s.family = model.IPv6
@@ -213,7 +205,7 @@ func (s *sliceIntake) shared(i int, p place) unique.Handle[place] {
 	return unique.Make(p)
 }
 
-func placeOf(o Options, e *discoveryv1.Endpoint) place {
+func placeOf(o options, e *discoveryv1.Endpoint) place {
 	var p place
 	if e.NodeName != nil {
 		p.node = *e.NodeName
@@ -223,14 +215,14 @@ func placeOf(o Options, e *discoveryv1.Endpoint) place {
 		p.zoneHints = joinHints(e.Hints.ForZones, func(z discoveryv1.ForZone) string { return z.Name })
 	}
 	if o.EndpointDetails {
-		p.details = detailsOf(e)
+		p.details = p.detailsOf(e)
 	}
 	return p
 }
 
 // detailsOf returns the details of an endpoint, which are for people.
-func detailsOf(e *discoveryv1.Endpoint) model.Details {
-	var d model.EndpointDetails
+func (p *place) detailsOf(e *discoveryv1.Endpoint) model.Details {
+	d := model.EndpointDetails{NodeHints: splitHints(p.nodeHints), ZoneHints: splitHints(p.zoneHints)}
 	if ref := e.TargetRef; ref != nil {
 		d.TargetRef = model.TargetRef{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID)}
 	}
@@ -239,14 +231,6 @@ func detailsOf(e *discoveryv1.Endpoint) model.Details {
 	}
 	if e.Zone != nil {
 		d.Zone = *e.Zone
-	}
-	if e.Hints != nil {
-		for _, n := range e.Hints.ForNodes {
-			d.NodeHints = append(d.NodeHints, n.Name)
-		}
-		for _, z := range e.Hints.ForZones {
-			d.ZoneHints = append(d.ZoneHints, z.Name)
-		}
 	}
 	return model.NewDetails(d)
 }

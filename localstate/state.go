@@ -19,7 +19,7 @@ import (
 // State holds the known objects of the cluster and what was last handed over. Its methods are not safe for concurrent
 // use.
 type State struct {
-	opts     Options
+	opts     options
 	families []model.Family
 	log      klog.Logger
 	started  time.Time // older trigger times are not recorded
@@ -34,11 +34,6 @@ type State struct {
 	dirty   []*service // services that changed since the last Flush
 	pending Pending
 	noLocal NoLocalEndpoints
-
-	// hinted and ranged are the services that depend on the node: on its zone, through hints (with the number of slices
-	// that have hints), and on its addresses, through source ranges.
-	hinted map[*service]int
-	ranged map[*service]struct{}
 
 	wave       waveBuffers
 	indexAbove int // see the constant
@@ -73,17 +68,17 @@ type trigger struct {
 const maxTriggers = 1000
 
 // New returns an empty State. It keeps the logger of ctx.
-func New(ctx context.Context, opts Options) (*State, error) {
+func New(ctx context.Context, opts Options, cluster ClusterOptions) (*State, error) {
 	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("invalid options: %w", err)
 	}
-	s := newState(klog.FromContext(ctx), opts)
+	s := newState(klog.FromContext(ctx), options{opts, cluster})
 	s.node.init(opts)
 	return s, nil
 }
 
 // newState returns a State without a node.
-func newState(log klog.Logger, opts Options) *State {
+func newState(log klog.Logger, opts options) *State {
 	return &State{
 		opts:     opts,
 		families: opts.EnabledFamilies(),
@@ -93,8 +88,6 @@ func newState(log klog.Logger, opts Options) *State {
 		slices:   map[sliceKey]*sliceIntake{},
 		skipped:  map[model.ServiceName]string{},
 		triggers: map[*service][]trigger{},
-		hinted:   map[*service]int{},
-		ranged:   map[*service]struct{}{},
 
 		indexAbove: indexAbove,
 	}
@@ -107,17 +100,12 @@ type Pending struct {
 	Services, Endpoints int
 	// Node: the node, or the service CIDRs, have changed.
 	Node bool
-	// IPv4 and IPv6 say which families are concerned.
-	IPv4, IPv6 bool
+	// Families are those that are concerned.
+	Families model.FamilySet
 }
 
 // Any reports whether there is anything to look at.
 func (p Pending) Any() bool { return p.Services > 0 || p.Endpoints > 0 || p.Node }
-
-// Concerns reports whether a family is concerned.
-func (p Pending) Concerns(f model.Family) bool {
-	return f == model.IPv4 && p.IPv4 || f == model.IPv6 && p.IPv6
-}
 
 // Pending returns what the next Flush has to look at.
 func (s *State) Pending() Pending { return s.pending }
@@ -126,49 +114,27 @@ func (s *State) Pending() Pending { return s.pending }
 // the name count then, was deleted. The object may be changed afterwards. Apply returns whether anything relevant
 // changed. nil and objects of other types are errors.
 func (s *State) Apply(object metav1.Object, deleted bool) (changed bool, err error) {
-	if isNil(object) {
-		return false, fmt.Errorf("the object is a nil %T", object)
-	}
 	switch obj := object.(type) {
 	case *corev1.Service:
-		if deleted {
-			return s.deleteService(obj.Namespace, obj.Name), nil
-		}
-		return s.setService(obj), nil
+		return apply(obj, deleted, s.setService, s.deleteService)
 	case *discoveryv1.EndpointSlice:
-		if deleted {
-			return s.deleteEndpointSlice(obj.Namespace, obj.Name), nil
-		}
-		return s.setEndpointSlice(obj), nil
+		return apply(obj, deleted, s.setEndpointSlice, s.deleteEndpointSlice)
 	case *corev1.Node:
-		if deleted {
-			return s.deleteNode(obj.Name), nil
-		}
-		return s.setNode(obj), nil
+		return apply(obj, deleted, s.setNode, s.deleteNode)
 	case *networkingv1.ServiceCIDR:
-		if deleted {
-			return s.deleteServiceCIDR(obj.Name), nil
-		}
-		return s.setServiceCIDR(obj), nil
+		return apply(obj, deleted, s.setServiceCIDR, s.deleteServiceCIDR)
 	}
 	return false, fmt.Errorf("objects of type %T are not used", object)
 }
 
-// isNil reports whether the object is nil, or a nil pointer.
-func isNil(object metav1.Object) bool {
-	switch obj := object.(type) {
-	case nil:
-		return true
-	case *corev1.Service:
-		return obj == nil
-	case *discoveryv1.EndpointSlice:
-		return obj == nil
-	case *corev1.Node:
-		return obj == nil
-	case *networkingv1.ServiceCIDR:
-		return obj == nil
+func apply[T any](obj *T, deleted bool, set, remove func(*T) bool) (changed bool, err error) {
+	switch {
+	case obj == nil:
+		return false, fmt.Errorf("the object is a nil %T", obj)
+	case deleted:
+		return remove(obj), nil
 	}
-	return false
+	return set(obj), nil
 }
 
 // setService takes a new or changed Service. It returns whether anything relevant changed.
@@ -176,7 +142,7 @@ func (s *State) setService(obj *corev1.Service) bool {
 	name := model.ServiceName{Namespace: obj.Namespace, Name: obj.Name}
 	in, skip := intakeService(s.log, s.opts, s.families, obj)
 	if in == nil {
-		known := s.deleteService(name.Namespace, name.Name) // it may have been served before
+		known := s.deleteService(obj) // it may have been served before
 		s.skipped[name] = skip
 		return known
 	}
@@ -188,19 +154,14 @@ func (s *State) setService(obj *corev1.Service) bool {
 	s.touchFamilies(svc) // those that it had
 	svc.intake = in
 	s.touchFamilies(svc)
-	if len(in.ranges) > 0 {
-		s.ranged[svc] = struct{}{}
-	} else {
-		delete(s.ranged, svc)
-	}
 	s.markService(svc)
 	return true
 }
 
 // deleteService takes the deletion of a Service; one that is not known is ignored. It returns whether that may change
 // anything.
-func (s *State) deleteService(namespace, name string) bool {
-	key := model.ServiceName{Namespace: namespace, Name: name}
+func (s *State) deleteService(obj *corev1.Service) bool {
+	key := model.ServiceName{Namespace: obj.Namespace, Name: obj.Name}
 	delete(s.skipped, key)
 	svc := s.services[key]
 	if svc == nil || svc.intake == nil {
@@ -208,7 +169,6 @@ func (s *State) deleteService(namespace, name string) bool {
 	}
 	s.touchFamilies(svc)
 	svc.intake = nil
-	delete(s.ranged, svc)
 	s.markService(svc)
 	return true
 }
@@ -216,7 +176,7 @@ func (s *State) deleteService(namespace, name string) bool {
 // setEndpointSlice takes a new or changed EndpointSlice. It returns whether anything relevant changed.
 func (s *State) setEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 	if s.ignoresSlice(obj) {
-		return s.deleteEndpointSlice(obj.Namespace, obj.Name) // it may have been used before
+		return s.deleteEndpointSlice(obj) // it may have been used before
 	}
 	key := sliceKey{obj.Namespace, obj.Name}
 	old := s.slices[key]
@@ -244,8 +204,8 @@ func (s *State) setEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 
 // deleteEndpointSlice takes the deletion of an EndpointSlice; one that is not known is ignored. It returns whether it
 // was known.
-func (s *State) deleteEndpointSlice(namespace, name string) bool {
-	old := s.slices[sliceKey{namespace, name}]
+func (s *State) deleteEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
+	old := s.slices[sliceKey{obj.Namespace, obj.Name}]
 	if old == nil {
 		return false
 	}
@@ -268,9 +228,6 @@ func (s *State) addSlice(in *sliceIntake) {
 	svc.noteChange(in.name, nil)
 	svc.slices = slices.Insert(svc.slices, at, in)
 	svc.size += in.len()
-	if in.hinted {
-		s.hinted[svc]++
-	}
 }
 
 // dropSlice takes a slice out of its service.
@@ -280,12 +237,6 @@ func (s *State) dropSlice(old *sliceIntake) {
 	svc.noteChange(old.name, old)
 	svc.slices = slices.Delete(svc.slices, at, at+1)
 	svc.size -= old.len()
-	if !old.hinted {
-		return
-	}
-	if s.hinted[svc]--; s.hinted[svc] == 0 {
-		delete(s.hinted, svc)
-	}
 }
 
 // findSlice returns the place of a slice, or the one where it belongs and false.
@@ -347,12 +298,7 @@ func (s *State) markEndpoints(svc *service, f model.Family) {
 		svc.endpointsChanged = true
 		s.pending.Endpoints++
 	}
-	s.pending.touch(f)
-}
-
-func (p *Pending) touch(f model.Family) {
-	p.IPv4 = p.IPv4 || f == model.IPv4
-	p.IPv6 = p.IPv6 || f == model.IPv6
+	s.pending.Families |= f.Set()
 }
 
 // touchFamilies records that a change concerns the service's current families.
@@ -361,8 +307,8 @@ func (s *State) touchFamilies(svc *service) {
 		return
 	}
 	for _, f := range s.families {
-		if svc.intake.serves(f) || svc.intake.fields.ExternalName != "" {
-			s.pending.touch(f)
+		if svc.intake.families.Has(f) || svc.intake.fields.ExternalName != "" {
+			s.pending.Families |= f.Set()
 		}
 	}
 }

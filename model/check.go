@@ -79,14 +79,8 @@ func (c *checker) port(port ServicePort, f Family) {
 	if nothing && sets != 0 {
 		c.add("routes"+f.String(), "the Cluster set is empty, but the %v set is not", sets)
 	}
-	for _, k := range []struct {
-		name  string
-		route Route
-	}{
-		{"clusterIP", routes.ClusterIP}, {"external", routes.External},
-		{"externalFromPod", routes.ExternalFromPod}, {"externalFromNode", routes.ExternalFromNode},
-	} {
-		field := fmt.Sprintf("routes%v.%s", f, k.name)
+	for _, k := range routes.kinds() {
+		field := fmt.Sprintf("routes%v.%s", f, k.field)
 		switch {
 		case k.route.IsZero():
 		case k.route.Endpoints == ClusterSet && k.route.Empty != Reject:

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -135,7 +136,7 @@ func (p *problems) address(field string, a netip.Addr) bool {
 	case a.Zone() != "":
 		p.add(field, "%v has a zone", a)
 	case a.IsUnspecified(), a.IsMulticast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		p.add(field, "%v is not the address of a host", a)
+		p.add(field, "%v is not a host address", a)
 	default:
 		return true
 	}
@@ -216,37 +217,29 @@ func (p *problems) healthCheck(h HealthCheck) {
 
 // distinctPorts reports ports that have the name, number or node port of an earlier port of the same protocol.
 func (p *problems) distinctPorts(ports []ServicePort) {
-	type name struct {
-		name     string
+	type claim struct {
+		what     string // "name", "port" or "nodePort"
+		value    any
 		protocol Protocol
 	}
-	type number struct {
-		number   uint16
-		protocol Protocol
-		node     bool
-	}
-	names, numbers := map[name]int{}, map[number]int{}
+	first := map[claim]int{}
 	for i, port := range ports {
-		field := fmt.Sprintf("ports[%d]", i)
-		if first, taken := names[name{port.Name, port.Protocol}]; taken {
-			p.add(field+".name", "%q/%v is that of ports[%d]", port.Name, port.Protocol, first)
-		} else {
-			names[name{port.Name, port.Protocol}] = i
-		}
-		for _, n := range []struct {
-			field string
-			number
+		for _, c := range []struct {
+			claim
+			text string
+			none bool
 		}{
-			{".port", number{port.Port, port.Protocol, false}},
-			{".nodePort", number{port.NodePort, port.Protocol, true}},
+			{claim{"name", port.Name, port.Protocol}, strconv.Quote(port.Name), false},
+			{claim{"port", port.Port, port.Protocol}, strconv.Itoa(int(port.Port)), port.Port == 0},
+			{claim{"nodePort", port.NodePort, port.Protocol}, strconv.Itoa(int(port.NodePort)), port.NodePort == 0},
 		} {
-			if n.number.number == 0 {
+			if c.none {
 				continue
 			}
-			if first, taken := numbers[n.number]; taken {
-				p.add(field+n.field, "%d/%v is that of ports[%d]", n.number.number, port.Protocol, first)
+			if j, taken := first[c.claim]; taken {
+				p.add(fmt.Sprintf("ports[%d].%s", i, c.what), "%s/%v is that of ports[%d]", c.text, port.Protocol, j)
 			} else {
-				numbers[n.number] = i
+				first[c.claim] = i
 			}
 		}
 	}
@@ -291,25 +284,17 @@ func (s *Service) hasExternalAddress(p ServicePort, f Family) bool {
 
 // routes checks the routes that the caller filled in: all have to be valid, and none may be missing.
 func (p *problems) routes(field string, r Routes, policy RoutePolicy) {
-	for _, k := range []struct {
-		name     string
-		route    Route
-		required bool
-	}{
-		{".clusterIP", r.ClusterIP, policy.ClusterIP},
-		{".external", r.External, policy.ExternalAddresses},
-		{".externalFromPod", r.ExternalFromPod, policy.ExternalAddresses},
-		{".externalFromNode", r.ExternalFromNode, policy.ExternalAddresses},
-	} {
+	for _, k := range r.kinds() {
+		field := field + "." + k.field
 		switch {
-		case k.route.IsZero() && k.required:
-			p.add(field+k.name, "is missing: the port has such addresses")
+		case k.route.IsZero() && (k.field == "clusterIP" || policy.ExternalAddresses):
+			p.add(field, "is missing: the port has such addresses")
 		case k.route.IsZero():
 		case k.route.Endpoints != ClusterSet && k.route.Endpoints != LocalSet:
-			p.add(field+k.name+".endpoints", "%v is not one endpoint set", k.route.Endpoints)
+			p.add(field+".endpoints", "%v is not one endpoint set", k.route.Endpoints)
 		}
-		p.known(field+k.name+".masquerade", k.route.Masquerade)
-		p.known(field+k.name+".empty", k.route.Empty)
+		p.known(field+".masquerade", k.route.Masquerade)
+		p.known(field+".empty", k.route.Empty)
 	}
 }
 

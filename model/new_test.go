@@ -63,9 +63,9 @@ func TestNewServiceNamesEveryProblem(t *testing.T) {
 			s.ClusterIPs = addrs("0.0.0.0", "::", "224.0.0.1", "ff02::1", "fe80::1%eth0")
 		},
 			[]string{
-				"clusterIPs[0]: 0.0.0.0 is not the address of a host", "clusterIPs[1]: :: is not the address of a host",
-				"clusterIPs[2]: 224.0.0.1 is not the address of a host",
-				"clusterIPs[3]: ff02::1 is not the address of a host",
+				"clusterIPs[0]: 0.0.0.0 is not a host address", "clusterIPs[1]: :: is not a host address",
+				"clusterIPs[2]: 224.0.0.1 is not a host address",
+				"clusterIPs[3]: ff02::1 is not a host address",
 				"clusterIPs[4]: fe80::1%eth0 has a zone",
 			}},
 		{"two cluster IPs of one family", func(s *model.Service) { s.ClusterIPs = addrs("10.0.0.1", "10.0.0.2") },
@@ -80,8 +80,8 @@ func TestNewServiceNamesEveryProblem(t *testing.T) {
 			"loadBalancerIPs: 2001:db8::2, but there is no IPv6 cluster IP"}},
 		{"invalid external addresses", func(s *model.Service) {
 			s.ExternalIPs, s.LoadBalancerIPs = []netip.Addr{{}}, addrs("198.51.100.1", "255.255.255.255", "::")
-		}, []string{"externalIPs[0]: is not an address", "loadBalancerIPs[1]: 255.255.255.255 is not the address of " +
-			"a host", "loadBalancerIPs[2]: :: is not the address of a host"}},
+		}, []string{"externalIPs[0]: is not an address", "loadBalancerIPs[1]: 255.255.255.255 is not a host address",
+			"loadBalancerIPs[2]: :: is not a host address"}},
 		{"an invalid range", func(s *model.Service) {
 			s.LoadBalancerSourceRanges = []netip.Prefix{prefix("192.0.2.0/24"), netip.PrefixFrom(addr("192.0.2.0"), 33),
 				{}}
@@ -198,7 +198,7 @@ func TestNewNodeNamesEveryProblem(t *testing.T) {
 		{"nothing", func(n *model.Node) {}, nil},
 		{"no name", func(n *model.Node) { n.Name = "" }, []string{"name: is empty"}},
 		{"invalid addresses", func(n *model.Node) { n.IPs = []netip.Addr{{}, addr("::")} },
-			[]string{"ips[0]: is not an address", "ips[1]: :: is not the address of a host"}},
+			[]string{"ips[0]: is not an address", "ips[1]: :: is not a host address"}},
 		{"invalid ranges", func(n *model.Node) {
 			n.PodCIDRs, n.ServiceCIDRs, n.LocalPods = []netip.Prefix{{}}, []netip.Prefix{{}},
 				model.LocalPods{CIDRs: []netip.Prefix{{}}}

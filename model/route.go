@@ -23,17 +23,10 @@ func (s EndpointSets) Has(x EndpointSets) bool { return x != 0 && s&x == x }
 
 // String returns "Cluster", "Local", "Cluster,Local" or "-".
 func (s EndpointSets) String() string {
-	switch s {
-	case 0:
-		return "-"
-	case ClusterSet:
-		return "Cluster"
-	case LocalSet:
-		return "Local"
-	case ClusterSet | LocalSet:
-		return "Cluster,Local"
+	if s > ClusterSet|LocalSet {
+		return fmt.Sprintf("EndpointSets(%#x)", uint8(s))
 	}
-	return fmt.Sprintf("EndpointSets(%#x)", uint8(s))
+	return [...]string{0: "-", ClusterSet: "Cluster", LocalSet: "Local", ClusterSet | LocalSet: "Cluster,Local"}[s]
 }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -75,15 +68,7 @@ const (
 
 // String returns "Never", "Always" or "UnlessLocalPod".
 func (m Masquerade) String() string {
-	switch m {
-	case MasqueradeNever:
-		return "Never"
-	case MasqueradeAlways:
-		return "Always"
-	case MasqueradeUnlessLocalPod:
-		return "UnlessLocalPod"
-	}
-	return fmt.Sprintf("Masquerade(%d)", uint8(m))
+	return name(m, "Masquerade", "Never", "Always", "UnlessLocalPod")
 }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -107,13 +92,7 @@ const (
 
 // String returns "Reject" or "Drop".
 func (v Verdict) String() string {
-	switch v {
-	case Reject:
-		return "Reject"
-	case Drop:
-		return "Drop"
-	}
-	return fmt.Sprintf("Verdict(%d)", uint8(v))
+	return name(v, "Verdict", "Reject", "Drop")
 }
 
 // MarshalText implements encoding.TextMarshaler.

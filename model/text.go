@@ -77,18 +77,18 @@ func (p ServicePort) String() string {
 	return b.String()
 }
 
-// namedRoute is a route with the name of its kind of traffic.
+// namedRoute is a route with the name of its kind of traffic, for people and as the field of Routes.
 type namedRoute struct {
-	kind  string
-	route Route
+	kind, field string
+	route       Route
 }
 
 func (r Routes) kinds() []namedRoute {
 	return []namedRoute{
-		{"cluster IP", r.ClusterIP},
-		{"external", r.External},
-		{"external from local pod", r.ExternalFromPod},
-		{"external from node", r.ExternalFromNode},
+		{"cluster IP", "clusterIP", r.ClusterIP},
+		{"external", "external", r.External},
+		{"external from local pod", "externalFromPod", r.ExternalFromPod},
+		{"external from node", "externalFromNode", r.ExternalFromNode},
 	}
 }
 

@@ -39,6 +39,40 @@ func (f Family) Loopback() netip.Prefix {
 	return netip.MustParsePrefix("127.0.0.0/8")
 }
 
+// Everything returns the range of all addresses of the family.
+func (f Family) Everything() netip.Prefix {
+	if f == IPv6 {
+		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+}
+
+// Set returns the set with only this family.
+func (f Family) Set() FamilySet { return 1 << f }
+
+// FamilySet is a set of IP families. The zero value is empty; | unites sets.
+type FamilySet uint8
+
+// BothFamilies has both.
+const BothFamilies = FamilySet(1<<IPv4 | 1<<IPv6)
+
+// Has reports whether a family is in the set.
+func (s FamilySet) Has(f Family) bool { return s&f.Set() != 0 }
+
+// PerFamily has a value for each IP family.
+type PerFamily[T any] struct {
+	// IPv4 and IPv6 are the families' values.
+	IPv4, IPv6 T
+}
+
+// At returns the place of a family's value. Whatever is not IPv4 counts as IPv6.
+func (p *PerFamily[T]) At(f Family) *T {
+	if f == IPv4 {
+		return &p.IPv4
+	}
+	return &p.IPv6
+}
+
 // String returns "IPv4" or "IPv6".
 func (f Family) String() string {
 	switch f {
@@ -122,19 +156,7 @@ const (
 
 // String returns the name in the Kubernetes API, "" for the zero value.
 func (t ServiceType) String() string {
-	switch t {
-	case ServiceTypeUnknown:
-		return ""
-	case ServiceTypeClusterIP:
-		return "ClusterIP"
-	case ServiceTypeNodePort:
-		return "NodePort"
-	case ServiceTypeLoadBalancer:
-		return "LoadBalancer"
-	case ServiceTypeExternalName:
-		return "ExternalName"
-	}
-	return fmt.Sprintf("ServiceType(%d)", uint8(t))
+	return name(t, "ServiceType", "", "ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
 }
 
 func serviceTypes() []ServiceType {
@@ -163,13 +185,7 @@ const (
 
 // String returns "Cluster" or "Local".
 func (p TrafficPolicy) String() string {
-	switch p {
-	case TrafficPolicyCluster:
-		return "Cluster"
-	case TrafficPolicyLocal:
-		return "Local"
-	}
-	return fmt.Sprintf("TrafficPolicy(%d)", uint8(p))
+	return name(p, "TrafficPolicy", "Cluster", "Local")
 }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -180,6 +196,14 @@ func (p TrafficPolicy) MarshalText() ([]byte, error) {
 // UnmarshalText implements encoding.TextUnmarshaler; it takes what String returns.
 func (p *TrafficPolicy) UnmarshalText(b []byte) error {
 	return parseText(b, p, "traffic policy", TrafficPolicyCluster, TrafficPolicyLocal)
+}
+
+// name returns the name of a value of an enumeration that counts from 0.
+func name[T ~uint8](v T, kind string, names ...string) string {
+	if int(v) < len(names) {
+		return names[v]
+	}
+	return fmt.Sprintf("%s(%d)", kind, uint8(v))
 }
 
 // formatText is MarshalText of the small enumerations of this package: String, for values that are known.

@@ -343,3 +343,16 @@ func TestFamilyOf(t *testing.T) {
 	assert.Equal(t, model.IPv6, model.FamilyOf(addr("::ffff:10.0.0.1")))
 	assert.Equal(t, model.Family(0), model.FamilyOf(netip.Addr{}))
 }
+
+func TestFamilySetsAndValuesByFamily(t *testing.T) {
+	for _, f := range model.Families() {
+		assert.True(t, f.Set().Has(f) && model.BothFamilies.Has(f))
+	}
+	assert.False(t, model.IPv4.Set().Has(model.IPv6) || model.IPv6.Set().Has(model.IPv4))
+	assert.False(t, model.BothFamilies.Has(0), "which is no family")
+	assert.Equal(t, model.BothFamilies, model.IPv4.Set()|model.IPv6.Set())
+
+	var n model.PerFamily[int]
+	*n.At(model.IPv4), *n.At(model.IPv6) = 4, 6
+	assert.Equal(t, model.PerFamily[int]{IPv4: 4, IPv6: 6}, n)
+}

@@ -43,7 +43,7 @@ func Parse(list []string) (Choice, error) {
 		case localhost:
 			c.CIDRs = append(c.CIDRs, model.IPv4.Loopback(), model.IPv6.Loopback())
 		case all:
-			c.CIDRs = append(c.CIDRs, everything(model.IPv4), everything(model.IPv6))
+			c.CIDRs = append(c.CIDRs, model.IPv4.Everything(), model.IPv6.Everything())
 		default:
 			keyword = false
 			if p, err := lenient.Prefix(text); err == nil {
@@ -91,13 +91,6 @@ func (e ElementError) text() string {
 		all)
 }
 
-func everything(f model.Family) netip.Prefix {
-	if f == model.IPv6 {
-		return netip.MustParsePrefix("::/0")
-	}
-	return netip.MustParsePrefix("0.0.0.0/0")
-}
-
 // Validate returns an error that names the invalid CIDRs.
 func (c Choice) Validate() error {
 	var errs []error
@@ -132,7 +125,12 @@ func (c Choice) Loopback() bool {
 // Of computes the result of the choice for a host with the given addresses, in any order, and a node, which only
 // Primary needs and which may be nil.
 func (c Choice) Of(host []netip.Addr, node *model.Node) Addresses {
-	a := Addresses{AllIPv4: c.All(model.IPv4), AllIPv6: c.All(model.IPv6), IPs: c.primaryIPs(node)}
+	a := Addresses{IPs: c.primaryIPs(node)}
+	for _, f := range model.Families() {
+		if c.All(f) {
+			a.All |= f.Set()
+		}
+	}
 	for _, addr := range host {
 		if addr = addr.Unmap().WithZone(""); c.contains(addr) {
 			a.IPs = append(a.IPs, addr)
@@ -169,23 +167,12 @@ func (c Choice) contains(a netip.Addr) bool {
 
 // Addresses are the addresses of a host that serve node ports. The value is immutable.
 type Addresses struct {
-	// AllIPv4 and AllIPv6: every address of the family. A backend that can recognise addresses of the host need not
-	// look at IPs then.
-	AllIPv4, AllIPv6 bool
+	// All has the families of which every address serves node ports. A backend that can recognise addresses of the
+	// host need not look at IPs then.
+	All model.FamilySet
 	// IPs are the addresses, sorted, IPv4 first, without duplicates; also those of a family of which all are chosen.
 	// Link-local addresses are included only if a range within the link-local range is chosen.
 	IPs []netip.Addr
-}
-
-// All reports whether every address of a family serves node ports.
-func (a Addresses) All(f model.Family) bool {
-	switch f {
-	case model.IPv4:
-		return a.AllIPv4
-	case model.IPv6:
-		return a.AllIPv6
-	}
-	return false
 }
 
 // Of returns the addresses of a family.
@@ -201,7 +188,7 @@ func (a Addresses) Of(f model.Family) []netip.Addr {
 
 // Equal reports whether two values have the same content.
 func (a Addresses) Equal(o Addresses) bool {
-	return a.AllIPv4 == o.AllIPv4 && a.AllIPv6 == o.AllIPv6 && slices.Equal(a.IPs, o.IPs)
+	return a.All == o.All && slices.Equal(a.IPs, o.IPs)
 }
 
 // String returns a readable form, for example "all IPv4 (10.0.0.1, 127.0.0.1), IPv6: fd00::1".
@@ -214,7 +201,7 @@ func (a Addresses) String() string {
 		}
 		text := strings.Join(ips, ", ")
 		switch {
-		case a.All(f):
+		case a.All.Has(f):
 			parts = append(parts, fmt.Sprintf("all %v (%s)", f, text))
 		case text == "":
 			parts = append(parts, fmt.Sprintf("%v: none", f))

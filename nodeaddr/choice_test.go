@@ -108,12 +108,12 @@ nodePortAddresses[10]: "localhost" is in the list twice`)
 }
 
 func TestAddressesEqual(t *testing.T) {
-	a := Addresses{AllIPv4: true, IPs: ips("10.0.0.1")}
-	require.True(t, a.Equal(Addresses{AllIPv4: true, IPs: ips("10.0.0.1")}))
+	a := Addresses{All: model.IPv4.Set(), IPs: ips("10.0.0.1")}
+	require.True(t, a.Equal(Addresses{All: model.IPv4.Set(), IPs: ips("10.0.0.1")}))
 	require.False(t, a.Equal(Addresses{IPs: ips("10.0.0.1")}))
-	require.False(t, a.Equal(Addresses{AllIPv4: true, AllIPv6: true, IPs: ips("10.0.0.1")}))
-	require.False(t, a.Equal(Addresses{AllIPv4: true}))
-	require.False(t, a.All(0))
+	require.False(t, a.Equal(Addresses{All: model.BothFamilies, IPs: ips("10.0.0.1")}))
+	require.False(t, a.Equal(Addresses{All: model.IPv4.Set()}))
+	require.False(t, a.All.Has(0))
 }
 
 func TestPrefixesOfAChoiceThatAreNoneAreNamed(t *testing.T) {

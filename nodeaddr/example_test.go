@@ -28,7 +28,7 @@ func Example() {
 	// go tracker.Run(ctx) follows the host as its addresses change.
 	for _, f := range model.Families() {
 		a := tracker.Addresses()
-		fmt.Println(f, "all:", a.All(f), "addresses:", a.Of(f))
+		fmt.Println(f, "all:", a.All.Has(f), "addresses:", a.Of(f))
 	}
 	// Output:
 	// IPv4 all: false addresses: [192.0.2.10]

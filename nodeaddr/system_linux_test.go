@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // Addresses that come and go in a network namespace are noticed, without being asked for.
@@ -29,7 +30,7 @@ func TestSystemFollowsTheKernel(t *testing.T) {
 		for {
 			select {
 			case a := <-changed:
-				if a.Equal(Addresses{AllIPv4: true, AllIPv6: true, IPs: ips(want...)}) {
+				if a.Equal(Addresses{All: model.BothFamilies, IPs: ips(want...)}) {
 					return
 				}
 			case <-deadline:

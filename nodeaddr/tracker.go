@@ -91,13 +91,11 @@ func (t *Tracker) Run(ctx context.Context) error {
 		if time.Since(began) > lastPause {
 			pause = firstPause
 		}
-		logger.Error(err, "Following the host's addresses was interrupted; it will be tried again", "retryIn", pause)
-		timer := time.NewTimer(pause)
+		logger.Error(err, "Following the host's addresses was interrupted; trying again", "retryIn", pause)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return nil
-		case <-timer.C:
+		case <-time.After(pause):
 		}
 		pause = min(2*pause, lastPause)
 	}

@@ -54,7 +54,7 @@ func parseDestination(text string) (Flow, error) {
 	f := Flow{Protocol: model.TCP}
 	var err error
 	if f.Destination, err = netip.ParseAddrPort(address); err != nil {
-		return f, fmt.Errorf("the destination is no ADDRESS:PORT: %w", err)
+		return f, fmt.Errorf("the destination is not ADDRESS:PORT: %w", err)
 	}
 	if given {
 		f.Protocol, err = model.ParseProtocol(strings.ToUpper(protocol))
@@ -72,7 +72,7 @@ func (o *Oracle) parseSource(text string, f *Flow, a *Answer) error {
 	case "local", "remote":
 		address, ok := strings.CutPrefix(rest, "pod ")
 		if !ok {
-			return fmt.Errorf("%q is no source: say \"%s pod ADDRESS\"", text, kind)
+			return fmt.Errorf("%q is not a source: say \"%s pod ADDRESS\"", text, kind)
 		}
 		f.From = map[string]SourceKind{"local": LocalPod, "remote": RemotePod}[kind]
 		f.Source, err = parseSourceAddress(address)
@@ -93,7 +93,7 @@ func (o *Oracle) parseSource(text string, f *Flow, a *Answer) error {
 		}
 		f.Source, err = parseSourceAddress(rest)
 	default:
-		return fmt.Errorf("source %q is none of pod, local pod, remote pod, node, outside", text)
+		return fmt.Errorf("source %q is not one of pod, local pod, remote pod, node, outside", text)
 	}
 	return err
 }
@@ -111,7 +111,7 @@ func (o *Oracle) pod(text string, f *Flow, a *Answer) error {
 	var endpoint *model.Endpoint
 	if namespace, name, named := strings.Cut(text, "/"); named {
 		if namespace == "" || name == "" {
-			return fmt.Errorf("%q is no NAMESPACE/NAME of a pod", text)
+			return fmt.Errorf("%q is not the NAMESPACE/NAME of a pod", text)
 		}
 		var err error
 		if endpoint, err = o.endpointOf(text, f.Family()); err != nil {
@@ -150,15 +150,15 @@ func (o *Oracle) kindOfPod(endpoint *model.Endpoint, addr netip.Addr, a *Answer)
 		}
 		note("the pod is on %s, whose proxy sees the packet first; this is what happens if it comes to this node as it is", on)
 		return RemotePod
-	case slices.ContainsFunc(o.node.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(addr) }):
+	case contain(o.node.PodCIDRs, addr):
 		return LocalPod
 	case slices.ContainsFunc(o.node.PodCIDRs, func(p netip.Prefix) bool {
 		return model.FamilyOf(p.Addr()) == model.FamilyOf(addr)
 	}):
-		note("%v is not in the pod CIDRs of this node: taken for a pod of another one", addr)
+		note("%v is not in the pod CIDRs of this node: assuming a pod of another node", addr)
 		return RemotePod
 	}
-	note("nothing is known of %v: taken for a pod of this node; say \"remote pod\" if it is not", addr)
+	note("%v is unknown: assuming a pod of this node; say \"remote pod\" if it is not", addr)
 	return LocalPod
 }
 
@@ -177,7 +177,7 @@ func (o *Oracle) endpointOf(pod string, family model.Family) (*model.Endpoint, e
 	case otherFamily:
 		return nil, fmt.Errorf("pod %s has no %v address among the endpoints of services", pod, family)
 	case !named:
-		return nil, errors.New("the names of pods are not known here: give the pod's address")
+		return nil, errors.New("pod names are not known here: give the pod's address")
 	}
 	return nil, fmt.Errorf("pod %s is not among the endpoints that this node uses: give its address", pod)
 }
@@ -191,7 +191,7 @@ func (a *Answer) String() string {
 	}
 	a.Outcome.print(&b)
 	for _, also := range a.Outcome.AlsoAllowed {
-		b.WriteString("or, which is as right:\n")
+		b.WriteString("or, equally right:\n")
 		also.print(&b)
 	}
 	return b.String()

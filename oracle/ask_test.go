@@ -53,7 +53,7 @@ func TestAsk(t *testing.T) {
 		{"a pod that is no endpoint, of another node", podCIDRs, "pod 10.244.9.77 -> 10.96.0.10:80/TCP",
 			"remote pod 10.244.9.77 -> 10.96.0.10:80/TCP", "not in the pod CIDRs of this node"},
 		{"a pod of which nothing is known", nil, "pod 10.244.9.77 -> 10.96.0.10:80/TCP",
-			"local pod 10.244.9.77 -> 10.96.0.10:80/TCP", "nothing is known of 10.244.9.77"},
+			"local pod 10.244.9.77 -> 10.96.0.10:80/TCP", "10.244.9.77 is unknown"},
 		{"a pod that is said to be local", pods, "local  pod 10.244.2.5 -> 10.96.0.10:80/TCP",
 			"local pod 10.244.2.5 -> 10.96.0.10:80/TCP", ""},
 		{"a pod that is said to be remote", pods, "remote pod 10.244.1.5 -> 10.96.0.10:80/TCP",
@@ -104,26 +104,26 @@ func TestQuestionsThatAreNone(t *testing.T) {
 	for question, want := range map[string]string{
 		"":                                      "not of the form",
 		"pod 10.244.1.5 10.96.0.10":             "not of the form",
-		"pod 10.244.1.5 -> 10.96.0.10":          "the destination is no ADDRESS:PORT",
+		"pod 10.244.1.5 -> 10.96.0.10":          "the destination is not ADDRESS:PORT",
 		"pod 10.244.1.5 -> 10.96.0.10:0":        "destination 10.96.0.10:0 is not valid",
 		"pod 10.244.1.5 -> 10.96.0.10:80/ICMP":  "ICMP",
 		"pod 10.244.1.5 -> [fd96::10]:80":       "different families",
 		"pod -> 10.96.0.10:80":                  "named by its address or by NAMESPACE/NAME",
-		"pod default/ -> 10.96.0.10:80":         "no NAMESPACE/NAME",
+		"pod default/ -> 10.96.0.10:80":         "not the NAMESPACE/NAME",
 		"pod default/web-9 -> 10.96.0.10:80":    "pod default/web-9 is not among the endpoints that this node uses",
 		"pod default/web-1 -> [fd96::10]:80":    "pod default/web-1 has no IPv6 address",
 		"local web -> 10.96.0.10:80":            "local pod ADDRESS",
 		"node web -> 10.96.0.10:80":             "the source has no address",
 		"outside -> 10.96.0.10:80":              "needs an address",
-		"somebody 203.0.113.7 -> 10.96.0.10:80": "none of pod, local pod, remote pod, node, outside",
-		"outside 203.0.113.7 -> <script>:80":    "the destination is no ADDRESS:PORT",
+		"somebody 203.0.113.7 -> 10.96.0.10:80": "not one of pod, local pod, remote pod, node, outside",
+		"outside 203.0.113.7 -> <script>:80":    "the destination is not ADDRESS:PORT",
 	} {
 		_, err := o.Ask(question)
 		assert.ErrorContains(t, err, want, question)
 	}
 
 	_, err := newFixture().oracle(t).Ask("pod default/web-1 -> 10.96.0.10:80")
-	assert.ErrorContains(t, err, "the names of pods are not known here")
+	assert.ErrorContains(t, err, "pod names are not known here")
 
 	without := newFixture()
 	without.node.IPs = without.node.IPs[:1]

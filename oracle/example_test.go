@@ -111,7 +111,7 @@ func ExampleOracle_Ask() {
 	fmt.Println(answer)
 	// Output:
 	// local pod 10.244.1.9 -> 10.96.0.10:80/TCP
-	//   note: nothing is known of 10.244.1.9: taken for a pod of this node; say "remote pod" if it is not
+	//   note: 10.244.1.9 is unknown: assuming a pod of this node; say "remote pod" if it is not
 	//   deliver
 	//     10.244.1.5:8080  keeps the source address
 	//     10.244.2.5:8080  keeps the source address

@@ -21,17 +21,7 @@ const (
 
 // String returns "local pod", "node", "remote pod" or "external".
 func (k SourceKind) String() string {
-	switch k {
-	case LocalPod:
-		return "local pod"
-	case Node:
-		return "node"
-	case RemotePod:
-		return "remote pod"
-	case External:
-		return "external"
-	}
-	return fmt.Sprintf("SourceKind(%d)", uint8(k))
+	return name(k, "SourceKind", "local pod", "node", "remote pod", "external")
 }
 
 // MarshalText implements encoding.TextMarshaler.

@@ -319,7 +319,7 @@ func (o *Oracle) seenAsLocalPod(f Flow) bool {
 	if d.Bridge != "" || d.InterfacePrefix != "" {
 		return f.From == LocalPod
 	}
-	return slices.ContainsFunc(d.CIDRs, func(p netip.Prefix) bool { return p.Contains(f.Source) })
+	return contain(d.CIDRs, f.Source)
 }
 
 // masquerades reports whether a route translates the source of a flow (S27, S28), and why.
@@ -343,5 +343,9 @@ func (o *Oracle) masquerades(f Flow, c claim, r model.Route) (translated bool, w
 
 // allowed reports whether source ranges let a source pass. No ranges let everyone pass.
 func allowed(ranges []netip.Prefix, source netip.Addr) bool {
-	return len(ranges) == 0 || slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(source) })
+	return len(ranges) == 0 || contain(ranges, source)
+}
+
+func contain(ranges []netip.Prefix, addr netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(addr) })
 }

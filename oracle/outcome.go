@@ -23,17 +23,7 @@ const (
 
 // String returns "deliver", "reject", "drop" or "not ours".
 func (v Verdict) String() string {
-	switch v {
-	case Deliver:
-		return "deliver"
-	case Reject:
-		return "reject"
-	case Drop:
-		return "drop"
-	case NotOurs:
-		return "not ours"
-	}
-	return fmt.Sprintf("Verdict(%d)", uint8(v))
+	return name(v, "Verdict", "deliver", "reject", "drop", "not ours")
 }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -183,7 +173,7 @@ func (o Outcome) After(contacts ...Contact) Outcome {
 	if len(kept) > 0 {
 		o.Endpoints = kept
 		o.Reasons = append(slices.Clone(o.Reasons),
-			Reason{fmt.Sprintf("the client was there less than %v ago", o.AffinityTimeout), "S32"})
+			Reason{fmt.Sprintf("the client last connected less than %v ago", o.AffinityTimeout), "S32"})
 	}
 	o.AlsoAllowed = slices.Clone(o.AlsoAllowed)
 	for i, also := range o.AlsoAllowed {

@@ -8,6 +8,14 @@ type enumeration interface {
 	fmt.Stringer
 }
 
+// name is String of enumerations: the names are those of the values from 1 on.
+func name[T ~uint8](v T, kind string, names ...string) string {
+	if v == 0 || int(v) > len(names) {
+		return fmt.Sprintf("%s(%d)", kind, uint8(v))
+	}
+	return names[v-1]
+}
+
 // formatText is MarshalText of enumerations: String, for values that are known.
 func formatText[T enumeration](v T, kind string, first, last T) ([]byte, error) {
 	if v < first || v > last {

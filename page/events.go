@@ -7,31 +7,18 @@ import (
 	"time"
 )
 
-const (
-	// heartbeat is the maximum time between two messages. They also keep the relative times on the page up to date.
-	heartbeat = 10 * time.Second
-
-	eventStream = "text/event-stream"
-)
+// heartbeat is the maximum time between two messages. They also keep the relative times on the page up to date.
+const heartbeat = 10 * time.Second
 
 // serveEvents sends changes to a browser until it disconnects. Each message is the difference from the previous one,
 // computed when it can be sent: however slow a browser is, there is never more than one message in flight, and nothing
 // is queued.
 func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
 	if r.Method == http.MethodHead { // there is nothing to follow
-		w.Header().Set("Content-Type", eventStream)
 		return
 	}
-	if !p.enter() {
-		http.Error(w, fmt.Sprintf("%d browsers follow this page already", p.opts.maxBrowsers),
-			http.StatusServiceUnavailable)
-		return
-	}
-	defer p.leave()
-	w.Header().Set("Content-Type", eventStream)
 	out := http.NewResponseController(w)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	var before *view
 	for {
 		now := p.view()
@@ -46,35 +33,16 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		before = &now
-		timer.Reset(p.opts.minInterval)
 		select {
 		case <-r.Context().Done():
 			return
-		case <-timer.C:
+		case <-time.After(p.opts.minInterval):
 		}
-		timer.Reset(heartbeat)
 		select {
 		case <-r.Context().Done():
 			return
 		case <-now.updated:
-		case <-timer.C:
+		case <-time.After(heartbeat):
 		}
 	}
-}
-
-// enter admits a browser, if there are not too many.
-func (p *Page) enter() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.browsers >= p.opts.maxBrowsers {
-		return false
-	}
-	p.browsers++
-	return true
-}
-
-func (p *Page) leave() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.browsers--
 }

@@ -52,10 +52,13 @@ func (p *Page) routes() http.Handler {
 		v := p.view()
 		writeJSON(w, p.state(&v, 0))
 	})
-	mux.HandleFunc("GET /api/services", p.question(p.serveServices))
-	mux.HandleFunc("GET /api/service", p.question(p.serveService))
-	mux.HandleFunc("GET /api/flow", p.question(p.serveFlow))
-	mux.HandleFunc("GET /api/events", p.serveEvents)
+	question := func(answer http.HandlerFunc) http.HandlerFunc {
+		return limited(p.questions, "questions are already being answered", answer)
+	}
+	mux.HandleFunc("GET /api/services", question(p.serveServices))
+	mux.HandleFunc("GET /api/service", question(p.serveService))
+	mux.HandleFunc("GET /api/flow", question(p.serveFlow))
+	mux.HandleFunc("GET /api/events", limited(p.browsers, "browsers already follow this page", p.serveEvents))
 	return p.guard(mux)
 }
 
@@ -76,7 +79,7 @@ func (p *Page) guard(next http.Handler) http.Handler {
 			http.Error(w, "this page is not served under the name "+strconv.Quote(r.Host)+
 				": ask for its IP address, for localhost, or for one of page.Options.Hosts", http.StatusForbidden)
 		case fromElsewhere(r):
-			http.Error(w, "this page answers no other site", http.StatusForbidden)
+			http.Error(w, "requests from other sites are refused", http.StatusForbidden)
 		case len(r.URL.RawQuery) > maxQueryBytes:
 			http.Error(w, fmt.Sprintf("the question is longer than %d bytes", maxQueryBytes),
 				http.StatusRequestURITooLong)
@@ -158,18 +161,16 @@ func (p *Page) serveServices(w http.ResponseWriter, r *http.Request) {
 // memory of answers that wait for their turn or for a slow browser.
 const maxQuestions = 64
 
-// question refuses questions while there are too many.
-func (p *Page) question(answer http.HandlerFunc) http.HandlerFunc {
+// limited refuses requests while there are as many as places has room for.
+func limited(places chan struct{}, reason string, answer http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {
-		case p.questions <- struct{}{}:
+		case places <- struct{}{}:
+			defer func() { <-places }()
+			answer(w, r)
 		default:
-			http.Error(w, fmt.Sprintf("%d questions are being answered already", maxQuestions),
-				http.StatusServiceUnavailable)
-			return
+			http.Error(w, fmt.Sprintf("%d %s", cap(places), reason), http.StatusServiceUnavailable)
 		}
-		defer func() { <-p.questions }()
-		answer(w, r)
 	}
 }
 

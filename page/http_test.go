@@ -205,7 +205,7 @@ func TestBrowsersReceiveChanges(t *testing.T) {
 	assert.False(t, second.All || second.Listed)
 	assert.Equal(t, []model.ServiceName{web.Name}, second.Changed)
 	require.Len(t, second.Events, 1)
-	assert.Equal(t, "1 endpoint came: 10.244.1.5:8080/TCP", second.Events[0].Text)
+	assert.Equal(t, "1 endpoint added: 10.244.1.5:8080/TCP", second.Events[0].Text)
 
 	r.sink.DeleteService(web.Name)
 	r.apply()
@@ -269,9 +269,7 @@ func TestTooManyBrowsersAreRefused(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, r.request("/api/events").Code)
 	b.cancel()
 	require.Eventually(t, func() bool { // the server notices when it notices
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.browsers == 0
+		return len(r.browsers) == 0
 	}, time.Minute, time.Millisecond)
 	follow(t, server.URL).next()
 }
@@ -282,7 +280,7 @@ func TestABrowserThatIsGoneIsForgotten(t *testing.T) {
 	r.apply()
 	w := &brokenWriter{httptest.NewRecorder()}
 	r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/api/events", nil)) // returns
-	assert.Zero(t, r.browsers)
+	assert.Empty(t, r.browsers)
 }
 
 // A browser that does not read its answer does not hold a goroutine for ever, in whatever server the page is mounted.

@@ -23,12 +23,12 @@ type event struct {
 type eventKind string
 
 const (
-	kindListed eventKind = "listed" // the first Sync
-	kindCame   eventKind = "came"   // a service
-	kindWent   eventKind = "went"   // a service
-	kindChange eventKind = "change" // of a service, or of its endpoints
-	kindNode   eventKind = "node"   // the node changed
-	kindError  eventKind = "error"  // a Sync failed
+	kindListed  eventKind = "listed"  // the first Sync
+	kindAdded   eventKind = "added"   // a service
+	kindRemoved eventKind = "removed" // a service
+	kindChange  eventKind = "change"  // of a service, or of its endpoints
+	kindNode    eventKind = "node"    // the node changed
+	kindError   eventKind = "error"   // a Sync failed
 )
 
 // log holds the last events.
@@ -83,9 +83,9 @@ func (l *log) changes(at time.Time, before, after *sink.Snapshot) {
 		e := event{At: at, Service: c.Name, Kind: kindChange}
 		switch {
 		case c.Old == nil:
-			e.Kind, e.Text = kindCame, fmt.Sprintf("came, with %s", count(len(c.New.Endpoints), "endpoint"))
+			e.Kind, e.Text = kindAdded, fmt.Sprintf("added with %s", count(len(c.New.Endpoints), "endpoint"))
 		case c.New == nil:
-			e.Kind, e.Text = kindWent, "went"
+			e.Kind, e.Text = kindRemoved, "removed"
 		default:
 			e.Text = changeText(&c)
 		}
@@ -102,32 +102,28 @@ func changeText(c *sink.Change) string {
 	if c.ServiceChanged() {
 		parts = append(parts, "the service itself changed")
 	}
-	var came, went, changed []string
-	nCame, nWent, nChanged := 0, 0, 0
-	note := func(list *[]string, n *int, e *model.Endpoint) {
-		if *n++; *n <= maxTold {
-			*list = append(*list, fmt.Sprintf("%v/%v", e.Target, e.Port.Protocol))
-		}
-	}
+	groups := [3]struct {
+		n    int
+		list []string
+	}{}
 	for before, after := range c.Endpoints() {
+		g, e := &groups[2], after
 		switch {
 		case before == nil:
-			note(&came, &nCame, after)
+			g = &groups[0]
 		case after == nil:
-			note(&went, &nWent, before)
-		default:
-			note(&changed, &nChanged, after)
+			g, e = &groups[1], before
+		}
+		if g.n++; g.n <= maxTold {
+			g.list = append(g.list, fmt.Sprintf("%v/%v", e.Target, e.Port.Protocol))
 		}
 	}
-	for _, g := range []struct {
-		n    int
-		verb string
-		list []string
-	}{{nCame, "came", came}, {nWent, "went", went}, {nChanged, "changed", changed}} {
+	for i, verb := range []string{"added", "removed", "changed"} {
+		g := groups[i]
 		if g.n == 0 {
 			continue
 		}
-		text := fmt.Sprintf("%s %s: %s", count(g.n, "endpoint"), g.verb, strings.Join(g.list, ", "))
+		text := fmt.Sprintf("%s %s: %s", count(g.n, "endpoint"), verb, strings.Join(g.list, ", "))
 		if g.n > len(g.list) {
 			text += " ..."
 		}

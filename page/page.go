@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"net/http"
 	"sync"
 	"time"
@@ -38,6 +39,7 @@ type Page struct {
 	opts      Options
 	handler   http.Handler
 	questions chan struct{} // those being answered
+	browsers  chan struct{} // those that follow the page
 	// One question at a time has each of these, see inTurn: for its work, and for what it asks the backend.
 	turn, describing chan struct{}
 
@@ -49,7 +51,6 @@ type Page struct {
 	failing   map[model.ServiceName][]string
 	log       log
 	updated   chan struct{} // closed at the next Sync
-	browsers  int
 }
 
 // syncResult is the result of the last Sync.
@@ -60,24 +61,15 @@ type syncResult struct {
 	whole    string    // the error, to compare it with the previous one
 }
 
-const (
-	defaultMaxBrowsers = 32
-	defaultMinInterval = 500 * time.Millisecond
-)
-
 // New returns a page that shows nothing yet.
 func New(opts Options) *Page {
-	if opts.maxBrowsers <= 0 {
-		opts.maxBrowsers = defaultMaxBrowsers
-	}
-	if opts.minInterval <= 0 {
-		opts.minInterval = defaultMinInterval
-	}
+	opts.minInterval = cmp.Or(opts.minInterval, 500*time.Millisecond)
 	if opts.Config == nil {
 		opts.Config = func() oracle.Config { return oracle.Config{} }
 	}
 	p := &Page{opts: opts, snapshot: &sink.Snapshot{}, updated: make(chan struct{}),
 		questions: make(chan struct{}, maxQuestions),
+		browsers:  make(chan struct{}, cmp.Or(opts.maxBrowsers, 32)),
 		turn:      make(chan struct{}, 1), describing: make(chan struct{}, 1)}
 	p.handler = p.routes()
 	return p

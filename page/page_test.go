@@ -328,11 +328,11 @@ func TestStateSaysHowTheProxyDoes(t *testing.T) {
 			strings.TrimSpace(fmt.Sprintf("%s %s", strings.TrimPrefix(e.Service.String(), "/"), e.Text)))
 	}
 	assert.Equal(t, []string{
-		"shop/web went",
-		"shop/web 1 endpoint went: 10.244.1.5:8080/TCP",
-		"shop/new came, with 0 endpoints",
+		"shop/web removed",
+		"shop/web 1 endpoint removed: 10.244.1.5:8080/TCP",
+		"shop/new added with 0 endpoints",
 		"IPv4: no memory",
-		"shop/web 2 endpoints came: 10.244.1.5:8080/TCP, 10.244.1.6:8080/TCP",
+		"shop/web 2 endpoints added: 10.244.1.5:8080/TCP, 10.244.1.6:8080/TCP",
 		"1 service with 0 endpoints listed",
 	}, events)
 }

@@ -86,7 +86,7 @@ func TestQuestionsAboutServicesAreAnsweredOneAtATime(t *testing.T) {
 	for _, path := range []string{path, "/api/services", "/api/flow?q=x"} {
 		w := r.request(path)
 		assert.Equal(t, http.StatusServiceUnavailable, w.Code, path)
-		assert.Equal(t, "64 questions are being answered already\n", w.Body.String())
+		assert.Equal(t, "64 questions are already being answered\n", w.Body.String())
 	}
 	assert.Equal(t, http.StatusOK, r.request("/api/state").Code)
 

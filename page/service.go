@@ -200,7 +200,7 @@ func (v *view) picture(e *sink.ServiceEntry, port model.ServicePort, f model.Fam
 			delete(why, k.Target)
 		}
 	}
-	p.Groups = groups.list()
+	p.Groups = slices.DeleteFunc(groups, func(g group) bool { return len(g.Endpoints) == 0 })
 	p.addWays(e.Service, port, f, v.snapshot.Node())
 	return p
 }
@@ -226,8 +226,8 @@ func podName(ref model.TargetRef) string {
 	return ref.Namespace + "/" + ref.Name
 }
 
-// groups collects endpoints by their sets.
-type groups map[model.EndpointSets]*group
+// groups collects endpoints by their sets, in the order in which they are shown.
+type groups []group
 
 // newGroups returns the possible groups of a port whose routes use these sets.
 func newGroups(used model.EndpointSets) groups {
@@ -235,35 +235,21 @@ func newGroups(used model.EndpointSets) groups {
 	if used != model.ClusterSet|model.LocalSet {
 		both, onlyCluster = "in use", "in use"
 	}
-	g := groups{}
-	for sets, title := range map[model.EndpointSets]string{
-		model.ClusterSet | model.LocalSet: both,
-		model.ClusterSet:                  onlyCluster,
-		model.LocalSet:                    "on this node: for traffic that must stay here",
-		0:                                 "not used",
-	} {
-		g[sets] = &group{Title: title, Used: sets != 0, sets: sets, Endpoints: []shownEndpoint{}}
+	return groups{
+		{Title: both, Used: true, sets: model.ClusterSet | model.LocalSet},
+		{Title: "on this node: for traffic that must stay here", Used: true, sets: model.LocalSet},
+		{Title: onlyCluster, Used: true, sets: model.ClusterSet},
+		{Title: "not used"},
 	}
-	return g
 }
 
 func (g groups) add(sets model.EndpointSets, e shownEndpoint) {
-	group := g[sets]
+	group := &g[slices.IndexFunc(g, func(group group) bool { return group.sets == sets })]
 	if len(group.Endpoints) < maxEndpointsShown {
 		group.Endpoints = append(group.Endpoints, e)
 	} else {
 		group.More++
 	}
-}
-
-func (g groups) list() []group {
-	list := []group{}
-	for _, sets := range []model.EndpointSets{model.ClusterSet | model.LocalSet, model.LocalSet, model.ClusterSet, 0} {
-		if len(g[sets].Endpoints) > 0 {
-			list = append(list, *g[sets])
-		}
-	}
-	return list
 }
 
 // addWays adds the kinds of traffic that reach the port.

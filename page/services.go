@@ -2,6 +2,7 @@ package page
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -85,12 +86,7 @@ func (v *view) services(q query) *serviceList {
 
 // matches reports whether every word is found in the service.
 func (q *query) matches(e *sink.ServiceEntry) bool {
-	for _, w := range q.words {
-		if !matches(e, w) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(q.words, func(word string) bool { return !matches(e, word) })
 }
 
 // matches reports whether a word is part of a name, begins an address, or is a port.
@@ -138,10 +134,11 @@ func (v *view) summary(e *sink.ServiceEntry) summary {
 			out.Ports = append(out.Ports, strconv.Itoa(int(p.Port))+"/"+p.Protocol.String())
 		}
 		counts := countEndpoints(e, &p)
-		for f := range counts {
-			out.Endpoints = max(out.Endpoints, counts[f].used)
+		for _, f := range model.Families() {
+			n := counts.At(f)
+			out.Endpoints = max(out.Endpoints, n.used)
 			if out.Problem == "" {
-				out.Problem = counts[f].problem(p.Routes(model.Families()[f]))
+				out.Problem = n.problem(p.Routes(f))
 			}
 		}
 	}
@@ -159,12 +156,9 @@ func (v *view) summary(e *sink.ServiceEntry) summary {
 type counts struct{ used, cluster, local int }
 
 // countEndpoints counts those of a port, for both families.
-func countEndpoints(e *sink.ServiceEntry, p *model.ServicePort) (n [2]counts) {
+func countEndpoints(e *sink.ServiceEntry, p *model.ServicePort) (n model.PerFamily[counts]) {
 	for _, ep := range e.PortEndpoints(p.Name, p.Protocol) {
-		c := &n[0]
-		if ep.Family() == model.IPv6 {
-			c = &n[1]
-		}
+		c := n.At(ep.Family())
 		if ep.Sets != 0 {
 			c.used++
 		}

@@ -38,7 +38,7 @@ func (v *view) combine(ctx context.Context, old *sink.Snapshot, touched map[mode
 		v.note(c)
 	}
 	if !v.node.Equal(v.nodeGiven) {
-		v.pending.Node, v.pending.IPv4, v.pending.IPv6 = true, true, true
+		v.pending.Node, v.pending.Families = true, model.BothFamilies
 	}
 }
 

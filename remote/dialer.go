@@ -12,11 +12,14 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
@@ -30,6 +33,7 @@ type dialer struct {
 	later   time.Duration // what a server has asked for that has too much to do
 	got     bool          // the last stream brought a batch
 	forget  bool          // digests do not help: ask for everything
+	asked   bool          // everything has been asked for because digests differed; they have not been equal since
 	answer  time.Duration // how long a server may take to say anything at all
 }
 
@@ -56,6 +60,9 @@ func (d *dialer) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		if status.Code(err) == codes.Aborted { // so that clients spread over the servers
+			i = rand.N(len(targets))
+		}
 		if d.got {
 			pause = min(firstPause, d.client.maxBackoff)
 		}
@@ -68,7 +75,7 @@ func (d *dialer) run(ctx context.Context) {
 		} else {
 			pause = min(2*pause, d.client.maxBackoff)
 		}
-		d.log.Info("No connection to a server: applied rules stay", "target", target, "reason", err.Error(),
+		d.log.Info("Not connected to a server; applied rules stay", "target", target, "reason", err.Error(),
 			"since", d.lost, "retryIn", wait)
 		select {
 		case <-ctx.Done():
@@ -84,7 +91,7 @@ func (d *dialer) disconnected(since time.Time) {
 }
 
 // stream works with one server until something goes wrong.
-func (d *dialer) stream(ctx context.Context, target string) error {
+func (d *dialer) stream(ctx context.Context, target string) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	tooLong := time.AfterFunc(d.answer, func() { cancel(fmt.Errorf("the server has said nothing for %v", d.answer)) })
@@ -94,11 +101,11 @@ func (d *dialer) stream(ctx context.Context, target string) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	codec, err := newCodec()
+	codec, err := wire.NewCodec()
 	if err != nil {
 		return err
 	}
-	stream, err := remotev1.NewBrainClient(conn).Watch(ctx, grpc.ForceCodecV2(clientCodec{codec}))
+	stream, err := remotev1.NewBrainClient(conn).Watch(ctx, grpc.ForceCodecV2(wire.ClientCodec{Codec: codec}))
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
@@ -108,11 +115,11 @@ func (d *dialer) stream(ctx context.Context, target string) error {
 	if err := stream.Send(&remotev1.Request{Hello: d.hello()}); err != nil && !errors.Is(err, io.EOF) { // Recv says why
 		return err
 	}
-	updates := make(chan wireUpdate)
+	updates := make(chan wire.Message)
 	go func() {
 		defer close(updates)
 		for {
-			var u wireUpdate
+			var u wire.Message
 			if err := stream.RecvMsg(&u); err != nil {
 				cancel(err)
 				return
@@ -130,6 +137,9 @@ func (d *dialer) stream(ctx context.Context, target string) error {
 		}
 	}()
 	c := &conversation{dialer: d, target: target, stream: stream, beat: d.answer / silentBeats}
+	defer func() { // the server may know so few of the services that the digests were too many for it
+		d.forget = d.forget || c.answered && status.Code(err) == codes.InvalidArgument
+	}()
 	silence := time.NewTimer(d.answer)
 	defer silence.Stop()
 	for {
@@ -148,7 +158,7 @@ func (d *dialer) stream(ctx context.Context, target string) error {
 				return err
 			}
 		case <-silence.C:
-			return fmt.Errorf("the server is silent for %v", c.beat*silentBeats)
+			return fmt.Errorf("the server has been silent for %v", c.beat*silentBeats)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -166,12 +176,12 @@ func (d *dialer) dial(target string) (*grpc.ClientConn, error) {
 	return grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(),
 		grpc.WithNoProxy(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxUpdate)),
-		grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window))
+		grpc.WithStaticStreamWindowSize(wire.Window), grpc.WithStaticConnWindowSize(wire.Window))
 }
 
 func (d *dialer) hello() *remotev1.Hello {
 	o := d.client.opts.State
-	hello := &remotev1.Hello{Node: o.NodeName, Options: encodeOptions(o)}
+	hello := &remotev1.Hello{Node: o.NodeName, Options: wire.EncodeOptions(o)}
 	if r := d.client.opts.Resume; r != nil {
 		hello.Resume = &remotev1.Resume{InstanceID: r.InstanceID, Revision: r.Revision}
 	}
@@ -182,9 +192,9 @@ func (d *dialer) hello() *remotev1.Hello {
 	}
 	d.handler.Lock()
 	defer d.handler.Unlock()
-	if digest := d.client.view.digest(); digest != nil && !d.forget {
+	if v := d.client.view; v.node != nil && !d.forget {
 		at := d.client.Position()
-		hello.Resume = &remotev1.Resume{InstanceID: at.InstanceID, Revision: at.Revision, Digest: digest}
+		hello.Resume = &remotev1.Resume{InstanceID: at.InstanceID, Revision: at.Revision, Digest: v.digest()}
 	}
 	d.forget = false
 	return hello
@@ -198,19 +208,20 @@ type conversation struct {
 	beat     time.Duration
 	instance string
 	kind     remotev1.Kind
-	decoder  decoder
-	batch    receivedBatch // what has come of it
-	begun    bool          // there is one
-	complete bool          // a batch of this stream has been taken
-	waits    bool          // it has been logged that none comes
+	decoder  wire.Decoder
+	batch    wire.Batch // what has come of it
+	begun    bool       // there is one
+	complete bool       // a batch of this stream has been taken
+	waits    bool       // it has been logged that none comes
+	answered bool       // digests have been sent since the last batch
 	acked    ack
 	unzip    *gzip.Reader // used again and again, as unzipped
 	unzipped bytes.Buffer
 }
 
 // take takes a message.
-func (c *conversation) take(ctx context.Context, message wireUpdate) error {
-	u, err := c.decoder.update(message, c.decompress, &c.batch)
+func (c *conversation) take(ctx context.Context, message wire.Message) error {
+	u, err := c.decoder.Update(message, c.decompress, &c.batch)
 	if err != nil {
 		return fmt.Errorf("malformed message: %w", err)
 	}
@@ -230,7 +241,7 @@ func (c *conversation) take(ctx context.Context, message wireUpdate) error {
 		return c.compare(u.Sync)
 	case remotev1.Kind_LATER:
 		c.later = min(time.Duration(u.RetryAfterMillis)*time.Millisecond, 5*time.Minute)
-		return errors.New("the server has too much to do")
+		return errors.New("the server is overloaded")
 	case remotev1.Kind_COMPARE:
 		return c.answer(u.GetCompare().GetBuckets())
 	case remotev1.Kind_KIND_UNKNOWN:
@@ -242,8 +253,11 @@ func (c *conversation) take(ctx context.Context, message wireUpdate) error {
 			return errors.New("malformed message: a batch begins within another one")
 		}
 		c.kind, c.begun = u.Kind, true
-	default:
-		return fmt.Errorf("a batch of an unknown kind: %v", u.Kind)
+	default: // what a newer server says is ignored, unless it changes the state
+		if c.begun || u.Sync != nil || c.batch.Any() {
+			return fmt.Errorf("a batch of an unknown kind: %v", u.Kind)
+		}
+		return nil
 	}
 	if u.Sync == nil {
 		return nil
@@ -253,16 +267,16 @@ func (c *conversation) take(ctx context.Context, message wireUpdate) error {
 
 // end takes a batch that is complete.
 func (c *conversation) end(ctx context.Context, revision uint64) error {
-	batch, err := c.batch, c.decoder.err()
+	batch, err := c.batch, c.decoder.Err()
 	if err != nil {
 		return fmt.Errorf("malformed message: %w", err)
 	}
-	c.batch, c.begun, c.decoder, c.unzip, c.unzipped = receivedBatch{}, false, decoder{}, nil, bytes.Buffer{}
+	c.batch, c.begun, c.decoder, c.unzip, c.unzipped = wire.Batch{}, false, wire.Decoder{}, nil, bytes.Buffer{}
 	idle, err := c.apply(ctx, batch, revision)
 	if err != nil {
 		return fmt.Errorf("malformed message: %w", err)
 	}
-	c.complete, c.got = true, true
+	c.complete, c.got, c.answered = true, true, false
 	if !c.lost.IsZero() {
 		c.log.Info("Connected to a server", "instance", c.instance, "kind", c.kind.String(), "revision", revision)
 		c.disconnected(time.Time{})
@@ -277,8 +291,8 @@ func (c *conversation) end(ctx context.Context, revision uint64) error {
 	return nil
 }
 
-// apply makes a batch part of the state. idle: the sink has it all.
-func (c *conversation) apply(ctx context.Context, batch receivedBatch, revision uint64) (idle bool, err error) {
+// apply makes a batch part of the state. idle: the sink has it all, and its last Sync has ended.
+func (c *conversation) apply(ctx context.Context, batch wire.Batch, revision uint64) (idle bool, err error) {
 	c.handler.Lock()
 	defer c.handler.Unlock()
 	client := c.client
@@ -295,10 +309,15 @@ func (c *conversation) apply(ctx context.Context, batch receivedBatch, revision 
 	client.mu.Lock()
 	defer client.mu.Unlock()
 	client.instance, client.revision = c.instance, revision
-	if idle = c.synced && !client.view.pending.Any(); idle {
-		client.flushed, client.outcome.revision = revision, revision
+	if !c.synced || client.view.pending.Any() {
+		return false, nil
 	}
-	return idle, nil
+	client.flushed = revision // by another server's count, it may be
+	if client.applying {
+		return false, nil
+	}
+	client.outcome.revision = revision
+	return true, nil
 }
 
 // acknowledge tells the server how far the sink is, if it does not know.
@@ -320,17 +339,26 @@ func (c *conversation) acknowledge() error {
 // compare looks whether the server means that the client has what it has.
 func (c *conversation) compare(sync *remotev1.Sync) error {
 	theirs := sync.GetDigest()
-	if theirs.GetVersion() != digestVersion || c.begun || c.client.partial {
+	if theirs.GetVersion() != wire.DigestVersion || !c.complete || c.begun || c.client.partial {
 		return nil
 	}
 	c.handler.Lock()
+	defer c.handler.Unlock()
 	ours, revision := c.client.view.digest(), c.client.Position().Revision
-	c.handler.Unlock()
-	if revision != sync.Revision || bytes.Equal(ours.Shared, theirs.Shared) && bytes.Equal(ours.Own, theirs.Own) {
+	switch {
+	case ours == nil || revision != sync.Revision:
+		return nil
+	case bytes.Equal(ours.Shared, theirs.Shared) && bytes.Equal(ours.Own, theirs.Own):
+		c.asked = false
+		return nil
+	case c.asked && c.kind == remotev1.Kind_RESET:
+		c.log.Error(nil, "All of the state has been sent again, and still is not what the server says. Digests are not"+
+			" compared any more", "server", c.target)
+		c.client.view.incomparable = true
 		return nil
 	}
-	c.forget = true
-	return errors.New("the state is not what the server has: asking for all of it")
+	c.forget, c.asked = true, true
+	return errors.New("the state differs from the server's: requesting all of it")
 }
 
 // answer sends the digests that the server asks for.
@@ -338,14 +366,15 @@ func (c *conversation) answer(wanted []uint32) error {
 	out := &remotev1.Digests{}
 	c.handler.Lock()
 	if len(wanted) == 0 {
-		out.Buckets = c.client.view.shared.digests().bytes()
+		out.Buckets = c.client.view.shared.digests().Bytes()
 	} else {
-		for name, d := range serviceDigests(c.client.view.shared.snapshot, wanted) {
+		for name, d := range wire.ServiceDigests(c.client.view.shared.snapshot, wanted) {
 			out.Services = append(out.Services,
-				&remotev1.ServiceDigest{Namespace: name.Namespace, Name: name.Name, Digest: d.bytes()})
+				&remotev1.ServiceDigest{Namespace: name.Namespace, Name: name.Name, Digest: d.Bytes()})
 		}
 	}
 	c.handler.Unlock()
+	c.answered = true
 	err := c.stream.Send(&remotev1.Request{Digests: out})
 	if errors.Is(err, io.EOF) {
 		return nil // Recv says why

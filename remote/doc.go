@@ -1,10 +1,10 @@
-// Package remote is the model over gRPC: one brain, a [Server], watches the cluster and works out what each node must
-// do with service traffic; on each node a [Feed] gets that from the brain, for kubeproxy.Run. A node is sent only what
-// changes for it. Its backend needs no access to the API server, and can be written in any language: the messages are
-// in v1/remote.proto.
+// Package remote is the model over gRPC, as a node sees it: a [Feed] gets the node's state from a brain, for
+// kubeproxy.Run. The brain, package [sigs.k8s.io/kube-proxy-lib/remote/brain], watches the cluster and works out what
+// each node must do with service traffic; a node is sent only what changes for it. Its backend needs no access to the
+// API server, and can be written in any language: the messages are in v1/remote.proto.
 //
 //	API server                 the brain (replicas, none knows of another)         nodes
-//	Services        watch.     Server                               gRPC, mTLS     Feed
+//	Services        watch.     brain.Server                         gRPC, mTLS     Feed
 //	EndpointSlices  Source     localstate, once for each class  ->  or Unix   ->   the two layers   ->  sink.Sink
 //	Nodes           ------->   of nodes, and each node's parts      sockets        put together
 //
@@ -28,47 +28,16 @@
 // of what it missed in one batch. While no server can be reached, the node keeps its state; health.Proxy says since
 // when.
 //
-// # Classes
+// Targets are addresses, not names, because resolving a name may need the very Services that this node programs.
 //
-// Nodes that agree in zone, options and in whether they can detect local traffic are a class ([localstate.Class]). Its
-// state is worked out once, held once, and a change is encoded once, into bytes that all of its nodes share. The node's
-// own parts (local endpoints, hints that name it, counts of health checks: [localstate.NodePart]) are sent in addition.
-// A change that does not affect a class wakes none of its nodes. A node that moves to another zone is sent the
-// difference between the two classes.
-//
-// The server's memory is one state for each class, and for each client pointers into it. Of older versions it keeps the
-// changes, for ten minutes.
-//
-// # Replicas
-//
-// Replicas share nothing but the cluster. Their revisions are never compared: a client that comes from another replica
-// sends a digest of the meaning of its state, and is sent what differs. If nothing differs, its sink is not called.
-//
-// # Authentication
-//
-// On a Unix socket, the file mode decides who may connect. Over TCP, clients need a certificate whose common name,
-// system:node:NAME, names the node, like a kubelet's; [ServeOptions] takes another function. TCP without TLS needs an
-// explicit option (Insecure). Targets are addresses, not names, because resolving a name may need the very Services
-// that this node programs. A malformed message ends its stream, with an error that says what was wrong.
-//
-// # Metrics
-//
-// A Server exports
-//
-//	kubeproxy_remote_clients, _clients_behind, _clients_failing
-//	kubeproxy_remote_revision
-//	kubeproxy_remote_batches_total{kind}    reset, resumed, resumed_diff, compared, diff, later
-//	kubeproxy_remote_sent_bytes_total       of batches, before TLS and HTTP/2
-//	kubeproxy_remote_apply_errors_total
-//
-// and [Server.StatusHandler] lists the worst clients. A client exports the metrics of kubeproxy.Run. The network
-// programming latency covers the changes that all nodes of a class share; changes of local endpoints have no trigger
-// times here.
+// A client exports the metrics of kubeproxy.Run. The network programming latency covers the changes that all nodes of a
+// class share; changes of local endpoints have no trigger times here.
 //
 // # Why it is in the library's module
 //
 // A separate module would keep google.golang.org/grpc out of the library's go.mod, at the price of a second version to
 // keep in step. Adopters would notice gRPC in go.mod only if it raised the versions of other modules. It does not: the
 // required version of gRPC needs nothing newer than what the library requires anyway. A program that does not import
-// remote links none of it, which a test checks; a program may require a newer gRPC.
+// remote links none of it, and one that imports remote alone links no server, which tests check; a program may require
+// a newer gRPC.
 package remote

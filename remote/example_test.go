@@ -12,6 +12,7 @@ import (
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/remote"
+	"sigs.k8s.io/kube-proxy-lib/remote/brain"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
@@ -30,7 +31,7 @@ ports: [{name: http, port: 8080}]
 endpoints: [{addresses: [10.244.1.5], nodeName: node-1}, {addresses: [10.244.2.5], nodeName: node-2}]
 `
 
-// A brain and a node, on a Unix socket. On a network both get TLS: ServeOptions.TLS and Options.TLS.
+// A brain and a node, on a Unix socket. On a network both get TLS: brain.ServeOptions.TLS and Options.TLS.
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -46,17 +47,17 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	server, err := remote.NewServer(ctx, remote.ServerOptions{Source: source})
+	server, err := brain.New(ctx, brain.Options{Source: source})
 	if err != nil {
 		log.Fatal(err)
 	}
-	listener, err := remote.Listen(ctx, target, 0o600)
+	listener, err := brain.Listen(ctx, target, 0o600)
 	if err != nil {
 		log.Fatal(err)
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = server.Run(ctx) })
-	wg.Go(func() { _ = server.Serve(ctx, listener, remote.ServeOptions{}) })
+	wg.Go(func() { _ = server.Serve(ctx, listener, brain.ServeOptions{}) })
 
 	// The node.
 	feed, err := remote.NewFeed(remote.Options{

@@ -15,7 +15,7 @@ func (v *view) note(c sink.Change) {
 		for _, e := range []*sink.ServiceEntry{c.Old, c.New} {
 			for _, f := range v.families {
 				if e != nil && (len(e.Service.ClusterIPs) == 0 || e.Service.ClusterIP(f).IsValid()) {
-					v.noteFamily(f)
+					v.pending.Families |= f.Set()
 				}
 			}
 		}
@@ -26,18 +26,12 @@ func (v *view) note(c sink.Change) {
 		if now == nil {
 			now = before
 		}
-		v.noteFamily(now.Family())
+		v.pending.Families |= now.Family().Set()
 	}
 	if any {
 		v.pending.Endpoints++
 	}
 	v.noLocal.note(c)
-}
-
-// noteFamily counts a family as one with changes.
-func (v *view) noteFamily(f model.Family) {
-	v.pending.IPv4 = v.pending.IPv4 || f == model.IPv4
-	v.pending.IPv6 = v.pending.IPv6 || f == model.IPv6
 }
 
 // flush hands over what differs from what was last handed over, in the order that package sink lays down.
@@ -85,9 +79,8 @@ func (v *view) flush(r localstate.Receiver) localstate.Changes {
 		}
 	}
 	if changes.Any() {
-		changes.IPv4, changes.IPv6 = v.pending.IPv4, v.pending.IPv6
-		changes.TriggersIPv4, changes.TriggersIPv6 = v.triggers[0], v.triggers[1]
+		changes.Families, changes.Triggers = v.pending.Families, v.triggers
 	}
-	v.handed, v.pending, v.triggers = v.effective.snapshot, localstate.Pending{}, [2][]time.Time{}
+	v.handed, v.pending, v.triggers = v.effective.snapshot, localstate.Pending{}, model.PerFamily[[]time.Time]{}
 	return changes
 }

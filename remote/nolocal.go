@@ -38,15 +38,11 @@ func countNoLocal(e *sink.ServiceEntry) localstate.NoLocalEndpoints {
 				}
 				return true
 			}
-			internal, external := &n.InternalIPv4, &n.ExternalIPv4
-			if f == model.IPv6 {
-				internal, external = &n.InternalIPv6, &n.ExternalIPv6
-			}
 			if lacks(p.Routes(f).ClusterIP) {
-				*internal++
+				*n.Internal.At(f)++
 			}
 			if lacks(p.Routes(f).External) {
-				*external++
+				*n.External.At(f)++
 			}
 		}
 	}
@@ -56,10 +52,10 @@ func countNoLocal(e *sink.ServiceEntry) localstate.NoLocalEndpoints {
 func (n noLocal) total() localstate.NoLocalEndpoints {
 	var sum localstate.NoLocalEndpoints
 	for c := range maps.Values(n) {
-		sum.InternalIPv4 += c.InternalIPv4
-		sum.InternalIPv6 += c.InternalIPv6
-		sum.ExternalIPv4 += c.ExternalIPv4
-		sum.ExternalIPv6 += c.ExternalIPv6
+		for _, f := range model.Families() {
+			*sum.Internal.At(f) += *c.Internal.At(f)
+			*sum.External.At(f) += *c.External.At(f)
+		}
 	}
 	return sum
 }

@@ -8,6 +8,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
@@ -16,7 +17,7 @@ import (
 type layer struct {
 	full     *sink.FullState
 	snapshot *sink.Snapshot
-	buckets  buckets // of what digested has
+	buckets  wire.Buckets // of what digested has
 	digested *sink.Snapshot
 }
 
@@ -39,9 +40,9 @@ func (l *layer) sync(ctx context.Context) (before *sink.Snapshot) {
 
 // digests are those of the snapshot. They are worked out when they are asked for, by a heartbeat or for another stream:
 // the sink does not wait for those of a first state.
-func (l *layer) digests() *buckets {
+func (l *layer) digests() *wire.Buckets {
 	for c := range l.snapshot.ChangesSince(l.digested) {
-		l.buckets.change(c)
+		l.buckets.Change(c)
 	}
 	l.digested = l.snapshot
 	return &l.buckets
@@ -54,12 +55,14 @@ type view struct {
 	node     *model.Node // nil before the first batch
 	shared   *layer
 	own      map[model.ServiceName]*localstate.NodePart
+	// incomparable: digests are not those of what the server has sent, because it has sent what is not known here.
+	incomparable bool
 
 	effective *layer
 	handed    *sink.Snapshot // what has been flushed of effective
 	nodeGiven *model.Node
 	pending   localstate.Pending
-	triggers  [2][]time.Time
+	triggers  model.PerFamily[[]time.Time]
 	noLocal   noLocal
 }
 
@@ -72,26 +75,28 @@ func newView(opts localstate.Options) *view {
 }
 
 // take applies a complete batch.
-func (v *view) take(ctx context.Context, kind remotev1.Kind, batch receivedBatch) error {
-	if v.node == nil && batch.node == nil {
+func (v *view) take(ctx context.Context, kind remotev1.Kind, batch wire.Batch) error {
+	if v.node == nil && batch.Node == nil {
 		return errors.New("node: is missing in the first batch")
 	}
 	before, touched, node := v.shared, map[model.ServiceName]bool{}, v.node
 	if kind == remotev1.Kind_RESET {
-		v.shared = newLayer(&sink.Snapshot{})
+		v.shared, v.incomparable = newLayer(&sink.Snapshot{}), false
 	}
+	v.incomparable = v.incomparable || batch.Skipped
 	v.takeOwn(batch, touched)
-	if batch.node != nil {
-		v.node = batch.node
+	if batch.Node != nil {
+		v.node = batch.Node
 	}
-	for _, changes := range batch.services {
+	for _, changes := range batch.Services {
 		for i := range changes {
 			v.takeChange(&changes[i])
 		}
 	}
-	for i, times := range batch.triggers {
-		v.triggers[i] = append(v.triggers[i], times...)
-		v.triggers[i] = v.triggers[i][max(0, len(v.triggers[i])-maxTriggers):]
+	for _, f := range model.Families() {
+		times := v.triggers.At(f)
+		*times = append(*times, *batch.Triggers.At(f)...)
+		*times = (*times)[max(0, len(*times)-wire.MaxTriggers):]
 	}
 	old := v.shared.sync(ctx)
 	if kind == remotev1.Kind_RESET {
@@ -109,22 +114,22 @@ func (v *view) take(ctx context.Context, kind remotev1.Kind, batch receivedBatch
 }
 
 // takeOwn takes the parts of a batch, and notes the services of which they changed.
-func (v *view) takeOwn(batch receivedBatch, touched map[model.ServiceName]bool) {
+func (v *view) takeOwn(batch wire.Batch, touched map[model.ServiceName]bool) {
 	own := v.own
-	if batch.ownReset {
+	if batch.OwnReset {
 		own = map[model.ServiceName]*localstate.NodePart{}
 	}
-	for _, p := range batch.own {
-		if !p.part.Equal(v.own[p.name]) {
-			touched[p.name] = true
+	for _, p := range batch.Own {
+		if !p.Part.Equal(v.own[p.Name]) {
+			touched[p.Name] = true
 		}
-		if p.part == nil {
-			delete(own, p.name)
+		if p.Part == nil {
+			delete(own, p.Name)
 		} else {
-			own[p.name] = p.part
+			own[p.Name] = p.Part
 		}
 	}
-	if batch.ownReset {
+	if batch.OwnReset {
 		for name := range v.own {
 			if own[name] == nil {
 				touched[name] = true
@@ -134,34 +139,34 @@ func (v *view) takeOwn(batch receivedBatch, touched map[model.ServiceName]bool) 
 	v.own = own
 }
 
-func (v *view) takeChange(c *receivedChange) {
+func (v *view) takeChange(c *wire.Change) {
 	full := v.shared.full
-	if (c.deleted || c.whole) && v.shared.snapshot.NumServices() > 0 { // there are none after a reset
-		if known := v.shared.snapshot.Service(c.name); known != nil {
+	if (c.Deleted || c.Whole) && v.shared.snapshot.NumServices() > 0 { // there are none after a reset
+		if known := v.shared.snapshot.Service(c.Name); known != nil {
 			for _, e := range known.Endpoints {
 				full.DeleteEndpoint(e.Key())
 			}
 		}
 	}
-	if c.deleted {
-		full.DeleteService(c.name)
+	if c.Deleted {
+		full.DeleteService(c.Name)
 		return
 	}
-	if c.service != nil {
-		full.SetService(c.service)
+	if c.Service != nil {
+		full.SetService(c.Service)
 	}
-	for _, key := range c.removed {
+	for _, key := range c.Removed {
 		full.DeleteEndpoint(key)
 	}
-	for _, e := range c.endpoints {
+	for _, e := range c.Endpoints {
 		full.SetEndpoint(e)
 	}
 }
 
-// digest is that of what the server has sent.
+// digest is that of what the server has sent; nil: there is none.
 func (v *view) digest() *remotev1.Digest {
-	if v.node == nil {
+	if v.node == nil || v.incomparable {
 		return nil
 	}
-	return digestMessage(v.shared.digests().root(), ownDigest(v.node, v.own))
+	return wire.DigestMessage(v.shared.digests().Root(), wire.OwnDigest(v.node, v.own))
 }

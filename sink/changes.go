@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 
@@ -60,34 +61,47 @@ func compareNames(old, new *Snapshot, names []model.ServiceName, yield func(Chan
 }
 
 func compareAll(old, new *Snapshot, yield func(Change) bool) {
-	olds, news := old.services.Iter(), new.services.Iter()
-	hasOld, hasNew := olds.First(), news.First()
-	for hasOld || hasNew {
-		var o, n *ServiceEntry
-		if hasOld {
-			o = olds.Item()
-		}
-		if hasNew {
-			n = news.Item()
-		}
-		if o != nil && n != nil {
-			if c := o.name.Compare(n.name); c < 0 {
-				n = nil
-			} else if c > 0 {
-				o = nil
-			}
-		}
-		c := Change{Old: o, New: n}
-		if o != nil {
-			c.Name = o.name
-			hasOld = olds.Next()
-		}
-		if n != nil {
-			c.Name = n.name
-			hasNew = news.Next()
-		}
-		if !o.equal(n) && !yield(c) {
+	byName := func(a, b *ServiceEntry) int { return a.name.Compare(b.name) }
+	for o, n := range pairs(slices.Collect(old.Services()), slices.Collect(new.Services()), byName) {
+		if !o.equal(n) && !yield(Change{cmp.Or(o, n).name, o, n}) {
 			return
+		}
+	}
+}
+
+// pairs goes through two sorted lists. It yields what has the same place in both together, and nil for what the other
+// list does not have. It skips what is identical in both, as a rule nearly all of it.
+func pairs[T any](olds, news []*T, compare func(a, b *T) int) iter.Seq2[*T, *T] {
+	return func(yield func(old, new *T) bool) {
+		for {
+			same := identical(olds, news)
+			olds, news = olds[same:], news[same:]
+			var o, n *T
+			switch {
+			case len(olds) == 0 && len(news) == 0:
+				return
+			case len(olds) == 0:
+				n = news[0]
+			case len(news) == 0:
+				o = olds[0]
+			default:
+				c := compare(olds[0], news[0])
+				if c <= 0 {
+					o = olds[0]
+				}
+				if c >= 0 {
+					n = news[0]
+				}
+			}
+			if o != nil {
+				olds = olds[1:]
+			}
+			if n != nil {
+				news = news[1:]
+			}
+			if !yield(o, n) {
+				return
+			}
 		}
 	}
 }
@@ -108,32 +122,7 @@ func (c Change) Endpoints() iter.Seq2[*model.Endpoint, *model.Endpoint] {
 		if c.New != nil {
 			news = c.New.Endpoints
 		}
-		for {
-			same := identical(olds, news) // as a rule nearly all of them
-			olds, news = olds[same:], news[same:]
-			if len(olds) == 0 && len(news) == 0 {
-				return
-			}
-			var o, n *model.Endpoint
-			if len(olds) > 0 {
-				o = olds[0]
-			}
-			if len(news) > 0 {
-				n = news[0]
-			}
-			if o != nil && n != nil {
-				if c := compareEndpoints(o, n); c < 0 {
-					n = nil
-				} else if c > 0 {
-					o = nil
-				}
-			}
-			if o != nil {
-				olds = olds[1:]
-			}
-			if n != nil {
-				news = news[1:]
-			}
+		for o, n := range pairs(olds, news, compareEndpoints) {
 			if !o.Equal(n) && !yield(o, n) {
 				return
 			}
@@ -141,8 +130,8 @@ func (c Change) Endpoints() iter.Seq2[*model.Endpoint, *model.Endpoint] {
 	}
 }
 
-// identical returns the number of endpoints at the beginning of two lists that are the same ones.
-func identical(a, b []*model.Endpoint) int {
+// identical returns the number of elements at the beginning of two lists that are the same ones.
+func identical[T any](a, b []*T) int {
 	n := min(len(a), len(b))
 	a, b = a[:n], b[:n]
 	for i := range a {

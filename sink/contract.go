@@ -128,7 +128,7 @@ func (c *contract) sync(w Wave) {
 	if c.waves == 0 && !c.nodeSet {
 		c.violation("Sync", "the first wave has no SetNode")
 	}
-	if !onlyPorts(c.lastErr) && len(w.Calls) == 0 {
+	if FailedFamilies(c.lastErr) != 0 && len(w.Calls) == 0 {
 		c.violation("Sync", "nothing new, and neither ResyncFailed nor ForceResync, after a Sync that failed")
 	}
 	resync := slices.ContainsFunc(w.Calls, Call.resyncs)

@@ -64,29 +64,27 @@ func causeText(cause error) string {
 
 // FailedFamilies returns which families an error from Sync concerns as a whole. Errors of single service ports do not
 // count, see [PortError].
-func FailedFamilies(err error) (v4, v6 bool) {
+func FailedFamilies(err error) (failed model.FamilySet) {
 	walk(err, func(e error) bool {
 		switch e := e.(type) { //nolint:errorlint // walk unwraps
 		case *PortError:
 			return false
 		case *FamilyError:
-			if e.Err == nil || !onlyPorts(e.Err) {
-				v4, v6 = v4 || e.Family != model.IPv6, v6 || e.Family != model.IPv4
+			switch {
+			case e.Err != nil && FailedFamilies(e.Err) == 0: // it consists of PortErrors
+			case e.Family == model.IPv4, e.Family == model.IPv6:
+				failed |= e.Family.Set()
+			default:
+				failed = model.BothFamilies
 			}
 			return false
 		}
 		if isLeaf(e) {
-			v4, v6 = true, true
+			failed = model.BothFamilies
 		}
 		return true
 	})
-	return v4, v6
-}
-
-// onlyPorts reports whether an error consists of PortErrors.
-func onlyPorts(err error) bool {
-	v4, v6 := FailedFamilies(err)
-	return !v4 && !v6
+	return failed
 }
 
 // PortErrors returns the errors of single service ports in an error from Sync, in their order.

@@ -48,8 +48,7 @@ func TestErrorsWithoutACauseHaveAText(t *testing.T) {
 	assert.EqualError(t, permanent, "the sink names no cause")
 
 	all := errors.Join(family, port)
-	v4, v6 := sink.FailedFamilies(all)
-	assert.Equal(t, []bool{false, true}, []bool{v4, v6})
+	assert.Equal(t, model.IPv6.Set(), sink.FailedFamilies(all))
 	assert.Equal(t, []*sink.PortError{port}, sink.PortErrors(all))
 	assert.Same(t, permanent, sink.Permanent(errors.Join(all, permanent)))
 }

@@ -14,8 +14,8 @@ type FilterSink struct {
 	forward *Forward
 	keep    Keep
 	shown   map[model.ServiceName]*ServiceEntry // what the next sink has
-	// described is the state from which shown was computed.
-	described *Snapshot
+	// input is the state from which shown was computed.
+	input *Snapshot
 
 	mu       sync.Mutex // guards what follows
 	askAll   bool
@@ -93,7 +93,7 @@ func (f *FilterSink) Sync(ctx context.Context) error {
 		}
 	}
 	if all {
-		for c := range s.ChangesSince(f.described) { // those that were removed
+		for c := range s.ChangesSince(f.input) { // those that were removed
 			if c.New == nil {
 				add(c.Name, c.Old, nil, true)
 			}
@@ -102,7 +102,7 @@ func (f *FilterSink) Sync(ctx context.Context) error {
 			add(entry.name, nil, entry, true)
 		}
 	} else {
-		for c := range s.ChangesSince(f.described) {
+		for c := range s.ChangesSince(f.input) {
 			_, again := names[c.Name]
 			delete(names, c.Name)
 			add(c.Name, c.Old, c.New, again)
@@ -114,8 +114,8 @@ func (f *FilterSink) Sync(ctx context.Context) error {
 		}
 	}
 	slices.SortFunc(changes, func(a, b Change) int { return a.Name.Compare(b.Name) })
-	f.described = s
-	describe(f.forward, changes)
+	f.input = s
+	makeCalls(f.forward, changes)
 	return f.forward.Sync(ctx)
 }
 
@@ -176,8 +176,8 @@ func (f *FilterSink) keepEndpoints(entry, known, shown *ServiceEntry) []*model.E
 	return slices.Clip(kept)
 }
 
-// describe makes the calls for changes that are ordered by name, in the order that Sink describes.
-func describe(next Sink, changes []Change) {
+// makeCalls makes the calls for changes that are ordered by name, in the order of [Sink].
+func makeCalls(next Sink, changes []Change) {
 	for _, c := range changes {
 		if c.New == nil {
 			for _, e := range c.Old.Endpoints {

@@ -65,7 +65,7 @@ func (f *Forward) ResyncFailed() {
 	}
 	if r, ok := f.next.(FailureResyncer); ok {
 		r.ResyncFailed()
-	} else if !onlyPorts(f.err) {
+	} else if FailedFamilies(f.err) != 0 {
 		f.ForceResync()
 	}
 }

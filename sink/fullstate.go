@@ -46,11 +46,9 @@ type FullState struct {
 
 // resync says which part of its record of the dataplane a callback must not trust.
 type resync struct {
-	v4, v6   bool // a full resync of the family is asked for
+	families model.FamilySet // a full resync of them is asked for
 	retryDue bool
 }
-
-func (r resync) of(f model.Family) bool { return r.v4 && f == model.IPv4 || r.v6 && f == model.IPv6 }
 
 var (
 	_ Sink            = (*FullState)(nil)
@@ -79,14 +77,12 @@ func NewFullStateFrom(s *Snapshot, callback func(ctx context.Context, s *Snapsho
 }
 
 // ForceResync implements [Resyncer]: the next Sync calls back, with a snapshot that asks for a full resync.
-func (f *FullState) ForceResync() { f.resync = resync{true, true, true} }
+func (f *FullState) ForceResync() { f.resync = resync{families: model.BothFamilies, retryDue: true} }
 
 // ResyncFailed implements [FailureResyncer]: if the last call of the callback failed, the next snapshot asks for a full
 // resync of the families that failed.
 func (f *FullState) ResyncFailed() {
-	v4, v6 := FailedFamilies(f.err)
-	f.resync.v4 = f.resync.v4 || v4
-	f.resync.v6 = f.resync.v6 || v6
+	f.resync.families |= FailedFamilies(f.err)
 	f.resync.retryDue = f.resync.retryDue || f.err != nil
 }
 
@@ -100,7 +96,6 @@ func (f *FullState) Sync(ctx context.Context) error {
 		return nil
 	}
 	f.err = f.callback(ctx, f.snapshot(f.resync))
-	v4, v6 := FailedFamilies(f.err)
-	f.resync = resync{v4: f.resync.v4 && v4, v6: f.resync.v6 && v6}
+	f.resync = resync{families: f.resync.families & FailedFamilies(f.err)}
 	return f.err
 }

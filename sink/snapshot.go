@@ -41,11 +41,11 @@ func (s *Snapshot) Revision() uint64 { return s.revision }
 
 // FullResync reports that the callback must not trust its record of the dataplane for at least one family: it has to
 // read what the dataplane has and correct it, without a gap in service. See [Snapshot.FullResyncOf].
-func (s *Snapshot) FullResync() bool { return s.resync.v4 || s.resync.v6 }
+func (s *Snapshot) FullResync() bool { return s.resync.families != 0 }
 
 // FullResyncOf is FullResync for one family. It is set in the first snapshot, after [FullState.ForceResync] and, for
 // families that failed, after [FullState.ResyncFailed], until the callback has succeeded for the family.
-func (s *Snapshot) FullResyncOf(f model.Family) bool { return s.resync.of(f) }
+func (s *Snapshot) FullResyncOf(f model.Family) bool { return s.resync.families.Has(f) }
 
 // RetryDue reports that what failed has to be applied in full now: it is set after [FullState.ForceResync] and
 // [FullState.ResyncFailed], for one call of the callback. While it is not set, a callback may leave alone a family or

@@ -24,54 +24,40 @@ func Tee(sinks ...Sink) *TeeSink {
 	return t
 }
 
-// SetNode implements [NodeSetter].
-func (t *TeeSink) SetNode(node *model.Node) {
+func (t *TeeSink) each(f func(*Forward)) {
 	for _, s := range t.sinks {
-		s.SetNode(node)
+		f(s)
 	}
 }
 
+// SetNode implements [NodeSetter].
+func (t *TeeSink) SetNode(node *model.Node) { t.each(func(s *Forward) { s.SetNode(node) }) }
+
 // SetService implements [Sink].
 func (t *TeeSink) SetService(service *model.Service) {
-	for _, s := range t.sinks {
-		s.SetService(service)
-	}
+	t.each(func(s *Forward) { s.SetService(service) })
 }
 
 // DeleteService implements [Sink].
 func (t *TeeSink) DeleteService(name model.ServiceName) {
-	for _, s := range t.sinks {
-		s.DeleteService(name)
-	}
+	t.each(func(s *Forward) { s.DeleteService(name) })
 }
 
 // SetEndpoint implements [Sink].
 func (t *TeeSink) SetEndpoint(endpoint *model.Endpoint) {
-	for _, s := range t.sinks {
-		s.SetEndpoint(endpoint)
-	}
+	t.each(func(s *Forward) { s.SetEndpoint(endpoint) })
 }
 
 // DeleteEndpoint implements [Sink].
 func (t *TeeSink) DeleteEndpoint(key model.EndpointKey) {
-	for _, s := range t.sinks {
-		s.DeleteEndpoint(key)
-	}
+	t.each(func(s *Forward) { s.DeleteEndpoint(key) })
 }
 
 // ForceResync implements [Resyncer].
-func (t *TeeSink) ForceResync() {
-	for _, s := range t.sinks {
-		s.ForceResync()
-	}
-}
+func (t *TeeSink) ForceResync() { t.each(func(s *Forward) { s.ForceResync() }) }
 
 // ResyncFailed implements [FailureResyncer]: it asks the sinks whose last Sync failed.
-func (t *TeeSink) ResyncFailed() {
-	for _, s := range t.sinks {
-		s.ResyncFailed()
-	}
-}
+func (t *TeeSink) ResyncFailed() { t.each(func(s *Forward) { s.ResyncFailed() }) }
 
 // Sync implements [Sink].
 func (t *TeeSink) Sync(ctx context.Context) error {

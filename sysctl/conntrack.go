@@ -41,11 +41,7 @@ func (c Conntrack) limit() int {
 	if c.MaxPerCore <= 0 {
 		return 0
 	}
-	cpus := c.CPUs
-	if cpus <= 0 {
-		cpus = Root("").cpus()
-	}
-	return max(min(c.MaxPerCore*cpus, maxConntrack), c.Min)
+	return max(min(c.MaxPerCore*c.CPUs, maxConntrack), c.Min)
 }
 
 // cpus returns how many CPUs of the machine are online, even if this process, or its container, may not run on all of
@@ -88,31 +84,24 @@ const netfilter = "net/netfilter/nf_conntrack_"
 func (c Conntrack) Apply(ctx context.Context, root Root) error {
 	logger := klog.FromContext(ctx)
 	var errs []error
-	note := func(name string, value int, changed bool, err error) {
+	apply := func(name, file string, value int, good func(got string) bool) {
+		changed, err := set(name, root.path(file), strconv.Itoa(value), good)
 		if changed && err == nil {
 			logger.Info("Set a kernel parameter", "name", name, "value", value)
 		}
 		errs = append(errs, err)
 	}
 	setInt := func(name string, value int) {
-		changed, err := root.SetInt(name, value)
-		note(name, value, changed, err)
+		apply(name, "proc/sys/"+name, value, func(got string) bool { return got == strconv.Itoa(value) })
 	}
 	if c.CPUs <= 0 {
 		c.CPUs = root.cpus()
 	}
 	if most := c.limit(); most > 0 {
-		name := netfilter + "max"
-		changed, err := set(name, root.path("proc/sys/"+name), strconv.Itoa(most), func(got string) bool {
-			return got == "0" || atLeast(got, most)
-		})
-		note(name, most, changed, err)
+		const maximum, hashSize = netfilter + "max", "sys/module/nf_conntrack/parameters/hashsize"
+		apply(maximum, "proc/sys/"+maximum, most, func(got string) bool { return got == "0" || atLeast(got, most) })
 		slots := most / 4
-		name = "sys/module/nf_conntrack/parameters/hashsize"
-		changed, err = set(name, root.path(name), strconv.Itoa(slots), func(got string) bool {
-			return atLeast(got, slots) // the kernel rounds up
-		})
-		note(name, slots, changed, err)
+		apply(hashSize, hashSize, slots, func(got string) bool { return atLeast(got, slots) }) // the kernel rounds up
 	}
 	for _, t := range []struct {
 		name    string

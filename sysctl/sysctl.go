@@ -1,6 +1,7 @@
 package sysctl
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -76,10 +77,7 @@ func (r Root) sysctl(name string) (string, error) {
 }
 
 func (r Root) path(name string) string {
-	if r == "" {
-		r = "/"
-	}
-	return filepath.Join(string(r), filepath.FromSlash(name))
+	return filepath.Join(cmp.Or(string(r), "/"), filepath.FromSlash(name))
 }
 
 func read(path string) (string, error) {

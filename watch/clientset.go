@@ -22,10 +22,10 @@ type ClientsetOptions struct {
 	// is empty, those without the label are selected. The label of EndpointSlices does not matter.
 	ServiceProxyName string
 	// EndpointDetails keeps the endpoints' targetRef and hostname, for programs that set the option of that name in
-	// localstate.Options.
+	// localstate.ClusterOptions.
 	EndpointDetails bool
 	// HeadlessServices also delivers headless Services and their EndpointSlices, for programs that set the option of
-	// that name in localstate.Options.
+	// that name in localstate.ClusterOptions.
 	HeadlessServices bool
 }
 
@@ -86,19 +86,7 @@ func (c *Clientset) ServiceProxyName() string { return c.opts.ServiceProxyName }
 
 // Run implements [Source]. The error is always nil.
 func (c *Clientset) Run(ctx context.Context, nodeName string, h Handler) error {
-	switch nodeName {
-	case "":
-		c.watch(ctx, c.inputs(nil), h)
-	case AllNodes:
-		c.watch(ctx, c.inputs(fields.Everything()), h)
-	default:
-		c.watch(ctx, c.inputs(fields.OneTermEqualSelector(metav1.ObjectNameField, nodeName)), h)
-	}
-	return nil
-}
-
-// watch delivers inputs until ctx ends.
-func (c *Clientset) watch(ctx context.Context, inputs []input, h Handler) {
+	inputs := c.inputs(nodeName)
 	var calls calls
 	var unlisted atomic.Int32
 	unlisted.Store(int32(len(inputs)))
@@ -111,21 +99,21 @@ func (c *Clientset) watch(ctx context.Context, inputs []input, h Handler) {
 	for _, in := range inputs {
 		store := newNameStore(in.kind, h, listed)
 		store.details = c.opts.EndpointDetails
-		wg.Go(func() { in.run(ctx, store, &calls) })
+		wg.Go(func() { in.run(ctx, c.client, store, &calls) })
 	}
 	wg.Wait()
 	calls.stop()
+	return nil
 }
 
 // input is one kind of object to list and watch.
 type input struct {
-	kind   kind
-	lw     *cache.ListWatch
-	client any // reports whether it can stream lists; fakes cannot
+	kind kind
+	lw   *cache.ListWatch
 }
 
-// inputs returns what is listed and watched. Nodes are included unless selectedNodes is nil.
-func (c *Clientset) inputs(selectedNodes fields.Selector) []input {
+// inputs returns what is listed and watched for a node, for none or for all of them.
+func (c *Clientset) inputs(nodeName string) []input {
 	servedHere := "!" + labelServiceProxyName
 	if c.opts.ServiceProxyName != "" {
 		servedHere = labelServiceProxyName + "=" + c.opts.ServiceProxyName
@@ -139,19 +127,16 @@ func (c *Clientset) inputs(selectedNodes fields.Selector) []input {
 		serviceSelectors.fields, sliceSelectors.labels = "", ""
 	}
 	inputs := []input{
-		{kind: services, lw: listWatch(c.client.CoreV1().Services(metav1.NamespaceAll), serviceSelectors)},
-		{kind: endpointSlices, lw: listWatch(c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll),
-			sliceSelectors)},
-		{kind: serviceCIDRs, lw: listWatch(c.client.NetworkingV1().ServiceCIDRs(), selectors{})},
+		{services, listWatch(c.client.CoreV1().Services(metav1.NamespaceAll), serviceSelectors)},
+		{endpointSlices, listWatch(c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), sliceSelectors)},
+		{serviceCIDRs, listWatch(c.client.NetworkingV1().ServiceCIDRs(), selectors{})},
 	}
-	if selectedNodes != nil {
-		inputs = append(inputs, input{
-			kind: nodes,
-			lw:   listWatch(c.client.CoreV1().Nodes(), selectors{fields: selectedNodes.String()}),
-		})
-	}
-	for i := range inputs {
-		inputs[i].client = c.client
+	if nodeName != "" {
+		var s selectors // of AllNodes
+		if nodeName != AllNodes {
+			s.fields = fields.OneTermEqualSelector(metav1.ObjectNameField, nodeName).String()
+		}
+		inputs = append(inputs, input{nodes, listWatch(c.client.CoreV1().Nodes(), s)})
 	}
 	return inputs
 }

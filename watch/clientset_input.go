@@ -21,15 +21,15 @@ import (
 // every node retries.
 const missingRetry = 10 * time.Minute
 
-// run keeps store up to date until ctx ends.
-func (in input) run(ctx context.Context, store *nameStore, calls *calls) {
+// run keeps store up to date until ctx ends. client reports whether it can stream lists; fakes cannot.
+func (in input) run(ctx context.Context, client any, store *nameStore, calls *calls) {
 	logger := klog.FromContext(ctx).WithValues("resource", in.kind.String())
 	ctx = klog.NewContext(ctx, logger)
 	clk := contextClock{ctx: ctx}
 	lw := *in.lw
 	lw.ListWithContextFunc = trimmedList(calls, store.details, in.lw.ListWithContextFunc)
 	r := cache.NewReflectorWithOptions(
-		cache.ToListWatcherWithWatchListSemantics(&lw, in.client),
+		cache.ToListWatcherWithWatchListSemantics(&lw, client),
 		newObject(in.kind),
 		store,
 		cache.ReflectorOptions{Name: "watch/" + in.kind.String(), Clock: clk},
@@ -49,7 +49,7 @@ func (in input) run(ctx context.Context, store *nameStore, calls *calls) {
 		case ctx.Err() != nil:
 		case in.kind == serviceCIDRs && apierrors.IsNotFound(err):
 			if without != "missing" {
-				logger.Info("The API server does not have this kind of object; going on without", "err", err)
+				logger.Info("The API server does not have this kind of object; continuing without", "err", err)
 			}
 			without = "missing"
 			_ = store.Replace(nil, "")
@@ -57,7 +57,7 @@ func (in input) run(ctx context.Context, store *nameStore, calls *calls) {
 		case in.kind == serviceCIDRs && apierrors.IsForbidden(err):
 			if without != "forbidden" {
 				logger.Error(err, "Not allowed to list and watch: add this resource to the program's RBAC rules. "+
-					"Going on without; traffic to unallocated service addresses is not dropped. Trying again")
+					"Continuing without; traffic to unallocated service addresses is not dropped. Trying again")
 			}
 			without = "forbidden"
 			store.complete() // objects from a time when listing was allowed stay
@@ -116,46 +116,35 @@ func (c contextClock) After(d time.Duration) <-chan time.Time { return c.NewTime
 
 // NewTimer returns a timer that fires after d, or when the context ends.
 func (c contextClock) NewTimer(d time.Duration) clock.Timer {
-	t := &contextTimer{ctx: c.ctx, fired: make(chan time.Time, 1)}
-	t.timer = time.AfterFunc(d, func() {
-		select {
-		case t.fired <- time.Now():
-		default: // the last time has not been taken yet
-		}
-	})
+	t := &contextTimer{Timer: time.NewTimer(d), ctx: c.ctx}
 	t.hook()
 	return t
 }
 
 // contextTimer is a timer of a contextClock. Like every timer it is used by one goroutine at a time.
 type contextTimer struct {
+	*time.Timer
 	ctx    context.Context
-	timer  *time.Timer
-	fired  chan time.Time
 	unhook func() bool // from the context
 }
 
 // hook makes the timer fire when the context ends, at once if it has ended.
 func (t *contextTimer) hook() {
-	t.unhook = context.AfterFunc(t.ctx, func() { t.timer.Reset(0) })
+	t.unhook = context.AfterFunc(t.ctx, func() { t.Timer.Reset(0) })
 }
 
-func (t *contextTimer) C() <-chan time.Time { return t.fired }
+func (t *contextTimer) C() <-chan time.Time { return t.Timer.C }
 
-// Stop keeps the timer from firing, and reports whether it was running.
+// Stop keeps the timer from firing, and reports what [time.Timer.Stop] does.
 func (t *contextTimer) Stop() bool {
 	t.unhook()
-	return t.timer.Stop()
+	return t.Timer.Stop()
 }
 
-// Reset restarts the timer, and reports whether it was running.
+// Reset restarts the timer, and reports what [time.Timer.Reset] does.
 func (t *contextTimer) Reset(d time.Duration) bool {
-	running := t.Stop()
-	select {
-	case <-t.fired:
-	default:
-	}
-	t.timer.Reset(d)
+	t.unhook()
+	running := t.Timer.Reset(d)
 	t.hook()
 	return running
 }

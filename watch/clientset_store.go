@@ -20,7 +20,10 @@ type nameStore struct {
 // name is a key without its kind, since a store has one kind only.
 type name struct{ namespace, name string }
 
-var _ cache.TransformingStore = (*nameStore)(nil)
+var (
+	_ cache.TransformingStore      = (*nameStore)(nil)
+	_ cache.ResourceVersionUpdater = (*nameStore)(nil)
+)
 
 func newNameStore(k kind, h Handler, listed func()) *nameStore {
 	return &nameStore{kind: k, handler: h, names: map[name]struct{}{}, listed: listed}
@@ -88,7 +91,17 @@ func (s *nameStore) Replace(objs []any, _ string) error {
 		s.handler.Update(changes...)
 	}
 	s.complete()
+	s.heard()
 	return nil
+}
+
+// UpdateResourceVersion is called for all that a watch says, bookmarks included, once it has been handed over.
+func (s *nameStore) UpdateResourceVersion(string) { s.heard() }
+
+func (s *nameStore) heard() {
+	if h, ok := s.handler.(interface{ Heard() }); ok {
+		h.Heard()
+	}
 }
 
 // complete records that the first list has been delivered, or need not be waited for.

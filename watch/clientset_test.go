@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -538,7 +539,7 @@ func TestClientsetRunWithAnEndedContextDeliversNothing(t *testing.T) {
 	assert.Zero(t, r.syncedCount())
 }
 
-// The names of the options are those of localstate.Options, which does something with what they bring.
+// The names of the options are those of localstate.ClusterOptions, which does something with what they bring.
 func TestClientsetKeepsDetailsOfEndpointsOnRequest(t *testing.T) {
 	onBothServers(t, func(t *testing.T, s *apiServer) {
 		sl, host := slice("a"), "h"
@@ -624,4 +625,22 @@ func TestClientsetDropsFieldsThatHaveNoSay(t *testing.T) {
 		r.wait("changes", func() bool { return len(r.updates) == seen+3 })
 		check(r) // as watched
 	})
+}
+
+// listener is a Handler that counts how often it is told that the API server is alive.
+type listener struct {
+	*recorder
+	heard atomic.Int32
+}
+
+func (l *listener) Heard() { l.heard.Add(1) }
+
+// A list, and all that a watch says, show that the API server is alive.
+func TestAHandlerHearsThatTheAPIServerIsAlive(t *testing.T) {
+	l := &listener{recorder: newRecorder(t)}
+	store := newNameStore(services, l, func() {})
+	require.NoError(t, store.Replace(nil, "1"))
+	assert.EqualValues(t, 1, l.heard.Load())
+	store.UpdateResourceVersion("2")
+	assert.EqualValues(t, 2, l.heard.Load())
 }

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,29 +103,22 @@ func (w *follower) wait(ctx context.Context) bool {
 		poll = ticker.C
 	}
 	// Files are read once they have not changed for a moment, but changes that do not stop must not delay that forever.
-	var quiet *time.Timer
-	var isQuiet, isLate <-chan time.Time
+	quiet := time.NewTimer(math.MaxInt64)
+	defer quiet.Stop()
+	var isLate <-chan time.Time
 	touched := func() {
-		if quiet == nil {
-			quiet = time.NewTimer(w.quiet)
-			isQuiet = quiet.C
-			isLate = time.After(20 * w.quiet)
-			return
-		}
 		quiet.Reset(w.quiet)
-	}
-	defer func() {
-		if quiet != nil {
-			quiet.Stop()
+		if isLate == nil {
+			isLate = time.After(20 * w.quiet)
 		}
-	}()
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-w.reload:
 			return true
-		case <-isQuiet:
+		case <-quiet.C:
 			return true
 		case <-isLate:
 			return true

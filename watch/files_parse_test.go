@@ -246,7 +246,7 @@ func TestDocuments(t *testing.T) {
 			"f.yaml: document 1: it has NUL bytes: it was not written completely, or is not UTF-8"}},
 		{
 			name: "something after an end marker", text: svcA + "...\n" + svcB,
-			malformed: []string{`f.yaml: document 1: there is something after the end marker "..."`},
+			malformed: []string{`f.yaml: document 1: content after the end marker "..."`},
 		},
 		{
 			name: "a separator that is none", text: svcA + "---\n" + svcB + "--- x\n---\n" + svcA,

@@ -19,12 +19,7 @@ const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 // Nodes.
 func wants(nodeName string, obj metav1.Object) bool {
 	_, isNode := obj.(*corev1.Node)
-	return !isNode || wantsNode(nodeName, obj.GetName())
-}
-
-// wantsNode is wants for the name of a Node.
-func wantsNode(nodeName, name string) bool {
-	return nodeName != "" && (name == nodeName || nodeName == AllNodes)
+	return !isNode || nodeName != "" && (obj.GetName() == nodeName || nodeName == AllNodes)
 }
 
 // validateServiceProxyName returns an error if a ServiceProxyName option is invalid.

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers/core"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/informers/discovery"
@@ -125,7 +127,7 @@ func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
 	if !awaitSynced(ctx, optional, serviceCIDRsGrace) {
 		logger.Error(nil, "The informer has not listed this resource: check the program's RBAC rules, or set "+
 			"NoServiceCIDRs. "+
-			"Going on without; traffic to unallocated service addresses is not dropped",
+			"Continuing without; traffic to unallocated service addresses is not dropped",
 			"resource", serviceCIDRs.String())
 	}
 	if ctx.Err() != nil {
@@ -139,23 +141,14 @@ func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
 // awaitSynced waits until the registrations have delivered everything, or ctx ends, and returns true; if that takes
 // longer than patience it returns false.
 func awaitSynced(ctx context.Context, all []cache.ResourceEventHandlerRegistration, patience time.Duration) bool {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
+	patient, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	// client-go can signal this without polling, but only from 0.36 on.
-	poll := time.NewTicker(syncedPoll)
-	defer poll.Stop()
-	for _, r := range all {
-		for !r.HasSynced() {
-			select {
-			case <-poll.C:
-			case <-timer.C:
-				return false
-			case <-ctx.Done():
-				return true
-			}
-		}
-	}
-	return true
+	err := wait.PollUntilContextCancel(patient, syncedPoll, true, func(context.Context) (bool, error) {
+		unsynced := func(r cache.ResourceEventHandlerRegistration) bool { return !r.HasSynced() }
+		return !slices.ContainsFunc(all, unsynced), nil
+	})
+	return err == nil || ctx.Err() != nil
 }
 
 // eventHandler passes an informer's events on. It keeps no state: the events have the previous object.

@@ -20,16 +20,7 @@ const (
 
 // String returns the resource as kubectl and RBAC rules name it.
 func (k kind) String() string {
-	switch k {
-	case services:
-		return "services"
-	case endpointSlices:
-		return "endpointslices.discovery.k8s.io"
-	case nodes:
-		return "nodes"
-	default:
-		return "servicecidrs.networking.k8s.io"
-	}
+	return [...]string{"services", "endpointslices.discovery.k8s.io", "nodes", "servicecidrs.networking.k8s.io"}[k]
 }
 
 // kindOf returns the kind of an object, and false if sources do not deliver it.

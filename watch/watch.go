@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AllNodes is the node name for a program that works for all nodes, such as a remote.Server. No Node has it.
+// AllNodes is the node name for a program that works for all nodes, such as a brain.Server. No Node has it.
 const AllNodes = "*"
 
 // Source delivers cluster objects.
@@ -18,7 +18,9 @@ type Source interface {
 	Run(ctx context.Context, nodeName string, h Handler) error
 }
 
-// Handler receives what a Source delivers. Calls may come from several goroutines at once.
+// Handler receives what a Source delivers. Calls may come from several goroutines at once. One that has a method
+// Heard() is told by a [Clientset] whenever the API server has said something, which it does every minute or so even if
+// nothing changes.
 type Handler interface {
 	// Update delivers changes that belong together: nothing may be applied while only some of them are known. The
 	// objects belong to the source: the handler must not change or keep them.

@@ -32,8 +32,8 @@ func (c *Changes) Node() *model.Node { return c.table.current }
 // after [Table.ResyncFailed] for a family that had failed, until the changes are accepted.
 func (c *Changes) Full() bool { return c.family.full }
 
-// Retry reports whether the backend should try again what the dataplane refused. A backend that leaves out single
-// service ports, with a [*sink.PortError] for each, tries them again then, and otherwise only when they change.
+// Retry reports whether the backend should try again what the dataplane refused. Refused service ports are delivered
+// again then: see [PortChange.Refuse].
 func (c *Changes) Retry() bool { return c.family.retry }
 
 // All returns everything as new, even if Full is false: for backends that write the whole state, or compare it with
@@ -48,27 +48,36 @@ func (c *Changes) Difference() *Changes { return &Changes{c.table, c.family, fal
 // Accept says that the backend has recorded the changes, including those that are not in the dataplane yet: they are
 // not reported again, even if the call fails. A call that succeeds accepts the changes anyway. Nothing may be read from
 // the changes afterwards.
-func (c *Changes) Accept() { c.family.accept(c.table.services) }
+func (c *Changes) Accept() {
+	c.family.early = true
+	c.family.accept(c.table.services)
+}
 
-// Ports returns the service ports that differ; if Full is true, all of them, as new.
+// Ports returns the service ports that differ, or are to be tried again; if Full is true, all of them, as new.
 func (c *Changes) Ports() iter.Seq[*PortChange] {
 	return func(yield func(*PortChange) bool) {
 		for _, p := range c.family.sorted(c.table.services, c.asNew) {
-			pc := &PortChange{Before: p.accepted, After: p.current, port: p}
-			if c.asNew {
-				pc.Before = nil
-			}
-			if pc.isChange() && !yield(pc) {
+			if pc := c.change(p); pc.isChange() && !yield(pc) {
 				return
 			}
 		}
 	}
 }
 
+func (c *Changes) change(p *port) *PortChange {
+	pc := &PortChange{Before: p.accepted, After: p.current, port: p}
+	if c.asNew {
+		pc.Before = nil
+	}
+	return pc
+}
+
 // Port returns a service port, as new, or nil.
-func (c *Changes) Port(name model.PortName) *PortChange {
+func (c *Changes) Port(name model.PortName) *PortChange { return c.find(name).asNew() }
+
+func (c *Changes) find(name model.PortName) *port {
 	if s := c.table.services[name.Service]; s != nil {
-		return s.port(portID{c.family, name.Port, name.Protocol}).asNew()
+		return s.port(portID{c.family, name.Port, name.Protocol})
 	}
 	return nil
 }
@@ -77,10 +86,6 @@ func (c *Changes) Port(name model.PortName) *PortChange {
 // addresses of the node: if a service has the same address and port as an external IP, the service's frontend takes
 // precedence.
 func (c *Changes) Owner(k Key) *PortChange { return c.family.owners.byKey[k].port.asNew() }
-
-// Hairpins returns the addresses of endpoints that can now, or can no longer, reach themselves through a service with
-// their own source address: such connections have to be masqueraded (S29). With Full all of them are reported as added.
-func (c *Changes) Hairpins() Diff[netip.Addr] { return c.family.hairpins.changes(c.asNew) }
 
 // ClusterIPs returns the cluster IPs that were added or removed: new connections to their other ports have to be
 // refused (S33). With Full all of them are reported as added.
@@ -92,8 +97,8 @@ func (c *Changes) HealthChecks() Diff[HealthCheck] { return c.family.healthCheck
 
 // PortChange is a service port that differs. Before and After belong to the table: copy what you keep after the call.
 type PortChange struct {
-	// Before is the port as it was last accepted, nil if it is new; After is the port as described, nil if it was
-	// removed.
+	// Before is the port as the dataplane has it: as it was last accepted, nil if it is new. After is the port as
+	// described, nil if it was removed.
 	Before, After *Port
 
 	port *port
@@ -114,7 +119,7 @@ func (c *PortChange) isChange() bool {
 	if c.Before == nil || c.After == nil {
 		return c.Before != c.After
 	}
-	if !c.Before.equal(c.After) {
+	if !c.Before.equal(c.After) || c.Refused() != nil {
 		return true
 	}
 	for range c.FrontendChanges() {

@@ -22,6 +22,7 @@
 //     addresses and ports.
 //   - Changes are relative to what was last accepted: see [Options.Apply]. An error loses nothing, and does not affect
 //     the other family.
+//   - A service port that the dataplane refuses affects no other one: see below.
 //   - A change that is undone before it is accepted is not reported.
 //   - Every key has one owner at a time. Which one does not depend on the order of the calls in a wave.
 //   - A wave is reported as a whole: between two Syncs the table stays as it was at the last one, for repairs.
@@ -51,8 +52,23 @@
 //			for _, e := range p.EndpointChanges(model.ClusterSet) {
 //				...
 //
-// A backend that replaces the whole state of its dataplane reads [Changes.All] instead, whenever [Changes.IsEmpty] is
-// false. One whose dataplane is in the process applies [Changes.Difference], because nothing is lost there.
+// A backend that replaces the whole state of its dataplane reads [Changes.All] instead. One whose dataplane is in the
+// process applies [Changes.Difference], because nothing is lost there.
+//
+// # Ports that the dataplane refuses
+//
+// A backend whose dataplane refuses one service port says so, and goes on with the others:
+//
+//	for p := range c.Ports() {
+//		if err := dev.put(p); err != nil {
+//			p.Refuse(p.Before, err) // or nil, if the dataplane has nothing of the port any more
+//		}
+//	}
+//	return nil
+//
+// Everything else is accepted. The table remembers what the dataplane has of the port, and delivers the port again when
+// it changes and at a retry, with exactly that as its Before. Until it is accepted, every Sync reports the error. A
+// backend needs no map of what is installed, nor of what has failed. See [PortChange.Refuse].
 //
 // # Memory
 //

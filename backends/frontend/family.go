@@ -20,9 +20,12 @@ type family struct {
 	dirty        []*port // that may differ from what was last accepted
 	accepted     bool    // changes have been accepted at least once: until then all ports are dirty
 
+	ledger ledger
+
 	full   bool // the backend must not trust its memory
 	failed bool // the last Apply failed
 	retry  bool // the backend should try again what was refused
+	early  bool // the present call of Apply has accepted the changes
 }
 
 // newFamily returns a family without service ports, of which the backend has accepted nothing yet.
@@ -33,7 +36,9 @@ func newFamily(f model.Family) *family {
 		hairpins:     newCounted(netip.Addr.Compare),
 		clusterIPs:   newCounted(netip.Addr.Compare),
 		healthChecks: newCounted(HealthCheck.compare),
-		full:         true,
+		ledger: ledger{refused: map[*port]*refusal{}, decided: map[*port]*refusal{},
+			obsolete: map[Key]*port{}},
+		full: true,
 	}
 }
 
@@ -101,8 +106,8 @@ func (p *port) isUnused() bool {
 	return p.current == nil && p.accepted == nil && !p.isDirty && len(p.endpoints.all) == 0
 }
 
-// describe updates a port from its service.
-func (p *port) describe(next Port, asked []Frontend) {
+// update takes over what the service says of a port.
+func (p *port) update(next Port, asked []Frontend) {
 	before := p.current
 	if before != nil {
 		next.sizes, next.frontends = before.sizes, before.frontends
@@ -174,15 +179,7 @@ func (p *port) place(i int, ep *model.Endpoint) {
 	if p.endpoints.place(i, ep, member) {
 		p.mark()
 	}
-	entry := &p.endpoints.all[i]
-	hairpin := (member[0] || member[1]) && p.reachesItself(ep, used)
-	if hairpin != entry.hairpin {
-		if entry.hairpin = hairpin; hairpin {
-			p.family.hairpins.add(ep.Target.Addr())
-		} else {
-			p.family.hairpins.remove(ep.Target.Addr())
-		}
-	}
+	p.countHairpin(&p.endpoints.all[i], used)
 }
 
 func (p *port) placeAll() {
@@ -193,21 +190,6 @@ func (p *port) placeAll() {
 
 // isValid reports whether traffic can be sent to an endpoint.
 func isValid(ep *model.Endpoint) bool { return ep.Target.IsValid() && ep.Target.Port() != 0 }
-
-// reachesItself reports whether a connection from an endpoint to itself might keep its source address without S29.
-// Endpoints of this node always count; others only if a route balances over them, so there are few.
-func (p *port) reachesItself(ep *model.Endpoint, used model.EndpointSets) bool {
-	if ep.Local {
-		return true
-	}
-	asPod := slices.ContainsFunc(p.family.localPods, func(r netip.Prefix) bool { return r.Contains(ep.Target.Addr()) })
-	keeps := func(r model.Route, isSource bool) bool {
-		return used.Has(r.Endpoints) && isSource &&
-			(r.Masquerade == model.MasqueradeNever || r.Masquerade == model.MasqueradeUnlessLocalPod && asPod)
-	}
-	r := p.current.Routes
-	return keeps(r.ClusterIP, true) || keeps(r.External, true) || keeps(r.ExternalFromPod, asPod)
-}
 
 // setEndpoint creates or replaces an endpoint.
 func (p *port) setEndpoint(ep *model.Endpoint) {
@@ -286,19 +268,21 @@ func (f *family) inUse(p pair, keys []Key) Problem {
 	return Problem{Family: f.family, Port: p.loser.name, Reason: AddressInUse, Owner: p.owner.name, Message: message}
 }
 
-// accept makes the next changes relative to the present state, and forgets ports and services of which nothing is left.
+// accept makes the next changes relative to the present state, except for refused ports, and forgets ports and services
+// of which nothing is left.
 func (f *family) accept(services map[model.ServiceName]*service) {
+	refused := len(f.ledger.refused)
+	f.ledger.prepare()
 	for _, p := range f.dirty {
-		p.accepted, p.isDirty, p.frontends = p.current, false, nil
-		for i := range p.endpoints.sets {
-			p.endpoints.sets[i].accept(p.current != nil)
-		}
+		p.isDirty = false
+		f.ledger.accept(p)
 		if s := p.service; p.isUnused() {
 			if s.ports.remove(s.ports.find(p.key())); s.isEmpty() {
 				delete(services, s.name)
 			}
 		}
 	}
+	f.ledger.finish(refused)
 	clear(f.dirty)
 	if f.dirty = f.dirty[:0]; cap(f.dirty) > 1024 {
 		f.dirty = nil
@@ -309,14 +293,14 @@ func (f *family) accept(services map[model.ServiceName]*service) {
 	f.full, f.accepted = false, true
 }
 
-// sorted returns the ports that may have changed or, if all is set, all that exist, by name.
+// sorted returns the ports that may have changed or, if all is set, all that exist and are not held, by name.
 func (f *family) sorted(services map[model.ServiceName]*service, all bool) []*port {
 	list := f.dirty
 	if all && f.accepted {
 		list = make([]*port, 0, len(services))
 		for _, s := range services {
 			for _, p := range s.ports.all {
-				if p.family == f && p.current != nil {
+				if p.family == f && p.current != nil && !p.isHeld() {
 					list = append(list, p)
 				}
 			}

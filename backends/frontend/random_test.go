@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 // described is the state that a random walk has described, kept the simplest way there is.
@@ -27,7 +28,7 @@ type described struct {
 func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			dice := rand.New(rand.NewPCG(seed, 7))
+			dice, refusals := rand.New(rand.NewPCG(seed, 7)), rand.New(rand.NewPCG(seed, 8))
 			r := newRig(t)
 			d := described{map[model.ServiceName]*model.Service{}, map[model.EndpointKey]*model.Endpoint{},
 				map[model.ServiceName]bool{}}
@@ -51,21 +52,32 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 				case 1:
 					r.ResyncFailed()
 				}
-				_ = r.Sync(quiet(t))
+				for _, m := range []*mirror{r.v4, r.v6} {
+					m.returns = refusals.IntN(2) == 0
+					m.refuse = func(*PortChange) outcome { return max(taken, outcome(refusals.IntN(12)-8)) }
+				}
+				err := r.Sync(quiet(t))
+				var refused []string
+				for _, e := range sink.PortErrors(err) {
+					refused = append(refused, fmt.Sprint(e.Port, e.Family))
+				}
+				assert.ElementsMatch(t, slices.Concat(r.v4.refusedIn(model.IPv4), r.v6.refusedIn(model.IPv6)), refused)
 				previous = d.owners(model.IPv4, previous, uids)
 				d.noteUIDs(uids)
 				if r.v4.fail == nil {
-					assert.Equal(t, previous, ownersOf(r.v4))
+					served := maps.Clone(previous)
+					maps.DeleteFunc(served, func(_ Key, p model.PortName) bool { return r.v4.isRefused(p) })
+					assert.Equal(t, served, ownersOf(r.v4))
 				}
 				if dice.IntN(8) == 0 {
-					r.v4.fail, r.v6.fail = nil, nil
+					r.v4.fail, r.v6.fail, r.v4.returns, r.v6.returns = nil, nil, false, false
 					r.repair(t)
 				}
 				if t.Failed() {
 					return
 				}
 			}
-			r.v4.fail, r.v6.fail = nil, nil
+			r.v4.fail, r.v6.fail, r.v4.refuse, r.v6.refuse = nil, nil, nil, nil
 			r.ForceResync()
 			r.sync(t)
 			d.compare(t, model.IPv4, r.v4)
@@ -85,6 +97,9 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 				assert.Empty(t, f.hairpins.n)
 				assert.Empty(t, f.clusterIPs.n)
 				assert.Empty(t, f.healthChecks.n)
+				assert.Empty(t, f.ledger.refused)
+				assert.Empty(t, f.ledger.obsolete)
+				assert.NoError(t, f.ledger.err)
 			}
 		})
 	}
@@ -247,10 +262,18 @@ func (d *described) noteUIDs(uids map[model.ServiceName]string) {
 
 func ownersOf(m *mirror) map[Key]model.PortName {
 	owners := map[Key]model.PortName{}
-	for k, h := range m.frontends {
+	for k, h := range m.others() {
 		owners[k] = h.owner
 	}
 	return owners
+}
+
+// refusedIn lists the ports that a mirror has refused.
+func (m *mirror) refusedIn(f model.Family) (list []string) {
+	for name := range m.refused {
+		list = append(list, fmt.Sprint(name, f))
+	}
+	return list
 }
 
 // compare compares the backend sets and hairpins of a mirror with what was described.

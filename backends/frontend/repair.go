@@ -106,6 +106,7 @@ func (t *Table) look(ctx context.Context, l *repairLoop, o *RepairOptions) {
 	if now.Sub(l.busy) > 10*l.pause {
 		l.pause = minPause
 	}
+	l.family.begin()
 	look, err := o.Look(ctx, &Changes{t, l.family, l.family.full})
 	now = time.Now()
 	if err == nil && !look.Repaired {

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"k8s.io/klog/v2"
-
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
@@ -20,9 +18,12 @@ type Options struct {
 	// Apply applies the changes of one family to the dataplane. Every Sync calls it once for each family, even if
 	// nothing has changed, and never for two families at a time. It must not call methods of the table.
 	//
-	// If it returns nil, or an error that consists only of [*sink.PortError], the changes are accepted and not reported
-	// again. After any other error, unless it has called [Changes.Accept], the next call gets the same changes and
-	// those made since, and the family counts as failed. Errors need no family in their text: Sync adds it.
+	// If it returns nil, the changes are accepted and not reported again, except for service ports that it has refused
+	// with [PortChange.Refuse]. If it returns an error that consists only of [*sink.PortError], these ports are refused
+	// as well, and the dataplane still has what it had of them (with [Changes.Full], nothing); after [Changes.Accept]
+	// they are accepted, and the errors count for this Sync only. After any other error, unless it has called
+	// [Changes.Accept], the next call gets the same changes and those made since, and the family counts as failed.
+	// Errors need no family in their text: Sync adds it.
 	Apply func(ctx context.Context, c *Changes) error
 	// OnProblem, if given, is called once for each part of a service that is not served, during Sync, for example to
 	// create an Event. Problems are logged in any case.
@@ -56,29 +57,6 @@ func CheckFamilies(families []model.Family) error {
 		}
 	}
 	return nil
-}
-
-// ChooseFamilies returns the families that a backend is to serve: those in its options or, if these are nil, IPv4, and
-// IPv6 where the node has it. try fails for a family that cannot be served, and tells whether that may be because it is
-// absent.
-func ChooseFamilies(ctx context.Context, asked []model.Family,
-	try func(model.Family) (absent bool, err error)) (chosen []model.Family, err error) {
-	families := asked
-	if asked == nil {
-		families = model.Families()
-	}
-	for _, f := range families {
-		absent, err := try(f)
-		switch {
-		case err == nil:
-			chosen = append(chosen, f)
-		case asked == nil && f == model.IPv6 && absent && ctx.Err() == nil:
-			klog.FromContext(ctx).Info("Serving IPv4 only, this node does not support IPv6", "reason", err)
-		default:
-			return nil, err
-		}
-	}
-	return chosen, nil
 }
 
 // Table is a [sink.Sink] that keeps the frontends of both families. See the package documentation. The methods of the
@@ -174,7 +152,8 @@ func (t *Table) ForceResync() { t.resyncAll = true }
 func (t *Table) ResyncFailed() { t.resyncFailed = true }
 
 // Sync implements [sink.Sink]: it applies every family, whether or not another one fails. The error is a
-// [*sink.FamilyError] for each that failed, and the [*sink.PortError] of those that did not.
+// [*sink.FamilyError] for each that failed, or that has refused service ports, with a [*sink.PortError] for each of
+// these.
 func (t *Table) Sync(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -184,15 +163,17 @@ func (t *Table) Sync(ctx context.Context) error {
 	for _, f := range t.families {
 		f.full = f.full || t.resyncAll || t.resyncFailed && f.failed
 		f.retry = t.resyncAll || t.resyncFailed || f.full && !f.failed
-		err := t.options.Apply(ctx, &Changes{t, f, f.full})
-		if err != nil {
-			err = &sink.FamilyError{Family: f.family, Err: err}
-		}
-		errs = append(errs, err)
-		v4, v6 := sink.FailedFamilies(err)
-		if f.failed = v4 || v6; !f.failed {
-			f.retry = false
+		f.begin()
+		c := &Changes{t, f, f.full}
+		err := t.options.Apply(ctx, c)
+		if f.failed = sink.FailedFamilies(err) != 0; !f.failed {
+			if f.retry = false; !f.early {
+				err = c.refuse(err)
+			}
 			f.accept(t.services)
+		}
+		if err = errors.Join(err, f.ledger.err); err != nil {
+			errs = append(errs, &sink.FamilyError{Family: f.family, Err: err})
 		}
 	}
 	t.resyncAll, t.resyncFailed = false, false

@@ -162,7 +162,7 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 		}
 		left -= len(asked)
 		p.spec = sp
-		p.describe(described, asked)
+		p.update(described, asked)
 	}
 	for _, p := range s.ports.all {
 		if p.family == f && p.described != t.round {
@@ -204,7 +204,7 @@ func (t *Table) found(ctx context.Context, s *service, p Problem) {
 }
 
 func (t *Table) report(ctx context.Context, p Problem) {
-	klog.FromContext(ctx).Info("A part of a service port is not served", "port", p.Port, "family", p.Family,
+	klog.FromContext(ctx).Info("Part of a service port is not served", "port", p.Port, "family", p.Family,
 		"reason", p.Reason, "message", p.Message)
 	if t.options.OnProblem != nil {
 		t.options.OnProblem(ctx, p)

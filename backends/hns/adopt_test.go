@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
@@ -91,17 +93,43 @@ func TestARecordThatCannotBeWrittenFailsBeforeAnythingIsCreated(t *testing.T) {
 	m.record += "/no/such/directory"
 	b := m.start(t)
 	backendtest.Set(t, b, web()...)
-	require.ErrorContains(t, b.Sync(t.Context()), "record of load balancers")
+	require.ErrorContains(t, b.Sync(t.Context()), "load-balancer record")
 	require.Zero(t, m.hns.NumLoadBalancers())
 }
 
-func TestAMalformedRecordIsNotTreatedAsEmpty(t *testing.T) {
-	m := newMachine(t)
-	require.NoError(t, os.WriteFile(m.record, []byte("+ IPv4 10.96.0.10 80 TCP\nhello\n"), 0o600))
-	b := m.start(t)
-	backendtest.Set(t, b, web()...)
-	require.ErrorContains(t, b.Sync(t.Context()), `line 2: "hello" is not a line of it`)
-	require.Zero(t, m.hns.NumLoadBalancers())
+// A loss of power leaves blocks of zeros, or parts of lines. What is left of the record counts.
+func TestDamagedLinesOfTheRecordAreSkipped(t *testing.T) {
+	for name, damage := range map[string]string{
+		"zeros": "\x00\x00\x00\x00\n", "zeros without an end": strings.Repeat("\x00", 4096),
+		"zeros before a line": "\x00\x00+ IPv4 10.96.0.9 80 TCP\n", "a part of a line": "6.0.10 80 TCP\n",
+		"two parts of lines": "+ IPv4 10.9+ IPv4 10.96.0.11 80 TCP\n", "not UTF-8": "+ IPv4 \xff\xfe 80 TCP\n",
+		"text":          "hello\n",
+		"an empty line": "\n", "without a sign": "IPv4 10.96.0.9 80 TCP\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			require.NoError(t, os.WriteFile(m.record, []byte("+ IPv4 172.16.0.1 80 TCP\n"+damage), 0o600))
+			pod := m.addPod("10.244.1.30")
+			m.hns.AddLoadBalancer(dp.LoadBalancer{Key: foreignKey(), TargetPort: 80, Endpoints: []string{pod}})
+			b := m.start(t)
+			backendtest.Set(t, b, web()...)
+			lines := logged(t, func(ctx context.Context) { require.NoError(t, b.Sync(ctx)) })
+			require.Equal(t, strings.HasSuffix(damage, "\n"), len(lines) == 1, "once, for both families: %v", lines)
+			require.NotContains(t, m.hns.Dump(), "172.16.0.1", "it was ours")
+			text, err := os.ReadFile(m.record)
+			require.NoError(t, err)
+			require.NotContains(t, string(text), "\n"+damage)
+			b = m.start(t)
+			backendtest.Set(t, b, web()...)
+			require.Empty(t, logged(t, func(ctx context.Context) { require.NoError(t, b.Sync(ctx)) }), "it was rewritten")
+		})
+	}
+}
+
+// logged returns the lines that something logs.
+func logged(t *testing.T, do func(context.Context)) (lines []string) {
+	do(klog.NewContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})))
+	return lines
 }
 
 func TestTheRecordSurvivesAProcessThatDiedWhileItWrote(t *testing.T) {
@@ -113,7 +141,7 @@ func TestTheRecordSurvivesAProcessThatDiedWhileItWrote(t *testing.T) {
 	require.NotContains(t, m.hns.Dump(), "172.16.0.1", "it was ours")
 	put(t, m.start(t), web()...)
 	r := newRecord(m.record)
-	require.NoError(t, r.load())
+	require.NoError(t, r.load(t.Context()))
 	require.Equal(t, map[dp.Key]bool{webKey(): true}, r.keys)
 }
 
@@ -200,9 +228,8 @@ func TestSyncFailsUntilTheNetworkIsThere(t *testing.T) {
 	b := m.start(t)
 	backendtest.Set(t, b, web()...)
 	err := b.Sync(t.Context())
-	require.ErrorContains(t, err, `HNS network "cbr0" is not there`)
-	v4, v6 := sink.FailedFamilies(err)
-	require.True(t, v4 && v6)
+	require.ErrorContains(t, err, `HNS network "cbr0" does not exist`)
+	require.Equal(t, model.BothFamilies, sink.FailedFamilies(err))
 	m.hns.SetNetwork(dp.Network{Name: network, Type: "l2bridge"}, false)
 	m.addPod("10.244.1.5")
 	require.NoError(t, b.Sync(t.Context()), "nothing is described a second time")
@@ -240,7 +267,7 @@ func TestACheckThatFailedIsMadeAgain(t *testing.T) {
 	want := m.hns.Dump()
 	m.hns.RemoveLoadBalancers(func(dp.LoadBalancer) bool { return true })
 	m.hns.FailRead = func(string) error { return errors.New("the service is not running") }
-	_, err := b.families[model.IPv4].look(t.Context())
+	_, err := b.families[model.IPv4].look(t.Context(), nil)
 	require.Error(t, err)
 	m.hns.FailRead = nil
 	require.True(t, b.repair(t))
@@ -279,6 +306,6 @@ func TestDeletionsBeforeACancelledSyncAreRecorded(t *testing.T) {
 	left := m.hns.NumLoadBalancers()
 	require.NotZero(t, left)
 	record := newRecord(m.record)
-	require.NoError(t, record.load())
+	require.NoError(t, record.load(t.Context()))
 	require.Len(t, record.keys, left)
 }

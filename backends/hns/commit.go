@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -11,22 +12,28 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// commit applies the wanted state. With retry it also retries what failed before. A failure of one load balancer is
-// recorded in its err; commit returns only errors that concern all of them. It stops when HNS is not running.
-func (f *family) commit(ctx context.Context, retry bool) error {
+// commit applies the wanted state. It calls refuse for each load balancer of a service port that fails, which is tried
+// again when the port is delivered again. What fails without refuse, and deletions, are left to the next commit. Its
+// error concerns all load balancers. It stops when HNS is not running.
+func (f *family) commit(ctx context.Context, refuse func(model.PortName, error)) error {
 	defer func() {
 		f.readNet, f.listedBalancers, f.listedEndpoints = false, false, false
 		f.refused, f.root = map[netip.Addr]error{}, ""
+		for _, b := range f.undone {
+			f.dirty[b] = true
+		}
+		f.undone = nil
 	}()
 	// More can turn out to be different on the way, when HNS says so.
 	for range 3 {
-		due := f.due(retry)
+		f.followReplaced()
+		due := slices.SortedFunc(maps.Keys(f.dirty), func(a, b *balancer) int { return a.key.Compare(b.key) })
 		if len(due) == 0 {
 			break
 		}
-		retry = false
 		renewed, err := f.prepare(ctx, due)
 		if err != nil {
 			return err
@@ -40,27 +47,42 @@ func (f *family) commit(ctx context.Context, retry bool) error {
 			}
 			continue
 		}
-		if err := f.putAll(ctx, due); err != nil {
+		if err := f.putAll(ctx, due, refuse); err != nil {
 			return err
 		}
 	}
 	// Other failures are logged, and tried again.
-	if err := f.deleteUnused(ctx); errors.Is(err, dp.ErrNotRunning) {
+	if err := f.deleteUnused(ctx); endsCommit(err) {
 		return err
 	}
 	return nil
 }
 
-// due returns the balancers to look at, in order.
-func (f *family) due(retry bool) []*balancer {
-	var due []*balancer
-	for b := range f.dirty {
-		if b.err == nil || retry {
-			due = append(due, b)
+// unreadable is an error of a listing, which says nothing about what there is, or of a network that is gone.
+type unreadable struct{ error }
+
+func (u unreadable) Unwrap() error { return u.error }
+
+// endsCommit reports whether an error is not about one load balancer or endpoint: all others would fail, too, or
+// nothing is known about them.
+func endsCommit(err error) bool {
+	var u unreadable
+	return errors.Is(err, dp.ErrNotRunning) || errors.As(err, &u)
+}
+
+// followReplaced makes the load balancers due that have an endpoint that was replaced.
+func (f *family) followReplaced() {
+	replaced := f.endpoints.replaced
+	if len(replaced) == 0 {
+		return
+	}
+	for _, b := range f.balancers {
+		if b.have != nil && slices.ContainsFunc(b.have.Endpoints, func(id string) bool { return replaced[id] }) ||
+			replaced[b.vip] {
+			f.dirty[b] = true
 		}
 	}
-	slices.SortFunc(due, func(a, b *balancer) int { return a.key.Compare(b.key) })
-	return due
+	clear(replaced)
 }
 
 // prepare records the load balancers that are about to be created and reads the network. It returns true if the network
@@ -90,7 +112,7 @@ func (f *family) prepare(ctx context.Context, due []*balancer) (renewed bool, er
 }
 
 // putAll makes the load balancers that are due.
-func (f *family) putAll(ctx context.Context, due []*balancer) error {
+func (f *family) putAll(ctx context.Context, due []*balancer, refuse func(model.PortName, error)) error {
 	var gone []dp.Key
 	var err error
 	var undeleted failures.List
@@ -100,17 +122,22 @@ func (f *family) putAll(ctx context.Context, due []*balancer) error {
 		}
 		before := b.err
 		b.err = f.put(ctx, b, before != nil)
-		if errors.Is(b.err, dp.ErrNotRunning) {
-			err = fmt.Errorf("%v: %w", b.key, b.err) // all others would fail, too
+		if endsCommit(b.err) {
+			err = fmt.Errorf("%v: %w", b.key, b.err)
 			break
 		}
+		delete(f.dirty, b)
 		if b.err != nil {
-			if _, s := b.want(); s == nil && before == nil {
-				undeleted.Add(fmt.Errorf("%v: %w", b.key, b.err))
+			failure := fmt.Errorf("%v: %w", b.key, b.err)
+			if owner, s := b.want(); s != nil && refuse != nil {
+				refuse(owner, failure)
+				continue
+			} else if s == nil && before == nil {
+				undeleted.Add(failure)
 			}
+			f.undone = append(f.undone, b)
 			continue
 		}
-		delete(f.dirty, b)
 		if len(b.asked) == 0 {
 			delete(f.balancers, b.key)
 		}
@@ -130,69 +157,69 @@ func (f *family) put(ctx context.Context, b *balancer, failed bool) error {
 	if s.isEmpty() || f.skipped {
 		return f.remove(ctx, b)
 	}
-	next, missing := f.resolve(ctx, b, s)
-	if errors.Is(missing, dp.ErrNotRunning) {
-		return missing
-	}
-	if next == nil {
-		return errors.Join(missing, f.remove(ctx, b))
-	}
-	err := f.replace(ctx, b, next, failed)
-	if errors.Is(err, dp.ErrNotFound) && !f.listedEndpoints {
-		// An endpoint that was thought to exist is gone.
-		if err := f.readEndpoints(ctx); err != nil {
+	for {
+		next, missing, err := f.resolve(ctx, b, s)
+		if err != nil {
 			return err
-		}
-		next, missing = f.resolve(ctx, b, s)
-		if errors.Is(missing, dp.ErrNotRunning) {
-			return missing
 		}
 		if next == nil {
 			return errors.Join(missing, f.remove(ctx, b))
 		}
 		err = f.replace(ctx, b, next, failed)
+		if !errors.Is(err, dp.ErrNotFound) || endsCommit(err) || f.listedEndpoints {
+			return errors.Join(missing, err)
+		}
+		// An endpoint that was thought to exist is gone.
+		if err := f.readEndpoints(ctx); err != nil {
+			return err
+		}
 	}
-	return errors.Join(missing, err)
 }
 
-// resolve returns the load balancer for a specification, nil if none of its endpoints can be used. The error is about
-// those that cannot.
-func (f *family) resolve(ctx context.Context, b *balancer, s *spec) (*dp.LoadBalancer, error) {
-	lb := &dp.LoadBalancer{Key: b.key, TargetPort: s.targetPort, Distribution: s.distribution, Flags: s.flags,
+// resolve returns the load balancer for a specification, nil if none of its endpoints can be used; missing is about
+// those that cannot. With err it is not known what the load balancer should be: it stays as it is.
+func (f *family) resolve(ctx context.Context, b *balancer, s *spec) (lb *dp.LoadBalancer, missing, err error) {
+	lb = &dp.LoadBalancer{Key: b.key, TargetPort: s.targetPort, Distribution: s.distribution, Flags: s.flags,
 		PortFlags: s.portFlags}
 	var errs failures.List // there can be one for each of many endpoints
-	var err error
 	if lb.SourceVIP, err = f.sourceVIP(s.targets); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if s.root {
-		if err := f.readRoot(ctx); err != nil {
-			return nil, err
+		switch err := f.readRoot(ctx); {
+		case errors.Is(err, dp.ErrNotFound):
+			return nil, err, nil
+		case err != nil:
+			return nil, nil, err
 		}
 		lb.Endpoints = []string{f.root}
 	}
+	if s.vip && f.isOverlay() { // before the endpoints, of which one may have taken its address
+		vip, err := f.vipEndpoint(ctx, b.key.Addr)
+		switch {
+		case endsCommit(err):
+			return nil, nil, err
+		case err != nil:
+			errs.Add(err)
+		default:
+			f.setVIP(b, vip)
+		}
+	}
 	for _, t := range s.targets {
 		id, err := f.lookup(ctx, t)
-		if errors.Is(err, dp.ErrNotRunning) {
-			return nil, err
-		}
-		if err != nil {
+		switch {
+		case endsCommit(err):
+			return nil, nil, err
+		case err != nil:
 			errs.Add(err)
-			continue
+		default:
+			lb.Endpoints = append(lb.Endpoints, id)
 		}
-		lb.Endpoints = append(lb.Endpoints, id)
 	}
 	if len(lb.Endpoints) == 0 {
-		return nil, errs.Err()
+		return nil, errs.Err(), nil
 	}
-	vip := ""
-	if s.vip && f.isOverlay() {
-		if vip, err = f.vipEndpoint(ctx, b.key.Addr); err != nil {
-			errs.Add(err)
-		}
-	}
-	f.setVIP(b, vip)
-	return lb, errs.Err()
+	return lb, errs.Err(), nil
 }
 
 // readRoot looks for the endpoint of the node itself, once for all health checks.
@@ -213,15 +240,19 @@ func (f *family) replace(ctx context.Context, b *balancer, next *dp.LoadBalancer
 	if b.have == nil {
 		return f.create(ctx, b, next)
 	}
-	if b.have.SameAs(next) {
+	have := b.have
+	if settingsOf(have) == f.alteredFrom(next) {
+		have = settingsOf(next).of(*have)
+	}
+	if have.SameAs(next) {
 		return nil
 	}
-	if f.features.ModifyLoadBalancer && b.have.SameButEndpoints(next) {
+	if f.features.ModifyLoadBalancer && have.SameButEndpoints(next) {
 		next.ID = b.have.ID
 		err := f.dataplane.UpdateLoadBalancer(ctx, *next)
 		switch {
 		case err == nil:
-			f.setHave(b, next)
+			f.setHave(b, f.made(next, next.ID, f.alteredFrom(next)))
 			return nil
 		case errors.Is(err, dp.ErrNotSupported):
 			klog.FromContext(ctx).Info("HNS cannot change load balancers in place, replacing them from now on",
@@ -231,7 +262,7 @@ func (f *family) replace(ctx context.Context, b *balancer, next *dp.LoadBalancer
 			return err // the load balancer, or an endpoint: look
 		case !errors.Is(err, dp.ErrNotFound):
 			f.count(f.metrics.updates, b, err)
-			if !failed || errors.Is(err, dp.ErrNotRunning) {
+			if !failed || endsCommit(err) {
 				// It still serves what it did. The next time it is replaced.
 				return fmt.Errorf("update: %w", err)
 			}
@@ -244,7 +275,7 @@ func (f *family) replace(ctx context.Context, b *balancer, next *dp.LoadBalancer
 }
 
 func (f *family) create(ctx context.Context, b *balancer, next *dp.LoadBalancer) error {
-	id, err := f.dataplane.CreateLoadBalancer(ctx, *next)
+	made, err := f.dataplane.CreateLoadBalancer(ctx, *next)
 	if errors.Is(err, dp.ErrAlreadyExists) && !f.listedBalancers {
 		// Somebody else has made one in the meantime, or HNS has restored one.
 		if _, err := f.compare(ctx); err != nil {
@@ -258,8 +289,7 @@ func (f *family) create(ctx context.Context, b *balancer, next *dp.LoadBalancer)
 		f.count(f.metrics.creations, b, err)
 		return fmt.Errorf("create: %w", err)
 	}
-	next.ID = id
-	f.setHave(b, next)
+	f.setHave(b, f.made(next, made.ID, settingsOf(&made)))
 	return nil
 }
 

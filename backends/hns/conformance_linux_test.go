@@ -14,8 +14,12 @@ import (
 
 // simulated returns a backend on a simulation of HNS, in a network of a type, and what the simulation does with
 // packets.
-func simulated(t *testing.T, networkType string) (conformance.Factory, conformance.Forward) {
+func simulated(t *testing.T, networkType string, change ...func(*machine)) (conformance.Factory, conformance.Forward) {
 	m := &machine{hns: dp.NewFake(), record: t.TempDir() + "/frontends"}
+	m.hns.UniqueAddresses = true
+	for _, c := range change {
+		c(m)
+	}
 	m.hns.SetNetwork(dp.Network{Name: network, Type: networkType, RemoteSubnets: []dp.RemoteSubnet{
 		{Prefix: netip.MustParsePrefix("10.180.2.0/24"), Provider: netip.MustParseAddr("172.30.2.2")},
 	}}, false)
@@ -48,12 +52,9 @@ func simulated(t *testing.T, networkType string) (conformance.Factory, conforman
 			return nil
 		},
 		Lacks: []conformance.Feature{
-			conformance.SCTP, conformance.SessionAffinity, conformance.AffinityTimeout, conformance.SharedAffinity,
-			conformance.SourceRanges, conformance.Refusal, conformance.NodePortAddresses,
-			conformance.LocalhostNodePorts, conformance.LoopbackProxy,
-			conformance.UnknownPorts, conformance.UnallocatedAddresses, conformance.StaleFlows,
-			conformance.DrainedConnections, conformance.SourcePreservation, conformance.SourceRoutes,
-			conformance.Hairpins, conformance.EmptySets, conformance.TargetPorts, conformance.HostEndpoints,
+			conformance.SCTP, conformance.SessionAffinity, conformance.SourceRanges,
+			conformance.NodePortAddresses, conformance.LoopbackNodePorts,
+			conformance.Refusal, conformance.SourcePreservation, conformance.UnusedAddresses, conformance.Routes,
 		},
 	}
 	if networkType == "Overlay" {
@@ -86,6 +87,10 @@ func TestSimulatedConformance(t *testing.T) {
 	for _, networkType := range []string{"L2Bridge", "Overlay"} {
 		t.Run(networkType, func(t *testing.T) {
 			f, forward := simulated(t, networkType)
+			conformance.Simulate(t, f, forward)
+		})
+		t.Run(networkType+", HNS normalises", func(t *testing.T) {
+			f, forward := simulated(t, networkType, func(m *machine) { m.normalise(false) })
 			conformance.Simulate(t, f, forward)
 		})
 	}

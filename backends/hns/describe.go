@@ -1,7 +1,6 @@
 package hns
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,31 +9,19 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-var _ sink.Describer = (*Backend)(nil)
-
-// DescribeService implements [sink.Describer]. For each family it returns the HNS endpoints that a service uses and its
-// load balancers, as HNS was last known to have them. It waits for a Sync in progress.
-func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
-	var text strings.Builder
-	b.View(name, func(c *frontend.Changes, ports []*frontend.PortChange) {
-		d := &description{endpoints: map[string]bool{}, balancers: map[string]bool{}}
-		for _, pc := range ports {
-			d.add(b.families[c.Family()], pc.After.Name)
-		}
-		if len(d.balancers) == 0 {
-			return
-		}
-		fmt.Fprintf(&text, "# %v\n", c.Family())
-		for _, lines := range []map[string]bool{d.endpoints, d.balancers} {
-			for _, line := range slices.Sorted(maps.Keys(lines)) {
-				text.WriteString(line)
-			}
-		}
-	})
-	return text.String(), nil
+// describeService is DescribeService in one family.
+func (f *family) describeService(_ model.ServiceName, _ *frontend.Changes, ports []*frontend.PortChange) string {
+	d := &description{endpoints: map[string]bool{}, balancers: map[string]bool{}}
+	for _, pc := range ports {
+		d.add(f, pc.After.Name)
+	}
+	if len(d.balancers) == 0 {
+		return ""
+	}
+	lines := append(slices.Sorted(maps.Keys(d.endpoints)), slices.Sorted(maps.Keys(d.balancers))...)
+	return fmt.Sprintf("# %v\n", f.key) + strings.Join(lines, "")
 }
 
 // description is the lines about a service in one family.

@@ -17,21 +17,25 @@
 //     there is none it writes nothing. Load balancers of upstream kube-proxy that have the address and port of a
 //     service are taken over.
 //   - Changes by others are repaired within a minute, and at every resync; so is a network that was recreated.
-//   - A load balancer that HNS refuses fails only its service port: a [sink.PortError].
+//   - A load balancer that HNS refuses fails only its service port: a [sink.PortError]. So does an endpoint that is a
+//     cluster IP, or the source VIP: in overlay networks HNS has one endpoint for each address, and that one is needed.
+//   - What HNS makes of a load balancer that it was asked for is not repaired. One that is found in the same wrong
+//     state again, after three repairs, is left so until something about it changes; that is logged.
 //   - While HNS restarts and does not answer, it is not mistaken for an empty one. If it says that it is not running,
 //     the Sync ends with that error at once, whatever is left to do, and nothing counts as refused (S54).
 //
 // # What it never does
 //
 // It touches only load balancers with the address and port of a service, or of one that it served before
-// (Options.RecordFile). It deletes only endpoints that it has made, which it names "kube-proxy-lib ...", and never one
-// of a local pod. It does not clean up, except on request ([Backend.CleanUp], [CleanUp]).
+// (Options.RecordFile). It deletes only endpoints that it has made, which it names "kube-proxy-lib ...", or an earlier
+// kube-proxy, which have hardware addresses 02-11-..., and never one of a local pod. It does not clean up, except on request ([Backend.CleanUp], [CleanUp]).
 //
 // # From services to load balancers
 //
 // Each of a service's cluster IPs, external IPs, load-balancer IPs and node ports has one HNS load balancer for each
 // port. The endpoints of pods of this node are those that their CNI plugin has made; for all others the backend makes
-// remote endpoints, and deletes them with their last load balancer.
+// remote endpoints, and deletes them with their last load balancer. An endpoint whose node is not known, as in an
+// EndpointSlice that somebody wrote by hand, may be a local pod: HNS is asked first.
 //
 //	kind of address   endpoints             HNS flags
 //	cluster IP        those of the route    DSR by option

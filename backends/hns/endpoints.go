@@ -30,11 +30,26 @@ type endpoints struct {
 	used          map[string]int  // by load balancers that HNS has, by ID
 	usedByOthers  map[string]bool // by those of others, when they were listed last
 	unused        map[string]bool // of the backend, perhaps
+	replaced      map[string]bool // by another endpoint: load balancers that have one of these are due
+	// made is what this process has asked for, by ID. HNS may have made something else of it: to ask for the same again
+	// would not help.
+	made map[string]elsewhere
+	// HNS was seen to change these fields: those of endpoints that an earlier process made say nothing.
+	changesMAC, changesProvider bool
 }
+
+// elsewhere is where a remote endpoint is.
+type elsewhere struct {
+	mac      string
+	provider netip.Addr
+}
+
+func where(x *dp.Endpoint) elsewhere { return elsewhere{strings.ToLower(x.MAC), x.Provider} }
 
 func newEndpoints() *endpoints {
 	return &endpoints{local: map[netip.Addr]string{}, remote: map[netip.Addr]string{}, byID: map[string]*dp.Endpoint{},
-		used: map[string]int{}, usedByOthers: map[string]bool{}, unused: map[string]bool{}}
+		used: map[string]int{}, usedByOthers: map[string]bool{}, unused: map[string]bool{},
+		replaced: map[string]bool{}, made: map[string]elsewhere{}}
 }
 
 // set replaces the known endpoints of the network. The counts of their users stay.
@@ -46,6 +61,7 @@ func (e *endpoints) set(list []dp.Endpoint, f model.Family) {
 	for i := range list {
 		e.add(&list[i], f)
 	}
+	maps.DeleteFunc(e.made, func(id string, _ elsewhere) bool { return e.byID[id] == nil })
 }
 
 func (e *endpoints) add(x *dp.Endpoint, f model.Family) {
@@ -68,8 +84,40 @@ func (e *endpoints) add(x *dp.Endpoint, f model.Family) {
 	}
 }
 
-// isOwn reports whether the backend has made an endpoint.
-func isOwn(x *dp.Endpoint) bool { return strings.HasPrefix(x.Name, namePrefix) }
+// isOwn reports whether the backend has made an endpoint, or kube-proxy has: nothing else makes remote endpoints with
+// such hardware addresses.
+func isOwn(x *dp.Endpoint) bool {
+	return strings.HasPrefix(x.Name, namePrefix) ||
+		x.Remote && len(x.IPs) == 1 && strings.EqualFold(x.MAC, remoteMAC(x.IPs[0]))
+}
+
+// serves reports whether an endpoint is as good as a new one like want would be. Those of others are used as they are.
+func (e *endpoints) serves(id string, want *dp.Endpoint) bool {
+	x := e.byID[id]
+	if !isOwn(x) {
+		return true
+	}
+	if made, ok := e.made[id]; ok {
+		return made == where(want)
+	}
+	return (e.changesMAC || strings.EqualFold(x.MAC, want.MAC)) && (e.changesProvider || x.Provider == want.Provider)
+}
+
+// remove removes an endpoint that HNS has no longer.
+func (e *endpoints) remove(id string) {
+	x := e.byID[id]
+	delete(e.unused, id)
+	delete(e.made, id)
+	delete(e.byID, id)
+	for _, a := range x.IPs {
+		if e.remote[a] == id {
+			delete(e.remote, a)
+		}
+		if e.local[a] == id {
+			delete(e.local, a)
+		}
+	}
+}
 
 // use counts the users of an endpoint.
 func (e *endpoints) use(id string, by int) {
@@ -118,20 +166,34 @@ func (f *family) nodeIP() (netip.Addr, error) {
 }
 
 // lookup returns the HNS endpoint of a target. It creates a remote one that does not exist; local ones are created by
-// their CNI plugin.
+// their CNI plugin. A target whose node is not known may be a local pod.
 func (f *family) lookup(ctx context.Context, t target) (string, error) {
-	if t.local {
+	if err := f.refused[t.addr]; err != nil && !t.local {
+		return "", err // for thousands of load balancers it would be asked thousands of times
+	}
+	switch {
+	case f.clusterIPs[t.addr]:
+		f.refused[t.addr] = fmt.Errorf("endpoint %v is the cluster IP of a service", t.addr)
+		return "", f.refused[t.addr]
+	case f.isOverlay() && t.addr == f.options.SourceVIP:
+		f.refused[t.addr] = fmt.Errorf("endpoint %v is the source VIP of this node", t.addr)
+		return "", f.refused[t.addr]
+	}
+	if t.local || t.anywhere {
 		id, ok := f.endpoints.local[t.addr]
-		if !ok && !f.listedEndpoints {
+		_, isRemote := f.endpoints.remote[t.addr]
+		if !ok && (t.local || !isRemote) && !f.listedEndpoints {
 			if err := f.readEndpoints(ctx); err != nil {
 				return "", err
 			}
 			id, ok = f.endpoints.local[t.addr]
 		}
-		if !ok {
+		if ok {
+			return id, nil
+		}
+		if t.local {
 			return "", fmt.Errorf("endpoint %v of this node is not in HNS network %q yet", t.addr, f.network.Name)
 		}
-		return id, nil
 	}
 	x := dp.Endpoint{Name: namePrefix + t.addr.String(), IPs: []netip.Addr{t.addr}, MAC: remoteMAC(t.addr),
 		Remote: true}
@@ -152,41 +214,68 @@ func (f *family) lookup(ctx context.Context, t target) (string, error) {
 // for example because its node was not known before, and uses those of others as they are.
 func (f *family) remoteEndpoint(ctx context.Context, x dp.Endpoint) (string, error) {
 	addr := x.IPs[0]
-	if id, ok := f.endpoints.remote[addr]; ok {
-		old := f.endpoints.byID[id]
-		if !isOwn(old) || old.Provider == x.Provider && strings.EqualFold(old.MAC, x.MAC) {
-			return id, nil
-		}
-		delete(f.endpoints.remote, addr)
-		if f.endpoints.used[id] == 0 {
-			f.endpoints.unused[id] = true
-		}
+	old, there := f.endpoints.remote[addr]
+	if there && f.endpoints.serves(old, &x) {
+		return old, nil
 	}
 	if err := f.refused[addr]; err != nil {
-		return "", err // for thousands of load balancers it would be asked thousands of times
+		return "", err
 	}
 	id, err := f.createEndpoint(ctx, x)
-	if err != nil && !f.listedEndpoints {
+	switch {
+	case endsCommit(err):
+		return "", err
+	case err != nil && !f.listedEndpoints:
 		// Somebody else may have created it in the meantime.
 		if err := f.readEndpoints(ctx); err != nil {
 			return "", err
 		}
 		return f.remoteEndpoint(ctx, x)
-	}
-	if err != nil {
+	case err != nil:
 		f.refused[addr] = err
 	}
 	return id, err
 }
 
+// createEndpoint creates an endpoint. HNS may accept only one for each address: then it deletes an obsolete one first.
 func (f *family) createEndpoint(ctx context.Context, x dp.Endpoint) (string, error) {
-	id, err := f.dataplane.CreateEndpoint(ctx, f.network.ID, x)
-	if err != nil {
-		return "", fmt.Errorf("create HNS endpoint %v: %w", x.IPs[0], err)
+	addr := x.IPs[0]
+	old, there := f.endpoints.remote[addr]
+	there = there && isOwn(f.endpoints.byID[old])
+	made, err := f.dataplane.CreateEndpoint(ctx, f.network.ID, x)
+	if err != nil && !endsCommit(err) && there {
+		if err := f.deleteEndpoint(ctx, old); err != nil {
+			return "", err
+		}
+		f.endpoints.replaced[old], there = true, false
+		made, err = f.dataplane.CreateEndpoint(ctx, f.network.ID, x)
 	}
-	x.ID = id
+	if err != nil {
+		if err = fmt.Errorf("create HNS endpoint %v: %w", addr, err); errors.Is(err, dp.ErrNetworkNotFound) {
+			err = unreadable{err}
+		}
+		return "", err
+	}
+	if there {
+		if f.endpoints.replaced[old] = true; f.endpoints.used[old] == 0 {
+			f.endpoints.unused[old] = true
+		}
+		delete(f.endpoints.remote, addr)
+	}
+	f.endpoints.made[made.ID] = where(&x)
+	f.endpoints.changesMAC = f.endpoints.changesMAC || !strings.EqualFold(x.MAC, made.MAC)
+	f.endpoints.changesProvider = f.endpoints.changesProvider || x.Provider != made.Provider
+	x.ID, x.MAC, x.Provider = made.ID, made.MAC, made.Provider
 	f.endpoints.add(&x, f.key)
-	return id, nil
+	return x.ID, nil
+}
+
+func (f *family) deleteEndpoint(ctx context.Context, id string) error {
+	if err := f.dataplane.DeleteEndpoint(ctx, id); err != nil && !errors.Is(err, dp.ErrNotFound) {
+		return fmt.Errorf("delete HNS endpoint %v: %w", f.endpoints.byID[id].IPs, err)
+	}
+	f.endpoints.remove(id)
+	return nil
 }
 
 // vipEndpoint returns the endpoint of a service's own address: the node answers for it.
@@ -256,23 +345,10 @@ func (f *family) deleteUnused(ctx context.Context) error {
 			delete(f.endpoints.unused, id)
 			continue
 		}
-		if err := f.dataplane.DeleteEndpoint(ctx, id); err != nil && !errors.Is(err, dp.ErrNotFound) {
-			err = fmt.Errorf("delete HNS endpoint %v: %w", x.IPs, err)
-			if errors.Is(err, dp.ErrNotRunning) {
-				return err
-			}
+		if err := f.deleteEndpoint(ctx, id); endsCommit(err) {
+			return err
+		} else {
 			errs.Add(err)
-			continue
-		}
-		delete(f.endpoints.unused, id)
-		delete(f.endpoints.byID, id)
-		for _, a := range x.IPs {
-			if f.endpoints.remote[a] == id {
-				delete(f.endpoints.remote, a)
-			}
-			if f.endpoints.local[a] == id {
-				delete(f.endpoints.local, a)
-			}
 		}
 	}
 	err := errs.Err()

@@ -31,15 +31,22 @@ type family struct {
 	network   dp.Network
 	providers providers // of network
 	nodeIPs   []netip.Addr
-	endpoints *endpoints
-	balancers map[dp.Key]*balancer
-	ports     map[model.PortName][]dp.Key // what each service port asks for
-	dirty     map[*balancer]bool
+	// clusterIPs are those of all services: no endpoint may have one. In overlay networks each has an HNS endpoint, and
+	// HNS has one for each address.
+	clusterIPs map[netip.Addr]bool
+	endpoints  *endpoints
+	balancers  map[dp.Key]*balancer
+	ports      map[model.PortName][]dp.Key // what each service port asks for
+	dirty      map[*balancer]bool          // for the next commit to look at
+	// altered is what HNS makes of what is asked for, where that differs.
+	altered map[settings]settings
+	undone  []*balancer // deletions and repairs that failed in this commit
 	// What has been read for the current commit, and the addresses whose endpoints HNS has refused to create in it.
 	readNet, listedBalancers, listedEndpoints bool
 	refused                                   map[netip.Addr]error
 	root                                      string // the ID of Options.RootEndpoint, if it has been read
 
+	taken   bool // the changes of the last Sync were accepted
 	skipped bool // the family cannot be served in this network
 	known   bool // HNS has been read, and nothing has failed since
 	broken  bool // the last repair failed
@@ -53,7 +60,10 @@ type balancer struct {
 	have  *dp.LoadBalancer // nil: HNS has none
 	vip   string           // ID of the endpoint of the address itself, in overlay networks
 	last  kind             // what it was for, when a service port last asked for it
-	err   error            // why it is not as it should be
+	// seen is what HNS had instead when it was compared last, for the number of times that repairs is.
+	seen    *dp.LoadBalancer
+	repairs int
+	err     error // why the last attempt to make it as it should be failed
 }
 
 // want returns the wanted load balancer and its service port; nil if no port wants one. A service port at that address
@@ -72,7 +82,8 @@ func (b *balancer) want() (model.PortName, *spec) {
 func newFamily(f model.Family, o *Options, features dp.Features, r *record, u *unsupported, m *metrics) *family {
 	return &family{key: f, options: o, features: features, dataplane: o.Dataplane, record: r, unsupported: u, metrics: m,
 		endpoints: newEndpoints(), balancers: map[dp.Key]*balancer{}, ports: map[model.PortName][]dp.Key{},
-		dirty: map[*balancer]bool{}, refused: map[netip.Addr]error{}}
+		dirty: map[*balancer]bool{}, refused: map[netip.Addr]error{}, clusterIPs: map[netip.Addr]bool{},
+		altered: map[settings]settings{}}
 }
 
 func (f *family) isOverlay() bool { return strings.EqualFold(f.network.Type, "Overlay") }
@@ -81,8 +92,8 @@ func (f *family) isOverlay() bool { return strings.EqualFold(f.network.Type, "Ov
 func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 	full := c.Full() || !f.known
 	nodeIPs := c.Node().IPs
-	rebuild := c.Full() || !slices.Equal(nodeIPs, f.nodeIPs)
-	f.nodeIPs = nodeIPs
+	rebuild := c.Full() || !f.taken || !slices.Equal(nodeIPs, f.nodeIPs)
+	f.nodeIPs, f.taken = nodeIPs, false
 	if full {
 		f.known = false
 		if err := f.read(ctx); err != nil {
@@ -90,8 +101,12 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 		}
 	}
 	if rebuild {
+		c := c.All()
+		clear(f.clusterIPs)
+		f.reserve(c.ClusterIPs())
 		f.rebuild(ctx, c)
 	} else {
+		f.reserve(c.ClusterIPs())
 		for p := range c.Ports() {
 			f.change(ctx, p)
 		}
@@ -101,18 +116,35 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 			return err
 		}
 	}
-	c.Accept() // from here on, what has failed is found by reading
 	f.known = false
-	if err := f.commit(ctx, full || c.Retry()); err != nil {
-		return err
+	err := f.commit(ctx, func(name model.PortName, err error) {
+		p := c.Port(name)
+		p.Refuse(p.After, err)
+	})
+	f.taken = true
+	c.Accept() // what else has failed is found by reading
+	if err == nil {
+		f.known, f.broken = true, false
 	}
-	f.known, f.broken = true, false
-	return f.failures()
+	return err
+}
+
+// reserve notes the cluster IPs. A load balancer that has an endpoint with such an address is due.
+func (f *family) reserve(d frontend.Diff[netip.Addr]) {
+	for _, a := range d.Removed {
+		delete(f.clusterIPs, a)
+	}
+	for _, a := range d.Added {
+		if id, ok := f.endpoints.remote[a]; ok && !f.clusterIPs[a] && f.endpoints.used[id] > 0 {
+			f.endpoints.replaced[id] = true
+		}
+		f.clusterIPs[a] = true
+	}
 }
 
 // read reads the network and its endpoints.
 func (f *family) read(ctx context.Context) error {
-	if err := f.record.load(); err != nil {
+	if err := f.record.load(ctx); err != nil {
 		return err
 	}
 	if _, err := f.readNetwork(ctx); err != nil {
@@ -125,7 +157,8 @@ func (f *family) read(ctx context.Context) error {
 func (f *family) readNetwork(ctx context.Context) (renewed bool, err error) {
 	n, err := f.dataplane.Network(ctx, f.options.Network)
 	if errors.Is(err, dp.ErrNotFound) {
-		return false, fmt.Errorf("HNS network %q is not there, has its CNI plugin made it? %w", f.options.Network, err)
+		return false, fmt.Errorf("HNS network %q does not exist; has the CNI plugin created it? %w",
+			f.options.Network, err)
 	}
 	if err != nil {
 		return false, fmt.Errorf("HNS network %q: %w", f.options.Network, err)
@@ -138,8 +171,12 @@ func (f *family) readNetwork(ctx context.Context) (renewed bool, err error) {
 	if renewed || !slices.Equal(before.RemoteSubnets, n.RemoteSubnets) {
 		f.providers = newProviders(n.RemoteSubnets)
 		for _, b := range f.balancers { // endpoints may be on other nodes than was known
-			f.touch(b)
+			f.dirty[b] = true
 		}
+	}
+	if len(n.Malformed) > 0 && !slices.Equal(before.Malformed, n.Malformed) {
+		klog.FromContext(ctx).Error(nil, "Ignoring malformed remote subnets of the HNS network", "network", n.Name,
+			"first", n.Malformed[0], "count", len(n.Malformed))
 	}
 	return renewed, f.checkNetwork(ctx)
 }
@@ -170,7 +207,7 @@ func (f *family) checkNetwork(ctx context.Context) error {
 func (f *family) readEndpoints(ctx context.Context) error {
 	list, err := f.dataplane.Endpoints(ctx, f.network.ID)
 	if err != nil {
-		return fmt.Errorf("endpoints of HNS network %q: %w", f.network.Name, err)
+		return unreadable{fmt.Errorf("endpoints of HNS network %q: %w", f.network.Name, err)}
 	}
 	f.endpoints.set(list, f.key)
 	f.listedEndpoints, f.root = true, ""
@@ -180,7 +217,7 @@ func (f *family) readEndpoints(ctx context.Context) error {
 // rebuild describes everything again.
 func (f *family) rebuild(ctx context.Context, c *frontend.Changes) {
 	gone := maps.Clone(f.ports)
-	for p := range c.All().Ports() {
+	for p := range c.Ports() {
 		f.change(ctx, p)
 		delete(gone, p.After.Name)
 	}
@@ -196,7 +233,7 @@ func (f *family) change(ctx context.Context, c *frontend.PortChange) {
 	if c.After != nil {
 		name = c.After.Name
 		f.unsupported.count(name.Service, 1)
-		specs = f.describe(ctx, c)
+		specs = f.specs(ctx, c)
 	} else {
 		name = c.Before.Name
 	}
@@ -213,7 +250,7 @@ func (f *family) change(ctx context.Context, c *frontend.PortChange) {
 			f.balancers[key] = b
 		}
 		b.asked[name] = specs[key]
-		f.touch(b)
+		f.dirty[b] = true
 	}
 }
 
@@ -227,16 +264,10 @@ func (f *family) forget(name model.PortName) {
 		b := f.balancers[key]
 		b.last = b.asked[name].kind
 		delete(b.asked, name)
-		f.touch(b)
+		f.dirty[b] = true
 	}
 	delete(f.ports, name)
 	f.unsupported.count(name.Service, -1)
-}
-
-// touch makes the next commit look at a balancer, even if it has failed.
-func (f *family) touch(b *balancer) {
-	f.dirty[b] = true
-	b.err = nil
 }
 
 // adopt compares with the load balancers that HNS has. Those at the address and port of a service are taken over,
@@ -245,7 +276,7 @@ func (f *family) touch(b *balancer) {
 func (f *family) adopt(ctx context.Context) error {
 	_, err := f.compare(ctx)
 	for _, b := range f.balancers {
-		f.touch(b)
+		f.dirty[b] = true
 	}
 	return err
 }
@@ -254,7 +285,7 @@ func (f *family) adopt(ctx context.Context) error {
 func (f *family) compare(ctx context.Context) (differs bool, err error) {
 	list, err := f.dataplane.LoadBalancers(ctx)
 	if err != nil {
-		return false, fmt.Errorf("list load balancers: %w", err)
+		return false, unreadable{fmt.Errorf("list load balancers: %w", err)}
 	}
 	f.listedBalancers = true
 	there := map[dp.Key]bool{}
@@ -273,24 +304,27 @@ func (f *family) compare(ctx context.Context) (differs bool, err error) {
 			f.balancers[actual.Key] = b
 		}
 		there[actual.Key] = true
+		if f.isFutile(ctx, b, actual) {
+			continue
+		}
 		if b.have == nil || b.have.ID != actual.ID || !b.have.SameAs(actual) {
 			differs = true
 			f.setHave(b, actual)
-			f.touch(b)
+			f.dirty[b] = true
 		}
 	}
 	for key, b := range f.balancers {
 		if !there[key] && b.have != nil {
 			differs = true
 			f.setHave(b, nil)
-			f.touch(b)
+			f.dirty[b] = true
 		}
 	}
 	return differs, nil
 }
 
 // look repairs what others have changed. What failed at the last Sync is left to the next one.
-func (f *family) look(ctx context.Context) (look frontend.Look, err error) {
+func (f *family) look(ctx context.Context, _ *frontend.Changes) (look frontend.Look, err error) {
 	if !f.known && !f.broken {
 		return frontend.Look{}, nil // the next Sync does everything
 	}
@@ -309,12 +343,8 @@ func (f *family) look(ctx context.Context) (look frontend.Look, err error) {
 	if err != nil {
 		return frontend.Look{}, err
 	}
-	waiting := false // deletions that failed, and what readNetwork has found
-	for b := range f.dirty {
-		waiting = waiting || len(b.asked) == 0 || b.err == nil
-	}
-	if full || waiting || len(f.endpoints.unused) > 0 {
-		if err := f.commit(ctx, true); err != nil {
+	if full || len(f.dirty) > 0 || len(f.endpoints.unused) > 0 {
+		if err := f.commit(ctx, nil); err != nil {
 			return frontend.Look{}, err
 		}
 	}
@@ -326,21 +356,10 @@ func (f *family) look(ctx context.Context) (look frontend.Look, err error) {
 	return frontend.Look{Repaired: renewed || differs}, nil
 }
 
-// failures returns an error for each service port of which something is not applied.
-func (f *family) failures() error {
-	failed := map[model.PortName][]error{}
-	for b := range f.dirty {
-		if owner, s := b.want(); s != nil && b.err != nil {
-			failed[owner] = append(failed[owner], fmt.Errorf("%v: %w", b.key, b.err))
-		}
-	}
-	return frontend.PortErrors(f.key, failed)
-}
-
 // cleanUp deletes the backend's load balancers and endpoints.
 func (f *family) cleanUp(ctx context.Context) error {
 	f.known = false
-	if err := f.record.load(); err != nil {
+	if err := f.record.load(ctx); err != nil {
 		return err
 	}
 	for name := range f.ports {
@@ -351,7 +370,7 @@ func (f *family) cleanUp(ctx context.Context) error {
 		return err
 	}
 	for _, b := range f.balancers {
-		f.touch(b)
+		f.dirty[b] = true
 	}
 	network, err := f.dataplane.Network(ctx, f.options.Network)
 	if err != nil && !errors.Is(err, dp.ErrNotFound) {
@@ -364,7 +383,7 @@ func (f *family) cleanUp(ctx context.Context) error {
 		}
 	}
 	var errs failures.List
-	errs.Add(f.commit(ctx, true))
+	errs.Add(f.commit(ctx, nil))
 	for b := range f.dirty {
 		errs.Add(fmt.Errorf("load balancer %v: %w", b.key, b.err))
 	}

@@ -25,6 +25,7 @@ const network = "cbr0"
 // newMachine returns a machine with an L2Bridge network and two local pods.
 func newMachine(t testing.TB) *machine {
 	m := &machine{hns: dp.NewFake(), record: filepath.Join(t.TempDir(), "frontends")}
+	m.hns.UniqueAddresses = true
 	m.hns.SetNetwork(dp.Network{Name: network, Type: "L2Bridge"}, false)
 	m.addPod("10.244.1.5", "fd00:244:1::5")
 	m.addPod("10.244.1.6", "fd00:244:1::6")
@@ -98,8 +99,8 @@ func (m *machine) writes() []string { return m.hns.TakeCalls().Writes }
 // repair checks for what others have changed, and returns whether there was something.
 func (b *Backend) repair(t testing.TB) (repaired bool) {
 	t.Helper()
-	for _, f := range b.order {
-		look, err := b.families[f].look(t.Context())
+	for _, f := range b.families {
+		look, err := f.look(t.Context(), nil)
 		require.NoError(t, err)
 		repaired = repaired || look.Repaired
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/Microsoft/hnslib/hcn"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -28,7 +29,7 @@ func TestOnTheCallsOfWindows(t *testing.T) {
 	require.NoError(t, err)
 	start := func() *Backend {
 		b, err := New(context.Background(),
-			Options{Network: network, checkInterval: -1, Families: []model.Family{model.IPv4},
+			Options{Network: network, checkInterval: -1, Common: frontend.Common{Families: []model.Family{model.IPv4}},
 				RecordFile: filepath.Join(t.TempDir(), "frontends")})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, b.Close()) })
@@ -45,7 +46,7 @@ func TestOnTheCallsOfWindows(t *testing.T) {
 	put(t, b, web()...)
 	first := one()
 	require.Len(t, first.Endpoints, 2)
-	require.Contains(t, first.Endpoints, pod)
+	require.Contains(t, first.Endpoints, pod.ID)
 
 	b = start()
 	put(t, b, web()...)
@@ -66,6 +67,6 @@ func TestOnTheCallsOfWindows(t *testing.T) {
 	endpoints, err := calls.Endpoints(t.Context(), created.Id)
 	require.NoError(t, err)
 	require.Len(t, endpoints, 1)
-	require.Equal(t, pod, endpoints[0].ID, "the pod's stays")
+	require.Equal(t, pod.ID, endpoints[0].ID, "the pod's stays")
 	require.NoError(t, created.Delete())
 }

@@ -13,20 +13,17 @@ import (
 // metrics are kube-proxy's in mode kernelspace, with its names and labels. As there, a series begins with its first
 // failure. There are at most 25 for each counter and family.
 type metrics struct {
-	shared.Group
 	creations, updates, deletions *prometheus.CounterVec // that failed
 }
 
-func newMetrics() *metrics {
+func newMetrics(g *shared.Group) *metrics {
 	failures := func(operation string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{
+		return shared.Add(g, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeproxy_sync_proxy_rules_winkernel_lb_" + operation + "_failures_total",
 			Help: "Attempts to " + operation + " a load balancer that failed",
-		}, []string{"ip_family", "lb_type", "error"})
+		}, []string{"ip_family", "lb_type", "error"}))
 	}
-	m := &metrics{creations: failures("create"), updates: failures("update"), deletions: failures("delete")}
-	m.Metrics = []prometheus.Collector{m.creations, m.updates, m.deletions}
-	return m
+	return &metrics{creations: failures("create"), updates: failures("update"), deletions: failures("delete")}
 }
 
 // count counts a failure of a load balancer, if err is one.

@@ -1,7 +1,7 @@
 package hns
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -9,11 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // defaultCheckInterval is how often the backend checks whether another program has changed its load balancers, which
@@ -22,6 +19,8 @@ const defaultCheckInterval = time.Minute
 
 // Options configure a [Backend]. Network is required.
 type Options struct {
+	// Common are the options that all backends have.
+	frontend.Common
 	// Network is the name of the HNS network that pods are on. Sync fails while there is no such network.
 	Network string
 	// SourceVIP is the source that endpoints see, in overlay networks: an address of the node's pod network that
@@ -39,32 +38,31 @@ type Options struct {
 	// of its load balancers. HNS cannot store an owner: without the file, load balancers that an earlier process left
 	// for services that were deleted since are treated as those of others.
 	RecordFile string
-	// Families are the families to serve. Default, nil: IPv4, and IPv6 if HNS supports it.
-	Families []model.Family
 	// Dataplane is HNS. Default: this machine's.
 	Dataplane dataplane.Interface
-	// OnProblem, if given, is called once for each part of a service that is not served, during Sync. Problems are
-	// logged in any case.
-	OnProblem func(ctx context.Context, p frontend.Problem)
-	// Metrics, if given, is the registry for the metrics: they are registered until Close. Names and labels are
-	// kube-proxy's; see the package documentation for the list.
-	Metrics prometheus.Registerer
 
 	// In tests checkInterval is not defaultCheckInterval, but negative for none, and hostMAC is not that of this host.
 	checkInterval time.Duration
 	hostMAC       func(nodeIP netip.Addr) (string, error)
 }
 
-// validate returns an error that joins everything invalid.
-func (o *Options) validate() error {
+// complete fills in defaults, except for the dataplane, and returns an error that joins everything invalid.
+func (o *Options) complete() error {
+	o.checkInterval = cmp.Or(o.checkInterval, defaultCheckInterval)
+	if o.hostMAC == nil {
+		o.hostMAC = hostMAC
+	}
 	var errs []error
 	if o.Network == "" {
-		errs = append(errs, errors.New("network: no name"))
+		errs = append(errs, errors.New("network: must not be empty"))
 	}
 	if o.SourceVIP.IsValid() && (o.SourceVIP.IsUnspecified() || o.SourceVIP.Is4In6()) {
-		errs = append(errs, fmt.Errorf("sourceVIP: %v is not the address of a host", o.SourceVIP))
+		errs = append(errs, fmt.Errorf("sourceVIP: %v is not a host address", o.SourceVIP))
 	}
-	return errors.Join(append(errs, frontend.CheckFamilies(o.Families))...)
+	if c := o.NodePortAddresses; c.Primary || len(c.CIDRs) > 0 {
+		errs = append(errs, errors.New("nodePortAddresses: HNS serves node ports on all addresses of the node"))
+	}
+	return errors.Join(errs...)
 }
 
 // hostMAC finds the hardware address of an address of this host, in the form that HNS has.
@@ -85,5 +83,5 @@ func hostMAC(nodeIP netip.Addr) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("no interface of this host has the node's address %v and a hardware address", nodeIP)
+	return "", fmt.Errorf("no interface of this host has both the node's address %v and a hardware address", nodeIP)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -42,8 +43,7 @@ func (m *machine) startAgain() { m.hns.Fail, m.hns.FailRead = nil, nil }
 func isOutage(t *testing.T, err error) {
 	t.Helper()
 	require.ErrorIs(t, err, dp.ErrNotRunning)
-	v4, _ := sink.FailedFamilies(err)
-	require.True(t, v4, "%v", err)
+	require.True(t, sink.FailedFamilies(err).Has(model.IPv4), "%v", err)
 	require.Empty(t, sink.PortErrors(err), "not the fault of a service port")
 }
 
@@ -108,7 +108,7 @@ func TestAfterAnOutageDuringARepairLoadBalancersAreChangedInPlace(t *testing.T) 
 	list[0].Endpoints = list[0].Endpoints[:1]
 	require.NoError(t, m.hns.UpdateLoadBalancer(t.Context(), list[0]))
 	m.hns.Fail = func(string) error { return dp.ErrNotRunning }
-	_, err = b.families[model.IPv4].look(t.Context())
+	_, err = b.families[model.IPv4].look(t.Context(), nil)
 	require.ErrorIs(t, err, dp.ErrNotRunning)
 	m.startAgain()
 	m.hns.TakeCalls()
@@ -148,7 +148,7 @@ func TestAnOutageDeletesNothing(t *testing.T) {
 			put(t, b, web()...)
 			b.DeleteEndpoint(endpointKey("10.244.1.5:8080"))
 			b.DeleteEndpoint(endpointKey("10.244.2.5:8080"))
-			backendtest.Set(t, b, fm.Endpoint(webPort, "10.244.2.6:8080").Build())
+			backendtest.Set(t, b, fm.Endpoint(webPort, "10.244.2.6:8080").OnNode("node-2").Build())
 			unanswered := func(which string) func(string) error {
 				return func(call string) error {
 					if call == which {
@@ -262,7 +262,8 @@ func TestFailuresAreCountedByKindAndReason(t *testing.T) {
 			want[operation+" IPv4 "+labels] = 1
 		}
 		require.Equal(t, want, failuresOf(t, registry))
-		for _, c := range []*prometheus.CounterVec{b.metrics.creations, b.metrics.updates, b.metrics.deletions} {
+		m := b.families[model.IPv4].metrics
+		for _, c := range []*prometheus.CounterVec{m.creations, m.updates, m.deletions} {
 			c.Reset()
 		}
 	}
@@ -312,6 +313,6 @@ func TestMetricsThatAreTakenAreReported(t *testing.T) {
 	m := newMachine(t)
 	registry := prometheus.NewRegistry()
 	m.start(t, func(o *Options) { o.Metrics = registry })
-	_, err := New(t.Context(), Options{Network: network, Dataplane: m.hns, Metrics: registry})
+	_, err := New(t.Context(), Options{Network: network, Dataplane: m.hns, Common: frontend.Common{Metrics: registry}})
 	require.ErrorContains(t, err, "hns: metrics: ")
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
@@ -259,7 +260,12 @@ func TestARemoteAndALocalEndpointOfOneAddressAreNotConfused(t *testing.T) {
 	require.Equal(t, []string{local}, list[0].Endpoints)
 	require.NotContains(t, m.hns.Dump(), "remote endpoint 10.244.1.9", "nobody needs it any more")
 
-	put(t, b, fm.Endpoint(webPort, "10.244.1.9:8080").Build())
+	// Most versions of HNS wait until the pod's own endpoint is gone.
+	backendtest.Set(t, b, fm.Endpoint(webPort, "10.244.1.9:8080").OnNode("node-2").Build())
+	failsOnly(t, b.Sync(t.Context()), webPort)
+	m.hns.UniqueAddresses = false
+	b.ResyncFailed()
+	require.NoError(t, b.Sync(t.Context()))
 	require.Contains(t, m.hns.Dump(), "remote endpoint 10.244.1.9")
 	require.Contains(t, m.hns.Dump(), "local endpoint 10.244.1.9", "local ones are never deleted")
 }
@@ -358,11 +364,12 @@ func TestUnsupportedFeaturesAreReportedOncePerService(t *testing.T) {
 }
 
 func TestOptionsAreValidated(t *testing.T) {
-	err := (&Options{SourceVIP: netip.IPv4Unspecified(),
-		Families: []model.Family{model.IPv4, model.IPv4}}).validate()
-	for _, text := range []string{"network: no name", "sourceVIP:", "families:"} {
+	_, err := New(t.Context(), Options{SourceVIP: netip.IPv4Unspecified(), Common: frontend.Common{
+		Families: []model.Family{model.IPv4, model.IPv4}, NodePortAddresses: nodeaddr.Choice{Primary: true}}})
+	for _, text := range []string{"network: must not be empty", "sourceVIP:", "families:",
+		"nodePortAddresses: HNS serves"} {
 		require.ErrorContains(t, err, text)
 	}
 	_, err = New(t.Context(), Options{})
-	require.ErrorContains(t, err, "hns: network: no name")
+	require.ErrorContains(t, err, "hns: network: must not be empty")
 }

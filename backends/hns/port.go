@@ -14,8 +14,9 @@ import (
 
 // target is an endpoint of a service port, before its HNS endpoint is looked up.
 type target struct {
-	addr  netip.Addr
-	local bool
+	addr     netip.Addr
+	local    bool
+	anywhere bool // its node is not known
 }
 
 // spec is a wanted load balancer before its endpoints are looked up.
@@ -33,8 +34,8 @@ type spec struct {
 
 func (s *spec) isEmpty() bool { return s == nil || len(s.targets) == 0 && !s.root }
 
-// describe returns the load balancers that a service port asks for.
-func (f *family) describe(ctx context.Context, c *frontend.PortChange) map[dp.Key]*spec {
+// specs returns the load balancers that a service port asks for.
+func (f *family) specs(ctx context.Context, c *frontend.PortChange) map[dp.Key]*spec {
 	p := c.After
 	lacks := func(what capability) { f.unsupported.tell(ctx, f.key, p.Name, what) }
 	if p.Name.Protocol == model.SCTP {
@@ -159,7 +160,7 @@ func (s *spec) choose(endpoints []*model.Endpoint, onlyLocal bool, nodeIPs []net
 	})
 	for _, e := range endpoints {
 		if usable(e) && e.Target.Port() == s.targetPort {
-			s.targets = append(s.targets, target{e.Target.Addr(), e.Local})
+			s.targets = append(s.targets, target{e.Target.Addr(), e.Local, !e.Local && e.Node == ""})
 		}
 	}
 }

@@ -1,11 +1,15 @@
 package hns
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
+
+	"k8s.io/klog/v2"
 
 	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 )
@@ -20,38 +24,49 @@ type record struct {
 	loaded bool // from the file
 }
 
+// mustRewrite is a number of lines that has the file rewritten before anything is appended.
+const mustRewrite = 1 << 30
+
 func newRecord(path string) *record { return &record{path: path, keys: map[dp.Key]bool{}} }
 
 // load reads the file, once. A last line without an end is from a process that died while it wrote: nothing was
-// created.
-func (r *record) load() error {
+// created. Damaged lines, as after a loss of power, are skipped and go: their load balancers count as those of others
+// until a service has their address and port.
+func (r *record) load(ctx context.Context) error {
 	if r.loaded || r.path == "" {
 		return nil
 	}
 	text, err := os.ReadFile(r.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("record of load balancers: %w", err)
+		return fmt.Errorf("load-balancer record: %w", err)
 	}
 	keys := map[dp.Key]bool{}
-	lines := 0
+	lines, damaged, cut := 0, 0, false
 	for line := range strings.Lines(string(text)) {
 		lines++
 		line, whole := strings.CutSuffix(line, "\n")
-		sign, rest, _ := strings.Cut(line, " ")
-		var key dp.Key
 		if !whole {
-			lines = 1 << 30 // rewrite it before anything is appended
+			cut = true
 			continue
 		}
+		sign, rest, _ := strings.Cut(line, " ")
+		var key dp.Key
 		if err := key.UnmarshalText([]byte(rest)); err != nil || sign != "+" && sign != "-" {
-			return fmt.Errorf("record of load balancers: %s, line %d: %q is not a line of it; delete the file if "+
-				"there is nothing to keep", r.path, lines, line)
+			damaged++
+			continue
 		}
 		if keys[key] = true; sign == "-" {
 			delete(keys, key)
 		}
 	}
 	r.keys, r.lines, r.loaded = keys, lines, true
+	if damaged > 0 {
+		klog.FromContext(ctx).Error(nil, "Skipping damaged lines of the load-balancer record", "file", r.path,
+			"damaged", damaged, "lines", lines)
+	}
+	if (damaged > 0 || cut) && r.rewrite(nil, nil) != nil {
+		r.lines = mustRewrite // before anything is appended, which reports what is wrong
+	}
 	return nil
 }
 
@@ -88,7 +103,7 @@ func (r *record) change(created, deleted []dp.Key) error {
 		return nil
 	}
 	if err := r.append(b.String(), lines, created, deleted); err != nil {
-		return fmt.Errorf("record of load balancers: %w", err)
+		return fmt.Errorf("load-balancer record: %w", err)
 	}
 	for _, key := range created {
 		r.keys[key] = true
@@ -111,7 +126,7 @@ func (r *record) append(text string, lines int, created, deleted []dp.Key) error
 		return err
 	}
 	if _, err := file.WriteString(text); err != nil {
-		r.lines = 1 << 30 // it may end in half a line: rewrite it
+		r.lines = mustRewrite // it may end in half a line
 		return errors.Join(err, file.Close())
 	}
 	r.lines += lines
@@ -139,12 +154,34 @@ func (r *record) rewrite(created, deleted []dp.Key) error {
 		fmt.Fprintf(&b, "+ %s\n", text)
 	}
 	temporary := r.path + ".new"
-	if err := os.WriteFile(temporary, []byte(b.String()), 0o600); err != nil {
+	if err := writeSynced(temporary, b.String()); err != nil {
 		return err
 	}
 	if err := os.Rename(temporary, r.path); err != nil {
 		return err
 	}
+	syncDirectory(filepath.Dir(r.path))
 	r.lines = len(next)
 	return nil
+}
+
+// writeSynced writes a file that is whole after a loss of power.
+func writeSynced(path, text string) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err = file.WriteString(text); err == nil {
+		err = file.Sync()
+	}
+	return errors.Join(err, file.Close())
+}
+
+// syncDirectory makes a renamed file last, where the platform can: Windows cannot. Without it the old file may be back
+// after a loss of power, which is as good.
+func syncDirectory(path string) {
+	if d, err := os.Open(path); err == nil {
+		_ = d.Sync()
+		_ = d.Close()
+	}
 }

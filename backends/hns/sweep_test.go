@@ -36,7 +36,13 @@ func sweepWaves(t testing.TB) []func(*Backend) {
 // Each call of HNS, those that read too, fails once. Then the next Sync of the same process and its next check, or
 // those of a new process, lead to what no failure leads to.
 func TestAFailureOfAnyCallLosesNothing(t *testing.T) {
-	for name, newMachine := range map[string]func(testing.TB) *machine{"L2Bridge": newMachine, "overlay": newOverlay} {
+	for name, newMachine := range map[string]func(testing.TB) *machine{"L2Bridge": newMachine, "overlay": newOverlay,
+		"HNS normalises": func(t testing.TB) *machine { return newOverlay(t).normalise(false) },
+		"addresses are not unique": func(t testing.TB) *machine {
+			m := newOverlay(t)
+			m.hns.UniqueAddresses = false
+			return m
+		}} {
 		t.Run(name, func(t *testing.T) {
 			perfect := newMachine(t)
 			b := perfect.start(t, overlay)
@@ -74,9 +80,9 @@ func TestAFailureOfAnyCallLosesNothing(t *testing.T) {
 							b.ResyncFailed()
 							err = b.Sync(t.Context())
 						}
-						for _, f := range b.order {
-							if _, err := b.families[f].look(t.Context()); err != nil { // it may be what fails
-								_, err = b.families[f].look(t.Context())
+						for _, f := range model.Families() {
+							if _, err := b.families[f].look(t.Context(), nil); err != nil { // it may be what fails
+								_, err = b.families[f].look(t.Context(), nil)
 								require.NoError(t, err)
 							}
 						}

@@ -18,7 +18,7 @@ type capability string
 const (
 	sctp            capability = "SCTP ports are not served"
 	noAffinity      capability = "session affinity: this version of Windows chooses an endpoint for each connection"
-	affinityTimeout capability = "session affinity goes by a hash of the client's address: it has no timeout, and a " +
+	affinityTimeout capability = "session affinity is a hash of the client's address: it has no timeout, and a " +
 		"client may get another endpoint when the endpoints change"
 	sourceRanges capability = "load-balancer source ranges: the load-balancer IPs are open to all sources"
 	sourceRoutes capability = "external traffic policy Local: pods of the node, and the node itself, reach the node's " +
@@ -49,7 +49,7 @@ func (u *unsupported) tell(ctx context.Context, f model.Family, p model.PortName
 		u.told[p.Service] = map[capability]bool{}
 	}
 	u.told[p.Service][c] = true
-	klog.FromContext(ctx).Info("HNS does not support everything that a service asks for", "service", p.Service,
+	klog.FromContext(ctx).Info("HNS does not support everything that a service requests", "service", p.Service,
 		"what", string(c))
 	if u.onProblem != nil {
 		u.onProblem(ctx, frontend.Problem{Family: f, Port: p, Reason: Unsupported, Message: string(c)})

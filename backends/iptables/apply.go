@@ -20,7 +20,7 @@ func (f *family) write(ctx context.Context) error {
 		for _, c := range f.tables {
 			if c.unreadable {
 				klog.FromContext(ctx).Info(
-					"A rule added with nft keeps iptables-save from printing the table: all rules are rewritten,"+
+					"A rule added with nft prevents iptables-save from printing the table: all rules are rewritten,"+
 						" and changes by others go unnoticed", "family", f.features.Family, "table", c.table)
 			}
 		}
@@ -33,7 +33,7 @@ func (f *family) write(ctx context.Context) error {
 			f.state = known
 		}
 		f.countRules()
-		f.backend.metrics.written(f.features.Family, b)
+		f.metrics.written(b)
 		return nil
 	}
 	return f.restore(ctx, b, read)
@@ -59,11 +59,11 @@ func (f *family) restore(ctx context.Context, b *dp.Batch, read bool) error {
 	}
 	if err := f.dataplane.Restore(ctx, b); err != nil {
 		if ctx.Err() == nil {
-			f.backend.metrics.failed(f.features.Family, !read)
+			f.metrics.failed(!read)
 		}
 		return err
 	}
-	f.backend.metrics.written(f.features.Family, b)
+	f.metrics.written(b)
 	after, err := f.dataplane.Generation(ctx)
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func (f *family) adopt(before, after uint64) {
 
 func (f *family) countRules() {
 	for _, c := range f.tables {
-		f.backend.metrics.applied(f.features.Family, c.table, c.rules+len(c.jumps))
+		f.metrics.applied(c.table, c.rules+len(c.jumps))
 	}
 }
 

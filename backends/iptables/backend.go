@@ -1,148 +1,108 @@
 package iptables
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/lifecycle"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Backend is a [sink.Sink] whose Sync applies services with iptables. It also has the optional interfaces of a
-// [frontend.Table]. As with every sink, methods are called from one goroutine at a time, except Close and CleanUp,
-// which may be called from any.
+// Backend is a [sink.Sink] whose Sync applies services with iptables, with all optional interfaces of package sink. Its
+// methods are called from one goroutine at a time, as those of every sink, except Close and CleanUp.
 //
 // The error of Sync is a [*sink.FamilyError] for each family that is not served as described, with a [*sink.PortError]
 // for each service port whose rules iptables or the kernel refuses, for example because a match is missing. Such a
 // service port is left out. It is tried again when it changes, and at the next retry or resync.
+//
+// DescribeService returns the rules of a service as iptables-save prints them, for each family, and of chains that it
+// shares only those that packets for the service match. The rules are those that the backend applies; they are not read
+// from the kernel.
+//
+// CleanUp removes the backend's chains and the jumps to them. Existing connections keep their endpoints; new ones are
+// no longer served. A later Sync applies everything again. Close ends the repairs and releases the backend's resources.
+// The rules stay.
 type Backend struct {
-	// Table has the methods of the sink, and keeps what Sync has to apply.
-	*frontend.Table
+	// Running has the methods of the sink, DescribeService, CleanUp and Close.
+	*lifecycle.Running
 
 	options  Options
 	kernel   *kernel
-	metrics  *metrics
-	families []*family // guarded by the table
-	stop     context.CancelFunc
-	wg       sync.WaitGroup
-	close    func() error
+	families map[model.Family]*family // guarded by the table
 }
 
 // New finds the programs that the backend needs, and returns the backend. It changes nothing until the first Sync. When
 // other programs change its chains, it repairs them, in the background, until ctx ends or Close is called; it logs to
 // ctx's logger. ctx does not bound calls of Sync.
 func New(ctx context.Context, o Options) (*Backend, error) {
-	if err := o.validate(); err != nil {
-		return nil, fmt.Errorf("iptables: %w", err)
+	b := &Backend{options: o, kernel: newKernel(o.Sysctls)}
+	s := &lifecycle.Spec[*family]{Name: "iptables", Common: o.Common, MasqueradeMark: &b.options.MasqueradeMark,
+		Open: b.open, IsAbsent: dp.IsAbsent, Apply: (*family).apply, Look: (*family).look,
+		Every: cmp.Or(o.driftInterval, defaultDriftInterval), Describe: (*family).describeService, Remove: (*family).cleanUp}
+	var err error
+	if b.Running, err = s.Start(ctx); err != nil {
+		return nil, err
 	}
-	b := &Backend{options: o.withDefaults(), kernel: newKernel(o.Sysctls)}
-	var opened []dp.Interface
-	if len(o.Dataplanes) == 0 {
-		var err error
-		if opened, err = open(ctx, &o); err != nil {
-			return nil, errors.Join(fmt.Errorf("iptables: %w", err), closeAll(opened))
-		}
-	}
-	var families []model.Family
-	for _, d := range slices.Concat(o.Dataplanes, opened) {
-		f := newFamily(b, d)
-		b.families = append(b.families, f)
-		families = append(families, f.features.Family)
-	}
-	b.metrics = newMetrics(families)
-	unregister, err := b.metrics.Register(o.Metrics)
-	if err == nil {
-		b.Table, err = frontend.New(frontend.Options{Families: families, OnProblem: o.OnProblem,
-			Apply: func(ctx context.Context, c *frontend.Changes) error { return b.family(c.Family()).apply(ctx, c) }})
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("iptables: %w", err), closeAll(opened))
-	}
-	b.close = sync.OnceValue(func() error {
-		unregister()
-		return closeAll(opened)
-	})
-	ctx, b.stop = context.WithCancel(ctx)
-	if every := b.options.driftInterval; every > 0 {
-		b.wg.Go(func() { b.Repair(ctx, frontend.RepairOptions{Every: every, Look: b.look}) })
-	}
+	b.families = s.Families
 	return b, nil
 }
 
-func (b *Backend) family(f model.Family) *family {
-	return b.families[slices.IndexFunc(b.families, func(have *family) bool { return have.features.Family == f })]
-}
-
 // open opens the families in the options or, if there are none, those that the machine supports.
-func open(ctx context.Context, o *Options) (opened []dp.Interface, err error) {
-	_, err = frontend.ChooseFamilies(ctx, o.Families, func(f model.Family) (absent bool, err error) {
-		d, err := dp.New(ctx, dp.Options{Family: f, Variant: o.variant})
-		if err == nil {
-			opened = append(opened, d)
+func (b *Backend) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
+	for _, d := range b.options.Dataplanes {
+		f := d.Features().Family
+		if s.Families[f] != nil {
+			return fmt.Errorf("dataplanes: duplicate family %v", f)
 		}
-		return dp.IsAbsent(err), err
-	})
-	return opened, err
-}
-
-func closeAll(dataplanes []dp.Interface) error {
-	var errs []error
-	for _, d := range dataplanes {
-		errs = append(errs, d.Close())
+		s.Add(f, newFamily(b, d, &s.Metrics))
 	}
-	return errors.Join(errs...)
-}
-
-// CleanUp removes the backend's chains and the jumps to them. Existing connections keep their endpoints; new ones are
-// no longer served. A later Sync applies everything again.
-func (b *Backend) CleanUp(ctx context.Context) error {
-	return b.Table.CleanUp(ctx, func(ctx context.Context) error {
-		var errs []error
-		for _, f := range b.families {
-			f.state = unknown
-			if err := cleanUp(ctx, f.dataplane); err != nil {
-				errs = append(errs, fmt.Errorf("iptables: cleaning up: %w", err))
-				continue
-			}
-			for _, table := range []dp.Table{dp.NAT, dp.Filter} {
-				b.metrics.applied(f.features.Family, table, 0)
-			}
+	if len(b.options.Dataplanes) > 0 {
+		return nil
+	}
+	return s.Serve(ctx, func(f model.Family) (*family, error) {
+		d, err := dp.New(ctx, dp.Options{Family: f, Variant: b.options.variant})
+		if err != nil {
+			return nil, err
 		}
-		return errors.Join(errs...)
+		s.Own(d.Close)
+		return newFamily(b, d, &s.Metrics), nil
 	})
 }
 
-// Close ends the repairs and releases the backend's resources. The rules stay. Call no other method after it; a second
-// Close does nothing.
-func (b *Backend) Close() error {
-	b.stop()
-	b.wg.Wait()
-	return b.close()
+// cleanUp removes all chains of the family, and the jumps to them.
+func (f *family) cleanUp(ctx context.Context) error {
+	f.state = unknown
+	err := cleanUp(ctx, f.dataplane)
+	if err == nil {
+		f.metrics.applied(dp.NAT, 0)
+		f.metrics.applied(dp.Filter, 0)
+	}
+	return err
 }
 
 // CleanUp removes the chains of a backend that is not running: of o only Families and Dataplanes matter. Without
 // Dataplanes it does so in both variants, as far as their programs are installed. Missing chains are not an error. A
 // table that cannot be read is; the error is returned after the rest has been cleaned up.
 func CleanUp(ctx context.Context, o Options) error {
-	if err := o.validate(); err != nil {
+	err := frontend.CheckFamilies(o.Families)
+	if err != nil {
 		return fmt.Errorf("iptables: %w", err)
 	}
-	var errs []error
-	for _, d := range o.Dataplanes {
-		errs = append(errs, cleanUp(ctx, d))
-	}
+	var opened []dp.Interface
 	if len(o.Dataplanes) == 0 {
-		opened, err := dp.OpenInUse(ctx, o.Families, o.variant)
-		errs = append(errs, err)
-		for _, d := range opened {
-			errs = append(errs, cleanUp(ctx, d), d.Close())
-		}
+		opened, err = dp.OpenInUse(ctx, o.Families, o.variant)
 	}
-	if err := errors.Join(errs...); err != nil {
+	for _, d := range o.Dataplanes {
+		err = errors.Join(err, cleanUp(ctx, d))
+	}
+	for _, d := range opened {
+		err = errors.Join(err, cleanUp(ctx, d), d.Close())
+	}
+	if err != nil {
 		return fmt.Errorf("iptables: cleaning up: %w", err)
 	}
 	return nil

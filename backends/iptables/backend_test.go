@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
@@ -34,8 +35,9 @@ func TestTheRulesReadWell(t *testing.T) {
 
 func TestTheRulesFollowTheNodeAndTheOptions(t *testing.T) {
 	r := newRig(t, iptables.Options{MasqueradeMark: 1 << 20, LocalhostNodePorts: false,
-		NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"),
-			netip.MustParsePrefix("198.51.100.7/32")}}})
+		Common: frontend.Common{
+			NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"),
+				netip.MustParsePrefix("198.51.100.7/32")}}}})
 	r.Set(backendtest.EveryFeature()...)
 	r.Set(fm.Node("n1").IP("192.0.2.10").LocalPods(model.LocalPods{InterfacePrefix: "veth"}).Build())
 	r.Sync()
@@ -207,8 +209,8 @@ func TestBadInputIsSkipped(t *testing.T) {
 func TestOptionsAreChecked(t *testing.T) {
 	for name, o := range map[string]iptables.Options{
 		"masqueradeMark":    {MasqueradeMark: 3},
-		"nodePortAddresses": {NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}}},
-		"families":          {Families: []model.Family{model.IPv4, model.IPv4}},
+		"nodePortAddresses": {Common: frontend.Common{NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}}}},
+		"families":          {Common: frontend.Common{Families: []model.Family{model.IPv4, model.IPv4}}},
 		"dataplanes": {Dataplanes: []dataplane.Interface{dataplane.NewFake(model.IPv4),
 			dataplane.NewFake(model.IPv4)}},
 	} {
@@ -247,7 +249,8 @@ func TestWithoutRouteLocalnetEverythingElseIsServed(t *testing.T) {
 	root, reg := t.TempDir(), prometheus.NewRegistry()
 	file := filepath.Join(root, "proc/sys/net/ipv4/conf/all/route_localnet")
 	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
-	r := newRig(t, iptables.Options{LocalhostNodePorts: true, Sysctls: sysctl.Root(root), Metrics: reg})
+	r := newRig(t, iptables.Options{LocalhostNodePorts: true, Sysctls: sysctl.Root(root),
+		Common: frontend.Common{Metrics: reg}})
 	var log strings.Builder
 	ctx := klog.NewContext(t.Context(),
 		funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}))
@@ -288,10 +291,12 @@ func TestWithoutRouteLocalnetEverythingElseIsServed(t *testing.T) {
 
 func TestRouteLocalnetIsLeftAloneWhereItIsNotNeeded(t *testing.T) {
 	for name, o := range map[string]iptables.Options{
-		"not asked for":            {},
-		"node ports on other ones": {LocalhostNodePorts: true, NodePortAddresses: nodeaddr.Choice{Primary: true}},
+		"not asked for": {},
+		"node ports on other ones": {LocalhostNodePorts: true,
+			Common: frontend.Common{NodePortAddresses: nodeaddr.Choice{Primary: true}}},
 		"other addresses are answered": {LocalhostNodePorts: true,
-			NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}},
+			Common: frontend.Common{
+				NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -326,7 +331,7 @@ func TestInvalidPacketsAreDroppedUnlessTheKernelIsLiberal(t *testing.T) {
 func TestNodePortAddressesAddUp(t *testing.T) {
 	choice, err := nodeaddr.Parse([]string{"localhost", "198.51.100.0/24", "192.0.2.10/32", "primary"})
 	require.NoError(t, err)
-	r := newRig(t, iptables.Options{NodePortAddresses: choice})
+	r := newRig(t, iptables.Options{Common: frontend.Common{NodePortAddresses: choice}})
 	r.Set(backendtest.EveryFeature()...)
 	r.Sync()
 	const jump = "-A KPL-SERVICES -d %s -m addrtype --dst-type LOCAL -j KPL-NODEPORTS"
@@ -339,7 +344,7 @@ func TestNodePortAddressesAddUp(t *testing.T) {
 }
 
 func TestNodePortsAreServedOnThePrimaryAddressAlone(t *testing.T) {
-	r := newRig(t, iptables.Options{NodePortAddresses: nodeaddr.Choice{Primary: true}})
+	r := newRig(t, iptables.Options{Common: frontend.Common{NodePortAddresses: nodeaddr.Choice{Primary: true}}})
 	r.Set(backendtest.EveryFeature()...)
 	r.Sync()
 	assert.Contains(t, r.dump(model.IPv4),

@@ -12,6 +12,7 @@ import (
 
 	goiptables "github.com/coreos/go-iptables/iptables"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
@@ -99,7 +100,7 @@ func factoryWith(t testing.TB, v dataplane.Variant, noBPF bool) conformance.Fact
 			}
 			b, err := iptables.New(ctx,
 				iptables.Options{Dataplanes: dataplanes, LocalhostNodePorts: env.LocalhostNodePorts,
-					NodePortAddresses: env.NodePorts})
+					Common: frontend.Common{NodePortAddresses: env.NodePorts}})
 			if err != nil {
 				return nil, err
 			}
@@ -122,7 +123,7 @@ func factoryWith(t testing.TB, v dataplane.Variant, noBPF bool) conformance.Fact
 			return func() error { failing.Store(false); return nil }, nil
 		},
 		Cleanup: func(ctx context.Context, env conformance.Env) error {
-			return iptables.CleanUp(ctx, iptables.Options{Families: env.Families}.Of(v))
+			return iptables.CleanUp(ctx, iptables.Options{Common: frontend.Common{Families: env.Families}}.Of(v))
 		},
 		Dump: func(_ context.Context, env conformance.Env) (string, error) { return dump(v, env.Families) },
 		Break: func(context.Context, conformance.Env) error {
@@ -133,8 +134,11 @@ func factoryWith(t testing.TB, v dataplane.Variant, noBPF bool) conformance.Fact
 			return ipt.ClearChain("nat", "KPL-SERVICES")
 		},
 		RepairsItself: true,
-		Lacks: []conformance.Feature{conformance.UnknownPorts, conformance.UnallocatedAddresses,
-			conformance.LoopbackProxy},
+		Lacks:         []conformance.Feature{conformance.UnusedAddresses},
+		Waives: []string{ // loopback addresses are served by rules
+			"a proxy serves node ports on 127.0.0.1 and ::1",
+			"a proxy of node ports on loopback addresses keeps to the node with traffic policy Local",
+		},
 	}
 }
 

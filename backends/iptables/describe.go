@@ -1,7 +1,6 @@
 package iptables
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,36 +8,28 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-var _ sink.Describer = (*Backend)(nil)
-
-// DescribeService implements [sink.Describer]: it returns the rules of a service as iptables-save prints them, for each
-// family. Chains that belong to the service are shown completely, as is the draw that it shares with others; such
-// chains are declared with a colon. Of all other chains only those rules are shown that packets for the service match.
-// The rules are those that the backend applies; they are not read from the kernel. DescribeService waits for a Sync in
-// progress.
-func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
+// describeService is DescribeService in one family. Chains that belong to the service are shown completely, as is the
+// draw that it shares with others; such chains are declared with a colon.
+func (f *family) describeService(name model.ServiceName, c *frontend.Changes, ports []*frontend.PortChange) string {
+	l := [2]*listing{inNAT: newListing(), inFilter: newListing()}
+	for _, h := range c.All().HealthChecks().Added { // answered in both families, whatever those of the service
+		if h.Service == name {
+			f.healthChecks.listEntry(healthCheckEntry(h), l[inFilter])
+		}
+	}
+	for _, pc := range ports {
+		f.listPort(pc, l)
+	}
 	var text strings.Builder
-	b.View(name, func(c *frontend.Changes, ports []*frontend.PortChange) {
-		f, l := b.family(c.Family()), [2]*listing{inNAT: newListing(), inFilter: newListing()}
-		for _, h := range c.All().HealthChecks().Added { // answered in both families, whatever those of the service
-			if h.Service == name {
-				f.healthChecks.listEntry(healthCheckEntry(h), l[inFilter])
-			}
-		}
-		for _, pc := range ports {
-			f.listPort(pc, l)
-		}
-		if len(l[inNAT].names)+len(l[inFilter].names) > 0 {
-			fmt.Fprintf(&text, "# %v\n", c.Family())
-		}
-		for i, t := range f.tables {
-			l[i].write(&text, t.table)
-		}
-	})
-	return text.String(), nil
+	if len(l[inNAT].names)+len(l[inFilter].names) > 0 {
+		fmt.Fprintf(&text, "# %v\n", c.Family())
+	}
+	for i, t := range f.tables {
+		l[i].write(&text, t.table)
+	}
+	return text.String()
 }
 
 // listPort lists the rules of a service port, in the order in which packets meet them.
@@ -97,8 +88,8 @@ func (t *tree) listEntry(wanted *entry, l *listing) {
 		l.add(n.name, e.rules(nil, n.first < n.last)...)
 		return
 	}
-	l.add(n.name, "-j "+g.name())
-	l.addWhole(g.name(), g.rules())
+	l.add(n.name, "-j "+g.name)
+	l.addWhole(g.name, g.rules())
 	for i := range size {
 		l.add(g.slotName(i), slot{g, i}.rule(e))
 	}

@@ -24,10 +24,9 @@ const maxRepair = time.Minute
 
 // look checks once whether another program has changed our rules, and repairs them. It is
 // [frontend.RepairOptions.Look].
-func (b *Backend) look(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, maxRepair, fmt.Errorf("the repair takes longer than %v", maxRepair))
+func (f *family) look(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, maxRepair, fmt.Errorf("the repair took longer than %v", maxRepair))
 	defer cancel()
-	f := b.family(c.Family())
 	began, before := time.Now(), f.state
 	if before == unknown {
 		return frontend.Look{}, nil // a Sync has failed, and its caller will try again

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	shared "sigs.k8s.io/kube-proxy-lib/backends/internal/metrics"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -14,12 +15,15 @@ type family struct {
 	backend   *Backend
 	dataplane dp.Interface
 	features  dp.Features
+	metrics   *metrics
 	*plan     // what is wanted
 
 	// What is there.
 	state      state
 	generation uint64 // of the tables, as they were left
 	failed     error  // error of the last Sync, apart from those of service ports that are left out
+	// inDoubt are the service ports that a search has left out without knowing whether they are at fault.
+	inDoubt map[model.PortName]bool
 }
 
 // state is how much is known about the tables of a family. The package documentation has the transitions.
@@ -35,11 +39,13 @@ const (
 // isTrusted reports whether writing only the changes is enough.
 func (s state) isTrusted() bool { return s >= suspect }
 
-func newFamily(b *Backend, d dp.Interface) *family {
-	return &family{backend: b, dataplane: d, features: d.Features(), plan: newPlan()}
+func newFamily(b *Backend, d dp.Interface, g *shared.Group) *family {
+	features := d.Features()
+	return &family{backend: b, dataplane: d, features: features, plan: newPlan(),
+		metrics: newMetrics(g, features.Family), inDoubt: map[model.PortName]bool{}}
 }
 
-// apply applies the changes to the tables. It returns a [*sink.PortError] for each service port that is left out.
+// apply applies the changes to the tables. It refuses the service ports that are left out.
 func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 	if c.Full() {
 		f.state = unknown
@@ -50,17 +56,23 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 	}
 	before, changes := f.config, c.Difference()
 	f.config = newConfig(f.features, f.backend, c.Node())
+	f.leaveOutAgain(c, changes)
 	if f.failed != nil && !c.Retry() { // a failed family is left alone until its retry
 		f.update(before, c, changes, nil)
 	} else {
-		f.update(before, c, changes, f.tryLeftOut(ctx, c, changes))
+		f.update(before, c, changes, f.tryLeftOut(ctx, c))
 		f.failed = f.write(ctx)
 		if f.failed != nil && ctx.Err() == nil {
 			f.failed = f.leaveOut(ctx, c, f.failed)
 		}
 	}
+	for name, err := range f.leftOut {
+		if p := c.Port(name); p != nil {
+			p.Refuse(nil, err)
+		}
+	}
 	c.Accept() // chains know what is not in the tables yet
-	err := f.joinLeftOut(f.failed)
+	err := f.failed
 	if ctx.Err() != nil {
 		f.failed = nil // cancelled, not refused
 	}

@@ -16,16 +16,15 @@ import (
 //	KPL-P-TCP-80.03/10/0    the first endpoint of each frontend that has 10
 type group struct {
 	leaf    *node
-	size    int // endpoints of each
+	name    string // of the chain that draws
+	size    int    // endpoints of each
 	members []*entry
 }
 
 // minGroup is the minimum number of frontends in a group: enough to save more rules than the draw adds.
 const minGroup = 8
 
-func (g *group) name() string { return g.leaf.name + "/" + strconv.Itoa(g.size) }
-
-func (g *group) slotName(i int) string { return g.name() + "/" + strconv.Itoa(i) }
+func (g *group) slotName(i int) string { return g.name + "/" + strconv.Itoa(i) }
 
 // rules implements content: the draw.
 func (g *group) rules() []string {
@@ -117,15 +116,15 @@ func (n *node) regroup(groups grouped) {
 			g.replace(members)
 		case g != nil:
 			n.groups[size] = nil
-			chains.drop(g.name())
+			chains.drop(g.name)
 			for i := range size {
 				chains.drop(g.slotName(i))
 			}
 			touched = true
 		case members != nil:
-			g = &group{n, size, members}
+			g = &group{n, n.name + "/" + strconv.Itoa(size), size, members}
 			n.groups[size] = g
-			chains.put(g.name(), g)
+			chains.put(g.name, g)
 			for i := range size {
 				chains.put(g.slotName(i), slot{g, i})
 			}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -50,8 +51,8 @@ func TestTrafficToHealthChecksIsAccepted(t *testing.T) {
 }
 
 func TestHealthChecksAreOpenOnTheAddressesOfNodePortsAlone(t *testing.T) {
-	r := newRig(t, iptables.Options{NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{
-		netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.7/32")}}})
+	r := newRig(t, iptables.Options{Common: frontend.Common{NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{
+		netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.7/32")}}}})
 	r.Set(backendtest.Node(), withHealthCheck("default/a", "10.96.0.1", 32100))
 	r.Sync()
 	dump := r.dump(model.IPv4)

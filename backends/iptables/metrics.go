@@ -8,48 +8,45 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// metrics are kube-proxy's in this mode, with its names and labels.
+// metrics are kube-proxy's in this mode, with its names and labels, of one family.
 type metrics struct {
-	shared.Group
 	total, last               *prometheus.GaugeVec
-	failures, partialFailures *prometheus.CounterVec
+	failures, partialFailures prometheus.Counter
 }
 
-func newMetrics(families []model.Family) *metrics {
+func newMetrics(g *shared.Group, f model.Family) *metrics {
 	const prefix = "kubeproxy_sync_proxy_rules_iptables_"
 	gauge := func(name, help string) *prometheus.GaugeVec {
-		o := prometheus.GaugeOpts{Name: prefix + name, Help: help}
-		return prometheus.NewGaugeVec(o, []string{"table", "ip_family"})
+		o := prometheus.GaugeOpts{Name: prefix + name, Help: help, ConstLabels: shared.Labels(f)}
+		return shared.Add(g, prometheus.NewGaugeVec(o, []string{"table"}))
 	}
-	m := &metrics{
+	return &metrics{
 		total:    gauge("total", "Rules of the proxy in the table"),
 		last:     gauge("last", "Rules that the last Sync or repair wrote to the table"),
-		failures: shared.Counter(families, prefix+"restore_failures_total", "Runs of iptables-restore that failed"),
-		partialFailures: shared.Counter(families, prefix+"partial_restore_failures_total",
-			"Runs of iptables-restore for changes alone that failed: a full comparison follows"),
+		failures: g.Counter(f, prefix+"restore_failures_total", "Failed runs of iptables-restore"),
+		partialFailures: g.Counter(f, prefix+"partial_restore_failures_total",
+			"Failed runs of iptables-restore that wrote changes only; a full comparison follows"),
 	}
-	m.Metrics = []prometheus.Collector{m.total, m.last, m.failures, m.partialFailures}
-	return m
 }
 
-func (m *metrics) written(family model.Family, b *dp.Batch) {
+func (m *metrics) written(b *dp.Batch) {
 	for _, t := range b.Tables {
 		rules := len(t.Insert)
 		for _, c := range t.Chains {
 			rules += len(c.Rules)
 		}
-		m.last.WithLabelValues(string(t.Table), family.String()).Set(float64(rules))
+		m.last.WithLabelValues(string(t.Table)).Set(float64(rules))
 	}
 }
 
-func (m *metrics) applied(family model.Family, table dp.Table, rules int) {
-	m.total.WithLabelValues(string(table), family.String()).Set(float64(rules))
+func (m *metrics) applied(table dp.Table, rules int) {
+	m.total.WithLabelValues(string(table)).Set(float64(rules))
 }
 
 // failed notes a restore that has failed; partial if it was one of changes alone.
-func (m *metrics) failed(family model.Family, partial bool) {
-	m.failures.WithLabelValues(family.String()).Inc()
+func (m *metrics) failed(partial bool) {
+	m.failures.Inc()
 	if partial {
-		m.partialFailures.WithLabelValues(family.String()).Inc()
+		m.partialFailures.Inc()
 	}
 }

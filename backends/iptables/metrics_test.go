@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
@@ -70,7 +71,7 @@ func (r *rig) failures(reg prometheus.Gatherer, f model.Family) (all, partial fl
 
 func TestMetricsHaveTheNamesAndLabelsOfKubeProxy(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	r := newRig(t, iptables.Options{Metrics: reg})
+	r := newRig(t, iptables.Options{Common: frontend.Common{Metrics: reg}})
 	r.Set(fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build(),
 		fm.Endpoint("default/web:http/TCP", "10.244.1.5:80").Build())
 	r.Sync()
@@ -81,11 +82,11 @@ kubeproxy_sync_proxy_rules_iptables_last{ip_family="IPv4",table="filter"} 8
 kubeproxy_sync_proxy_rules_iptables_last{ip_family="IPv4",table="nat"} 9
 kubeproxy_sync_proxy_rules_iptables_last{ip_family="IPv6",table="filter"} 8
 kubeproxy_sync_proxy_rules_iptables_last{ip_family="IPv6",table="nat"} 7
-# HELP kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total Runs of iptables-restore for changes alone that failed: a full comparison follows
+# HELP kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total Failed runs of iptables-restore that wrote changes only; a full comparison follows
 # TYPE kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total counter
 kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total{ip_family="IPv4"} 0
 kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total{ip_family="IPv6"} 0
-# HELP kubeproxy_sync_proxy_rules_iptables_restore_failures_total Runs of iptables-restore that failed
+# HELP kubeproxy_sync_proxy_rules_iptables_restore_failures_total Failed runs of iptables-restore
 # TYPE kubeproxy_sync_proxy_rules_iptables_restore_failures_total counter
 kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family="IPv4"} 0
 kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family="IPv6"} 0
@@ -104,7 +105,7 @@ kubeproxy_sync_proxy_rules_iptables_total{ip_family="IPv6",table="nat"} 7
 
 func TestRulesAreCounted(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	r := newRig(t, iptables.Options{Metrics: reg})
+	r := newRig(t, iptables.Options{Common: frontend.Common{Metrics: reg}})
 	assert.Empty(t, backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_iptables_total"),
 		"nothing is known before the first Sync")
 	r.Set(backendtest.EveryFeature()...)
@@ -147,7 +148,7 @@ func TestRulesAreCounted(t *testing.T) {
 
 func TestRestoresThatFailAreCounted(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	r := newRig(t, iptables.Options{Metrics: reg})
+	r := newRig(t, iptables.Options{Common: frontend.Common{Metrics: reg}})
 	fake := r.fakes[model.IPv6]
 	check := func(all, partial float64) {
 		t.Helper()
@@ -185,7 +186,7 @@ func TestRestoresThatFailAreCounted(t *testing.T) {
 
 func TestAServiceThatIsRefusedFailsOneRestore(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	r := newRig(t, iptables.Options{Metrics: reg})
+	r := newRig(t, iptables.Options{Common: frontend.Common{Metrics: reg}})
 	r.Set(backendtest.EveryFeature()...)
 	r.Sync()
 	fake := r.fakes[model.IPv4]
@@ -210,7 +211,7 @@ func TestAServiceThatIsRefusedFailsOneRestore(t *testing.T) {
 func TestRepairsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
-		r := newRig(t, iptables.Options{Metrics: reg}.Looking(time.Second))
+		r := newRig(t, iptables.Options{Common: frontend.Common{Metrics: reg}}.Looking(time.Second))
 		r.Set(backendtest.EveryFeature()...)
 		r.Sync()
 		fake := r.fakes[model.IPv4]
@@ -236,7 +237,7 @@ func TestRepairsAreCounted(t *testing.T) {
 
 func TestWhatCtxEndsIsNoFailure(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	r := newRig(t, iptables.Options{Metrics: reg})
+	r := newRig(t, iptables.Options{Common: frontend.Common{Metrics: reg}})
 	ctx, cancel := context.WithCancel(t.Context())
 	r.fakes[model.IPv4].FailRestore = func(*dataplane.Batch) error { cancel(); return ctx.Err() }
 	r.Set(backendtest.EveryFeature()...)
@@ -247,7 +248,8 @@ func TestWhatCtxEndsIsNoFailure(t *testing.T) {
 
 func TestMetricsThatAreTakenAreReported(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	r := newRig(t, iptables.Options{Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"node": "one"}, reg)})
+	r := newRig(t, iptables.Options{Common: frontend.Common{
+		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"node": "one"}, reg)}})
 	_, err := iptables.New(t.Context(), r.options)
 	require.ErrorContains(t, err, "metrics: ")
 	r.options.Metrics = prometheus.WrapRegistererWith(prometheus.Labels{"node": "other"}, reg)

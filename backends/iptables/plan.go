@@ -17,7 +17,8 @@ type plan struct {
 	hairpins     *tree // of addresses, where the kernel has no match bpf to compare them with
 	noBPF        bool
 	ports        map[model.PortName]*port
-	leftOut      map[model.PortName]leftOut // refused, and in no chain or tree
+	// leftOut are those of the service ports at hand that are refused, and in no chain or tree.
+	leftOut map[model.PortName]error
 }
 
 // The places of the tables in arrays.
@@ -38,7 +39,7 @@ func newPlan() *plan {
 	nat, filter := newChains(dp.NAT), newChains(dp.Filter)
 	return &plan{
 		tables: [2]*chains{inNAT: nat, inFilter: filter},
-		trees:  map[treeKey]*tree{}, ports: map[model.PortName]*port{}, leftOut: map[model.PortName]leftOut{},
+		trees:  map[treeKey]*tree{}, ports: map[model.PortName]*port{},
 		healthChecks: &tree{chains: filter, name: healthCheckChain, protocol: model.TCP},
 		hairpins:     &tree{chains: nat, name: chainPrefix + "HAIRPIN", protocol: noProtocol},
 	}
@@ -52,6 +53,7 @@ func (p *plan) update(before *config, c, changes *frontend.Changes, again []*fro
 	}
 	for _, change := range again {
 		p.setPort(change)
+		change.Accept()
 	}
 	if before != nil && !before.localPods.Equal(p.config.localPods) { // it may change the rules of any port
 		for change := range c.All().Ports() {

@@ -50,7 +50,7 @@ func (p *plan) setPort(c *frontend.PortChange) {
 	name := c.Name()
 	none := &port{name: name}
 	old, next := cmp.Or(p.ports[name], none), none
-	if _, leftOut := p.leftOut[name]; c.After != nil && !leftOut {
+	if c.After != nil && p.leftOut[name] == nil {
 		next = p.config.render(c)
 		p.ports[name] = next
 	} else {

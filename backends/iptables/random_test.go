@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -222,7 +223,8 @@ func TestAnyWayToAStateDoesWhatTheOracleSays(t *testing.T) {
 	for seed := range uint64(15) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			reg := prometheus.NewRegistry()
-			w := &randomWorld{Rand: rand.New(rand.NewPCG(seed, 0)), r: newRig(t, iptables.Options{Metrics: reg}),
+			w := &randomWorld{Rand: rand.New(rand.NewPCG(seed, 0)),
+				r:        newRig(t, iptables.Options{Common: frontend.Common{Metrics: reg}}),
 				names:    5 + 15*int(seed%5),
 				services: map[model.ServiceName]*model.Service{}, endpoints: map[model.EndpointKey]*model.Endpoint{}}
 			faults := fm.NewFaults(seed, 0)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"maps"
 	"os/exec"
 	"slices"
@@ -26,19 +27,14 @@ const probeChain = chainPrefix + "PROBE"
 // Sync continues.
 const maxProbes = 40
 
-// leftOut is a service port whose rules are refused, or in doubt: the rules of several ports together are refused, and
-// it is not known yet which.
-type leftOut struct {
-	err     error
-	inDoubt bool
-}
-
 // search finds the rules for which a table was refused. iptables-legacy does not say which rule the kernel rejects.
 type search struct {
 	*plan
 	dataplane dp.Interface
 	left      int
-	refused   map[model.PortName]leftOut // what was found
+	refused   map[model.PortName]error // what was found
+	// inDoubt are those of the refused that may not be at fault: their rules were refused together.
+	inDoubt map[model.PortName]bool
 	// failed is why the search has to end: a try failed for a reason unrelated to its rules.
 	failed error
 }
@@ -63,7 +59,7 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 	if !isAboutRules(err) {
 		return err
 	}
-	suspects := candidates(c, f.suspects())
+	suspects := candidates(c, maps.Keys(f.suspects()))
 	s := f.newSearch()
 	plain := [2][]string{inNAT: {"-j RETURN"}}
 	if s.try(ctx, plain) != nil {
@@ -74,7 +70,7 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 		if s.try(ctx, plain) != nil || s.failed != nil {
 			return err
 		}
-		klog.FromContext(ctx).Info("The kernel lacks the match bpf: using rules for single endpoints instead",
+		klog.FromContext(ctx).Info("The kernel lacks the bpf match: using a rule for each endpoint instead",
 			"family", c.Family())
 		f.noBPF, lost = true, true
 		f.setHairpins(c.All().Hairpins())
@@ -84,6 +80,7 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 		return err
 	}
 	maps.Copy(f.leftOut, s.refused)
+	maps.Copy(f.inDoubt, s.inDoubt)
 	for _, p := range suspects {
 		f.setPort(p)
 	}
@@ -92,53 +89,43 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 }
 
 func (f *family) newSearch() *search {
-	return &search{plan: f.plan, dataplane: f.dataplane, left: maxProbes, refused: map[model.PortName]leftOut{}}
+	return &search{plan: f.plan, dataplane: f.dataplane, left: maxProbes, refused: map[model.PortName]error{},
+		inDoubt: map[model.PortName]bool{}}
 }
 
-// tryLeftOut tries the service ports that were left out again: at a retry all of them, otherwise those that have
-// changed or are in doubt. It returns those that are no longer left out.
-func (f *family) tryLeftOut(ctx context.Context, c, changes *frontend.Changes) (taken []*frontend.PortChange) {
+// leaveOutAgain leaves out the service ports that were refused before and are delivered again, and those in doubt: they
+// are tried in every Sync.
+func (f *family) leaveOutAgain(c, changes *frontend.Changes) {
+	f.leftOut = map[model.PortName]error{}
+	for p := range changes.Ports() {
+		if err := p.Refused(); err != nil {
+			f.leftOut[p.Name()] = err
+		}
+	}
+	for name := range f.inDoubt {
+		if p := c.Port(name); p != nil {
+			f.leftOut[name] = p.Refused()
+		}
+	}
+}
+
+// tryLeftOut tries the service ports that are left out. It returns those that no longer are.
+func (f *family) tryLeftOut(ctx context.Context, c *frontend.Changes) (taken []*frontend.PortChange) {
 	if len(f.leftOut) == 0 {
 		return nil
-	}
-	again := map[model.PortName]bool{}
-	for p := range changes.Ports() {
-		_, again[p.Name()] = f.leftOut[p.Name()]
-	}
-	for name, e := range f.leftOut {
-		if c.Port(name) == nil {
-			delete(f.leftOut, name)
-		} else if c.Retry() || e.inDoubt {
-			again[name] = true
-		}
 	}
 	before, err := f.dataplane.Generation(ctx)
 	s := f.newSearch()
 	s.failed = err
-	candidates := candidates(c, again)
+	candidates := candidates(c, maps.Keys(f.leftOut))
 	s.find(ctx, candidates)
 	after, err := f.dataplane.Generation(ctx)
 	if s.failed != nil || err != nil {
 		return nil // nothing was learned
 	}
 	f.adopt(before, after)
-	for _, p := range candidates {
-		delete(f.leftOut, p.Name())
-	}
-	maps.Copy(f.leftOut, s.refused)
-	return slices.DeleteFunc(candidates, func(p *frontend.PortChange) bool {
-		_, out := s.refused[p.Name()]
-		return out
-	})
-}
-
-// joinLeftOut adds the errors of the ports that are left out.
-func (f *family) joinLeftOut(err error) error {
-	refused := make(map[model.PortName][]error, len(f.leftOut))
-	for name, l := range f.leftOut {
-		refused[name] = []error{l.err}
-	}
-	return errors.Join(err, frontend.PortErrors(f.features.Family, refused))
+	f.leftOut, f.inDoubt = s.refused, s.inDoubt
+	return slices.DeleteFunc(candidates, func(p *frontend.PortChange) bool { return s.refused[p.Name()] != nil })
 }
 
 // suspects returns the service ports that have rules in chains that were to change.
@@ -157,9 +144,9 @@ func (p *plan) suspects() map[model.PortName]bool {
 }
 
 // candidates returns the existing service ports with these names, grouped by protocol.
-func candidates(c *frontend.Changes, names map[model.PortName]bool) (list []*frontend.PortChange) {
-	for name, in := range names {
-		if change := c.Port(name); change != nil && in {
+func candidates(c *frontend.Changes, names iter.Seq[model.PortName]) (list []*frontend.PortChange) {
+	for name := range names {
+		if change := c.Port(name); change != nil {
 			list = append(list, change)
 		}
 	}
@@ -209,7 +196,9 @@ func (s *search) find(ctx context.Context, ports []*frontend.PortChange) {
 	if len(ports) == 1 || s.left <= 0 {
 		err = fmt.Errorf("left out, its rules are refused: %w", err)
 		for _, p := range ports {
-			s.refused[p.Name()] = leftOut{err, len(ports) > 1}
+			if s.refused[p.Name()] = err; len(ports) > 1 {
+				s.inDoubt[p.Name()] = true
+			}
 		}
 		return
 	}

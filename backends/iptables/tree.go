@@ -283,7 +283,7 @@ func (n *node) rules() []string {
 	}
 	for _, g := range n.groups {
 		if g != nil {
-			rules = append(rules, "-j "+g.name())
+			rules = append(rules, "-j "+g.name)
 		}
 	}
 	for _, c := range n.children {

@@ -86,7 +86,7 @@ func TestABigServiceCostsWhatChanges(t *testing.T) {
 			require.NoError(t, b.Sync(t.Context()))
 			calls := k.ipvs.TakeCalls()
 			require.Len(t, calls.Writes, z.ports+2)
-			require.Equal(t, z.ports+1, calls.Reads)
+			require.Len(t, calls.Reads, z.ports+1)
 		})
 	}
 }

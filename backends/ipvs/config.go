@@ -15,21 +15,18 @@ type config struct {
 	serviceCIDRs []netip.Prefix
 	// nodePortIPs serve node ports.
 	nodePortIPs []netip.Addr
+	hostIPs     []netip.Addr // sorted
 }
 
-func newConfig(f model.Family, o *Options, node *model.Node, nodePortIPs []netip.Addr) *config {
-	c := &config{family: f, mark: o.MasqueradeMark, localPods: node.LocalPods.Of(f),
-		serviceCIDRs: model.PrefixesOf(f, node.ServiceCIDRs)}
-	for _, a := range nodePortIPs {
-		if model.FamilyOf(a) == f && !a.IsLoopback() {
-			c.nodePortIPs = append(c.nodePortIPs, a)
-		}
-	}
-	return c
+func newConfig(f model.Family, o *Options, node *model.Node, nodePortIPs, hostIPs []netip.Addr) *config {
+	return &config{family: f, mark: o.MasqueradeMark, localPods: node.LocalPods.Of(f),
+		serviceCIDRs: model.PrefixesOf(f, node.ServiceCIDRs),
+		nodePortIPs:  slices.DeleteFunc(nodePortIPs, netip.Addr.IsLoopback), hostIPs: hostIPs}
 }
 
 // equal reports whether two configurations give the same result.
 func (c *config) equal(o *config) bool {
 	return o != nil && c.family == o.family && c.mark == o.mark && c.localPods.Equal(o.localPods) &&
-		slices.Equal(c.serviceCIDRs, o.serviceCIDRs) && slices.Equal(c.nodePortIPs, o.nodePortIPs)
+		slices.Equal(c.serviceCIDRs, o.serviceCIDRs) && slices.Equal(c.nodePortIPs, o.nodePortIPs) &&
+		slices.Equal(c.hostIPs, o.hostIPs)
 }

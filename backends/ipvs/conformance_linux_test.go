@@ -12,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
@@ -22,7 +23,8 @@ import (
 )
 
 func options(env conformance.Env) ipvs.Options {
-	return ipvs.Options{Families: env.Families, NodePortAddresses: env.NodePorts}.Draining(500 * time.Millisecond)
+	return ipvs.Options{Common: frontend.Common{
+		Families: env.Families, NodePortAddresses: env.NodePorts}}.Draining(500 * time.Millisecond)
 }
 
 // midway is a kernel that fails while it is told to, all changes of endpoints but the first one.
@@ -98,8 +100,13 @@ func factory() conformance.Factory {
 		// and for as long as one of its connections is remembered, which for UDP is 5 minutes. And all of a service's
 		// addresses are the node's own, so that nothing is forwarded to them; its processes take the way there for as
 		// wide as the loopback interface, and IPVS does not cut what is too long.
-		Lacks: []conformance.Feature{conformance.LocalhostNodePorts, conformance.LoopbackProxy, conformance.AffinityTimeout,
-			conformance.SharedAffinity, conformance.ExternalPorts, conformance.NodeDatagrams},
+		Lacks: []conformance.Feature{conformance.LoopbackNodePorts},
+		Waives: []string{
+			"a client stays with its endpoint, at all addresses of the port",
+			"session affinity expires",
+			"other ports of external addresses are left alone",
+			"datagrams of the node itself get through beyond the MTU, in fragments",
+		},
 	}
 }
 

@@ -14,7 +14,7 @@ func TestAReplacedEndpointCostsTheSameInEveryCluster(t *testing.T) {
 		t.Run(size.String(), func(t *testing.T) {
 			k := newKernel(t)
 			b := k.start(t)
-			size.Describe(b)
+			size.Set(b)
 			require.NoError(t, b.Sync(t.Context()))
 			k.ipvs.TakeCalls()
 			applied := k.nft.Applied()
@@ -34,12 +34,12 @@ func TestAdoptingAnUnchangedKernelOfABigClusterWritesNothing(t *testing.T) {
 	size := backendtest.ClusterSize{Services: 10_000, Endpoints: 10}
 	k := newKernel(t)
 	b := k.start(t)
-	size.Describe(b)
+	size.Set(b)
 	require.NoError(t, b.Sync(t.Context()))
 	applied := k.nft.Applied()
 
 	b = k.start(t)
-	size.Describe(b)
+	size.Set(b)
 	require.NoError(t, b.Sync(t.Context()))
 	require.Empty(t, k.ipvs.TakeCalls().Writes)
 	require.Equal(t, applied, k.nft.Applied())

@@ -135,7 +135,7 @@ func TestADescriptionHasNothingThatTheKernelRefused(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t)
 	k.ipvs.Fail = func(call string) error {
-		if call == "add server 10.96.0.10:80/TCP" {
+		if call == "add virtual server 10.96.0.10:80/TCP" {
 			return syscall.ENOMEM
 		}
 		return nil
@@ -144,6 +144,7 @@ func TestADescriptionHasNothingThatTheKernelRefused(t *testing.T) {
 	require.Error(t, b.Sync(t.Context()))
 	assert.NotContains(t, describe(t, b, "default/web"), "-t 10.96.0.10:80")
 	k.ipvs.Fail = nil
+	b.ResyncFailed()
 	require.NoError(t, b.Sync(t.Context()))
 	assert.Contains(t, describe(t, b, "default/web"), "-A -t 10.96.0.10:80")
 }

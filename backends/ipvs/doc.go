@@ -8,15 +8,18 @@
 //     virtual server of its service port, whatever the size of the cluster. Virtual servers are never listed for a
 //     change.
 //   - An endpoint that is removed takes no new connections from that moment. Its TCP connections continue until they
-//     end or 15 minutes have passed; UDP and SCTP ones end when the endpoint no longer serves. The same holds
-//     for a service that is removed.
+//     end, however long that takes; UDP and SCTP ones end when the endpoint no longer serves. The same holds for a
+//     service that is removed.
 //   - A restart keeps traffic. The first Sync reads what an earlier process left, draining endpoints included, and
 //     corrects the difference; if there is none it writes nothing. Virtual servers of upstream kube-proxy that have the
 //     address and port of a service are taken over as they stand, with their connections.
 //   - Changes by others in its nftables tables are noticed and repaired at once; changes in IPVS, at the next full
 //     resync.
-//   - An endpoint or an address that the kernel refuses, because no host can have it, fails only its service port: a
+//   - A request that fails, for example because no host can have the endpoint's address, fails only its service port: a
 //     [sink.PortError]. Everything else is served. It is tried again when it changes, at a retry and at a resync.
+//     Errors that concern all requests, such as missing privileges, fail the family: the next Sync reads what the kernel
+//     has.
+//   - A virtual server that another program has changed is read again as soon as a request meets the difference.
 //   - An address is on the dummy interface only while the packet filter guards it: ports of the node can never be
 //     reached through a service's address.
 //
@@ -85,6 +88,10 @@
 //     and IPVS refuses what does not fit the real one. Datagrams of pods and from outside come in fragments, and pass.
 //   - Node ports are not served on loopback addresses (S36). Each node port has a virtual server at each address of the
 //     node that serves node ports: choose few.
+//   - While a TCP connection to a removed node port lasts, or to a removed external IP that is the node's own address,
+//     its virtual server stays, because the kernel drops the packets of connections without one. The kernel refuses new
+//     connections there, also those to a process of the node that listens on this port. They reach it at most
+//     10 seconds after the last connection has ended, which "ipvsadm -D -t ADDRESS:PORT" does at once.
 //   - Marks are compared as a whole. If another program has set bits of a packet's mark, the sources of S27 are treated
 //     like all others.
 //

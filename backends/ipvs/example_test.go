@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -31,7 +32,7 @@ func Example() {
 	}
 	kernel := ipvs.NewFake()
 	backend, err := ipvs.New(ctx, ipvs.Options{Dataplane: kernel, NFTables: nft.NewFake(), Host: &nodeaddr.Fake{},
-		Sysctls: sysctl.Root(root), Families: []model.Family{model.IPv4}})
+		Sysctls: sysctl.Root(root), Common: frontend.Common{Families: []model.Family{model.IPv4}}})
 	if err != nil {
 		fmt.Println(err)
 		return

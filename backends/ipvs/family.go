@@ -3,96 +3,55 @@ package ipvs
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
 	"time"
+
+	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
+	shared "sigs.k8s.io/kube-proxy-lib/backends/internal/metrics"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
+	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
-// family is the backend in one IP family: the wanted state, and what the kernel was last known to have.
+// family is the backend in one IP family. It sees to the order in which its parts are read, described and applied.
 type family struct {
 	key       model.Family
 	options   *Options
 	dataplane dp.Interface
-	filter    *filter
 	metrics   *familyMetrics
-	config    *config
-	sticky    string // scheduler of virtual servers by mark with session affinity
+	nodePorts *nodeaddr.Tracker
+	hosts     *nodeaddr.Tracker // all addresses of the host
 
-	ports        map[model.PortName]*port
-	owner        map[*server]*port
-	elementOwner map[element]*port
-	servers      map[dp.ServerKey]*server
-	dirty        map[*server]bool
-	draining     map[*server]int // endpoints that drain
-	allDraining  int             // the sum of these
-	markOwners   map[uint32]model.PortName
-
-	// hostAddrs are the host's own addresses: they are not put on the dummy interface.
-	hostAddrs map[netip.Addr]bool
-	// foreign are virtual servers of others. wantForeign are those whose address and port a service has claimed since
-	// they were read; taken has the service ports that are not served because of one of them.
-	foreign     map[dp.ServerKey]dp.Server
-	wantForeign []dp.ServerKey
-	taken       map[dp.ServerKey]model.PortName
-	// freed are virtual servers at addresses that serve node ports, which have lost their owner in the present wave.
-	freed []dp.ServerKey
-
-	users      map[netip.Addr]map[*server]bool // virtual servers that need an address on the dummy interface
-	bound      map[netip.Addr]bool             // what is there
-	dirtyAddrs map[netip.Addr]bool
-
-	// refusing are the virtual servers with something that the kernel has refused, and refusedAddrs the refused
-	// addresses.
-	refusing     map[*server]bool
-	refusedAddrs map[netip.Addr]error
+	ports     *ports // what is wanted, of the following
+	servers   *servers
+	addresses *addresses
+	filter    *filter
 
 	drained time.Time // the last check for connections that have ended
 	known   bool      // the kernel has been read, and nothing has failed since
 }
 
-// newFamily returns a family. d is nil if the kernel has no IPVS.
-func newFamily(f model.Family, o *Options, d dp.Interface, filter *filter, m *familyMetrics) *family {
+// newFamily returns a family without any known state. The kernel may have no IPVS, which only cleaning up allows.
+func newFamily(f model.Family, o *Options, g *shared.Group) *family {
+	d, m := o.Dataplane, newMetrics(g, f)
 	if d != nil {
 		d = &countedRequests{d, m}
 	}
-	return &family{key: f, options: o, dataplane: d, filter: filter, metrics: m,
-		ports: map[model.PortName]*port{}, owner: map[*server]*port{}, elementOwner: map[element]*port{},
-		servers: map[dp.ServerKey]*server{}, dirty: map[*server]bool{}, draining: map[*server]int{},
-		markOwners: map[uint32]model.PortName{}, hostAddrs: map[netip.Addr]bool{},
-		foreign: map[dp.ServerKey]dp.Server{}, taken: map[dp.ServerKey]model.PortName{},
-		users: map[netip.Addr]map[*server]bool{}, bound: map[netip.Addr]bool{}, dirtyAddrs: map[netip.Addr]bool{},
-		refusing: map[*server]bool{}, refusedAddrs: map[netip.Addr]error{}, drained: time.Now()}
-}
-
-// serverFor returns the virtual server with a key.
-func (f *family) serverFor(key dp.ServerKey, p model.Protocol) *server {
-	s := f.servers[key]
-	if s == nil {
-		s = &server{key: key, destinations: map[netip.AddrPort]*destination{}, changed: map[netip.AddrPort]bool{},
-			draining: map[netip.AddrPort]time.Time{}}
-		f.servers[key] = s
-	}
-	s.protocol = p
-	return s
+	filter := newFilter(o.NFTables, nft.TableKey{Family: f, Name: tableName})
+	servers := newServers()
+	return &family{key: f, options: o, dataplane: d, metrics: m, ports: newPorts(o, servers, filter), servers: servers,
+		addresses: newAddresses(d, filter), filter: filter, drained: time.Now()}
 }
 
 // apply applies the changes of the family.
-func (f *family) apply(ctx context.Context, c *frontend.Changes, next *config, now time.Time) error {
+func (f *family) apply(ctx context.Context, c *frontend.Changes, next *config) error {
 	full := c.Full() || !f.known
-	rebuild := full || !next.equal(f.config)
-	if rebuild {
-		if err := f.readHost(); err != nil {
-			return err
-		}
-	}
+	rebuild := full || !next.equal(f.ports.config)
 	if full {
 		f.metrics.resyncs.Inc()
 		f.known = false
@@ -100,104 +59,115 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes, next *config, n
 			return err
 		}
 	}
+	changes := c
 	if rebuild {
-		f.config = next
-		f.rebuild(c)
-	} else {
-		for p := range c.Ports() {
-			f.change(p)
-		}
-		f.returnNodePorts(c)
-		diff := c.Hairpins()
-		for _, a := range diff.Removed {
-			f.filter.unset(hairpin(a))
-		}
-		for _, a := range diff.Added {
-			f.filter.set(hairpin(a), "")
-		}
+		f.reset(next)
+		changes = c.All()
 	}
+	f.update(changes)
 	if c.Retry() {
 		f.retryRefused()
-		f.retryTaken(ctx, c)
 	}
-	c.Accept() // from here on, what has failed is found by reading
-	f.known = false
-	if err := f.adoptForeign(ctx); err != nil {
-		return err
-	}
-	if err := f.commit(ctx, now); err != nil {
-		return err
-	}
-	f.known = true
-	return f.refusals()
+	err := f.commit(ctx)
+	f.refuse(c)
+	c.Accept() // what else has failed is found by reading
+	f.known = err == nil
+	return err
 }
 
-func hairpin(a netip.Addr) element { return element{hairpins, rules.AddrKey(a, a)} }
-
-// rebuild describes everything again.
-func (f *family) rebuild(c *frontend.Changes) {
-	for _, s := range f.servers {
-		s.wanted = false
-		f.dirty[s] = true
+// read reads the virtual servers, addresses and rules of the kernel.
+func (f *family) read(ctx context.Context) error {
+	list, err := f.dataplane.Servers(ctx)
+	if err != nil {
+		return err
 	}
+	there := map[dp.ServerKey]bool{}
+	for _, actual := range list {
+		if actual.Family != f.key || actual.Flags&dp.Owned == 0 {
+			continue
+		}
+		destinations, err := f.dataplane.Destinations(ctx, actual.ServerKey)
+		if err != nil {
+			return err
+		}
+		f.servers.at(actual.ServerKey).adopt(actual, destinations)
+		there[actual.ServerKey] = true
+	}
+	for key, s := range f.servers.byKey {
+		if !there[key] {
+			s.lose()
+		}
+	}
+	f.filter.known = false
+	return f.addresses.read(ctx, f.key)
+}
+
+// reset forgets what is wanted, except what everything needs.
+func (f *family) reset(next *config) {
 	f.filter.reset()
-	clear(f.ports)
-	clear(f.owner)
-	clear(f.elementOwner)
-	clear(f.markOwners)
-	clear(f.taken)
-	for _, chain := range f.config.baseChains(f.filter.sets) {
+	for _, chain := range next.baseChains(f.filter.sets) {
 		f.filter.addChain(chain)
 	}
-	for p := range c.All().Ports() {
-		f.describe(p)
-	}
-	for _, a := range c.All().Hairpins().Added {
-		f.filter.set(hairpin(a), "")
-	}
-	for a := range f.users {
-		f.guard(a)
-	}
-	for a := range f.bound { // also those that nobody needs: removeAddresses removes them, and then their guards
-		f.guard(a)
-	}
-	f.freed = nil // all node ports have been served again
+	f.addresses.host = next.hostIPs
+	f.ports.reset(next)
+	f.addresses.guardAll()
 }
+
+// update takes in the changes of a wave.
+func (f *family) update(c *frontend.Changes) {
+	f.ports.update(c)
+	diff := c.Hairpins()
+	for _, a := range diff.Removed {
+		f.filter.unset(hairpin(a))
+	}
+	for _, a := range diff.Added {
+		f.filter.set(hairpin(a))
+	}
+}
+
+// hairpin is the element for an endpoint that may reach itself through a service.
+func hairpin(a netip.Addr) element { return element{set: hairpins, key: rules.HairpinKey(a)} }
 
 // commit applies everything. First comes what serves new connections, then the packet filter that sends them there;
 // then obsolete objects are deleted. An address is on the dummy interface only while the filter guards it.
-func (f *family) commit(ctx context.Context, now time.Time) error {
+//
+// An error of a request is that of the service port that it was made for; what nobody wants any more stays until it can
+// be deleted. commit returns errors about the kernel as a whole.
+func (f *family) commit(ctx context.Context) error {
 	defer f.report()
 	var errs failures.List
-	var grown []*server
-	for _, s := range f.dirtyServers() {
-		f.count(s)
-		if err := s.grow(ctx, f.dataplane, now); err != nil {
+	var grown, taken []*server
+	for _, s := range f.servers.takeDirty() {
+		blocked := s.blocked
+		if err := s.grow(ctx, f.dataplane); err != nil {
 			errs.Add(err)
 			continue
 		}
+		if s.blocked {
+			f.filter.unset(s.elements...)
+		} else if blocked {
+			f.filter.set(s.elements...)
+		}
+		if s.taken {
+			taken = append(taken, s)
+		}
+		f.addresses.update(s)
 		grown = append(grown, s)
 	}
-	for a := range f.dirtyAddrs {
-		if len(f.users[a]) > 0 {
-			f.guard(a)
-		}
+	if len(taken) > 0 {
+		klog.FromContext(ctx).Info("Taking over virtual servers of another program", "family", f.key,
+			"count", len(taken), "first", taken[0].key)
 	}
 	if err := f.commitFilter(ctx, false); err != nil {
 		return errors.Join(err, errs.Err())
 	}
-	errs.Add(f.addAddresses(ctx))
+	errs.Add(f.addresses.add(ctx))
 	for _, s := range grown {
-		errs.Add(f.shrink(ctx, s, now))
+		errs.Add(s.note(ctx, s.shrink(ctx, f.dataplane)))
+		f.settle(s)
 	}
-	errs.Add(f.removeAddresses(ctx))
+	errs.Add(logged(ctx, f.addresses.remove(ctx)))
 	errs.Add(f.commitFilter(ctx, true))
-	if len(f.dirty) == 0 { // iterating over a map that was once big takes long
-		f.dirty = map[*server]bool{}
-	}
-	if len(f.dirtyAddrs) == 0 {
-		f.dirtyAddrs = map[netip.Addr]bool{}
-	}
 	return errs.Err()
 }
 
@@ -210,56 +180,28 @@ func (f *family) commitFilter(ctx context.Context, final bool) error {
 	return err
 }
 
+// settle updates what is known of a virtual server that has changed.
+func (f *family) settle(s *server) {
+	f.addresses.update(s)
+	f.servers.settle(s)
+}
+
 // report sets the metrics of virtual servers and of endpoints that drain.
 func (f *family) report() {
-	f.metrics.servers.Set(float64(len(f.servers)))
-	f.metrics.draining.Set(float64(f.allDraining))
-}
-
-func (f *family) dirtyServers() []*server {
-	return slices.SortedFunc(maps.Keys(f.dirty), func(a, b *server) int { return a.key.Compare(b.key) })
-}
-
-// shrink deletes the real servers that a virtual server no longer needs, or all of it.
-func (f *family) shrink(ctx context.Context, s *server, now time.Time) error {
-	if err := s.shrink(ctx, f.dataplane, now); err != nil {
-		return err
-	}
-	f.settle(s)
-	delete(f.dirty, s)
-	return nil
-}
-
-// settle updates the family's records after a virtual server has changed.
-func (f *family) settle(s *server) {
-	f.count(s)
-	f.allDraining -= f.draining[s]
-	if s.exists && len(s.draining) > 0 {
-		f.draining[s] = len(s.draining)
-		f.allDraining += len(s.draining)
-	} else {
-		delete(f.draining, s)
-	}
-	if !s.exists && !s.wanted {
-		delete(f.servers, s.key)
-	}
-	if s.wanted && s.isRefused() {
-		f.refusing[s] = true
-	} else {
-		delete(f.refusing, s)
-	}
+	f.metrics.servers.Set(float64(len(f.servers.byKey)))
+	f.metrics.draining.Set(float64(f.servers.endpointsDraining))
 }
 
 // drain deletes draining endpoints whose connections have ended.
-func (f *family) drain(ctx context.Context, now time.Time) error {
+func (f *family) drain(ctx context.Context) error {
 	defer f.report()
 	var errs failures.List
-	for _, s := range slices.SortedFunc(maps.Keys(f.draining), func(a, b *server) int { return a.key.Compare(b.key) }) {
-		errs.Add(s.drain(ctx, f.dataplane, now, drainTimeout))
+	for _, s := range sortedServers(f.servers.draining) {
+		errs.Add(s.drain(ctx, f.dataplane))
 		f.settle(s)
 	}
-	errs.Add(f.removeAddresses(ctx))
-	errs.Add(f.commitFilter(ctx, true))
+	errs.Add(f.addresses.remove(ctx))
+	errs.Add(f.commitFilter(ctx, true)) // which may have kept chains
 	return errs.Err()
 }
 
@@ -271,7 +213,7 @@ func (f *family) cleanUp(ctx context.Context) error {
 	}
 	list, err := f.dataplane.Servers(ctx)
 	if err != nil {
-		return fmt.Errorf("list virtual servers: %w", err)
+		return err
 	}
 	var errs failures.List
 	addrs, err := f.dataplane.Addresses(ctx, f.key)
@@ -280,10 +222,9 @@ func (f *family) cleanUp(ctx context.Context) error {
 		errs.Add(f.dataplane.DeleteAddress(ctx, a))
 	}
 	for _, s := range list {
-		if s.Family != f.key || s.Flags&dp.Owned == 0 {
-			continue
+		if s.Family == f.key && s.Flags&dp.Owned != 0 {
+			errs.Add(f.dataplane.DeleteServer(ctx, s.ServerKey))
 		}
-		errs.Add(deleteServer(ctx, f.dataplane, s.ServerKey))
 	}
 	errs.Add(f.filter.cleanUp(ctx))
 	if err := errs.Err(); err != nil {

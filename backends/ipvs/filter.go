@@ -37,10 +37,10 @@ type chain struct {
 	ids []nft.RuleID
 }
 
-// element is an element of a set or map, by its key.
+// element is an element of a set, or of a map with a value.
 type element struct {
-	set setID
-	key string
+	set        setID
+	key, value string
 }
 
 func newFilter(d nft.Interface, key nft.TableKey) *filter {
@@ -83,9 +83,17 @@ func (f *filter) has(name string) bool {
 	return wanted
 }
 
-func (f *filter) set(e element, value string) { f.elements[e.set].Get(e.key).Set(value) }
+func (f *filter) set(list ...element) {
+	for _, e := range list {
+		f.elements[e.set].Get(e.key).Set(e.value)
+	}
+}
 
-func (f *filter) unset(e element) { f.elements[e.set].Delete(e.key) }
+func (f *filter) unset(list ...element) {
+	for _, e := range list {
+		f.elements[e.set].Delete(e.key)
+	}
+}
 
 // read reads the table. One of another layout counts as none: it is replaced.
 func (f *filter) read(ctx context.Context) error {

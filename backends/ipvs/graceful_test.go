@@ -5,6 +5,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -56,27 +57,32 @@ func TestAnEndpointThatGoesKeepsItsTCPConnectionsAndNoOthers(t *testing.T) {
 
 	tcp := key("10.96.0.10:80", model.TCP)
 	k.ipvs.SetConnections(tcp, pod1, 0, 1)
-	b.drain(t, model.IPv4, time.Now())
+	b.drain(t, model.IPv4)
 	require.Contains(t, k.ipvs.Dump(), "-r 10.244.1.5:8080 -m -w 0", "it still has a connection that closes")
 	k.ipvs.SetConnections(tcp, pod1, 0, 0)
-	b.drain(t, model.IPv4, time.Now())
+	b.drain(t, model.IPv4)
 	require.NotContains(t, k.ipvs.Dump(), "10.244.1.5")
 
 	k.ipvs.TakeCalls()
-	b.drain(t, model.IPv4, time.Now())
+	b.drain(t, model.IPv4)
 	require.Empty(t, k.ipvs.TakeCalls(), "nothing drains any more")
 }
 
-func TestDrainingEndsWhenItsTimeIsOver(t *testing.T) {
-	k := newKernel(t)
-	b := k.start(t)
-	put(t, b, web()...)
-	deletePod1(t, b)
-	k.ipvs.SetConnections(key("10.96.0.10:80", model.TCP), pod1, 3, 0)
-	b.drain(t, model.IPv4, time.Now().Add(drainTimeout-time.Minute))
-	require.Contains(t, k.ipvs.Dump(), "-r 10.244.1.5:8080 -m -w 0")
-	b.drain(t, model.IPv4, time.Now().Add(drainTimeout+time.Minute))
-	require.NotContains(t, k.ipvs.Dump(), "10.244.1.5")
+func TestConnectionsToAnEndpointThatGoesAreNeverCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKernel(t)
+		b := k.start(t, func(o *Options) { o.drainInterval = defaultDrainInterval })
+		defer b.Close()
+		put(t, b, web()...)
+		deletePod1(t, b)
+		tcp := key("10.96.0.10:80", model.TCP)
+		k.ipvs.SetConnections(tcp, pod1, 3, 0)
+		time.Sleep(24 * time.Hour)
+		require.Contains(t, k.ipvs.Dump(), "-r 10.244.1.5:8080 -m -w 0")
+		k.ipvs.SetConnections(tcp, pod1, 0, 0)
+		time.Sleep(2 * defaultDrainInterval)
+		require.NotContains(t, k.ipvs.Dump(), "10.244.1.5")
+	})
 }
 
 func TestAnEndpointThatComesBackTakesNewConnections(t *testing.T) {
@@ -87,7 +93,7 @@ func TestAnEndpointThatComesBackTakesNewConnections(t *testing.T) {
 	deletePod1(t, b)
 	put(t, b, web()...)
 	require.Equal(t, before, k.ipvs.Dump())
-	b.drain(t, model.IPv4, time.Now().Add(time.Hour))
+	b.drain(t, model.IPv4)
 	require.Equal(t, before, k.ipvs.Dump())
 }
 
@@ -97,7 +103,7 @@ func TestADrainingEndpointThatServesKeepsAllItsConnectionsForAsLongAsItTakes(t *
 	put(t, b, web()...)
 	put(t, b, fm.Endpoint("default/web:udp/UDP", pod1.String()).Sets(0).Build(),
 		fm.Endpoint("default/web:http/TCP", pod1.String()).Sets(0).Build())
-	b.drain(t, model.IPv4, time.Now().Add(time.Hour))
+	b.drain(t, model.IPv4)
 	require.Equal(t, `address 10.96.0.10
 -A -t 10.96.0.10:80 -s rr -b flag-3
 -a -t 10.96.0.10:80 -r 10.244.1.5:8080 -m -w 0
@@ -107,7 +113,7 @@ func TestADrainingEndpointThatServesKeepsAllItsConnectionsForAsLongAsItTakes(t *
 -a -u 10.96.0.10:80 -r 10.244.2.5:8080 -m -w 1
 `, k.ipvs.Dump())
 	deletePod1(t, b)
-	b.drain(t, model.IPv4, time.Now())
+	b.drain(t, model.IPv4)
 	require.NotContains(t, k.ipvs.Dump(), "10.244.1.5")
 }
 
@@ -122,10 +128,10 @@ func TestARestartGoesOnDraining(t *testing.T) {
 	now := web()
 	put(t, b, now[0], now[2], now[4])
 	require.Empty(t, k.ipvs.TakeCalls().Writes)
-	b.drain(t, model.IPv4, time.Now())
+	b.drain(t, model.IPv4)
 	require.Contains(t, k.ipvs.Dump(), "-r 10.244.1.5:8080 -m -w 0")
 	k.ipvs.SetConnections(key("10.96.0.10:80", model.TCP), pod1, 0, 0)
-	b.drain(t, model.IPv4, time.Now())
+	b.drain(t, model.IPv4)
 	require.NotContains(t, k.ipvs.Dump(), "10.244.1.5")
 }
 
@@ -146,7 +152,7 @@ func TestAServiceThatGoesKeepsItsEstablishedConnectionsAndRefusesNewOnes(t *test
 	require.Contains(t, k.table(model.IPv4), "elements = { 10.96.0.10 }", "the address is still guarded")
 
 	k.ipvs.SetConnections(tcp, pod2, 0, 1)
-	b.drain(t, model.IPv4, time.Now())
+	b.drain(t, model.IPv4)
 	require.Empty(t, k.ipvs.Dump())
 	require.NotContains(t, k.table(model.IPv4), "10.96.0.10")
 }
@@ -160,8 +166,8 @@ func TestTheNewEndpointTakesConnectionsBeforeTheOldOneTakesNoMore(t *testing.T) 
 		k.ipvs.TakeCalls()
 		b.DeleteEndpoint(before.Key())
 		put(t, b, fm.Endpoint("default/web:http/TCP", pods[1]).Build())
-		require.Equal(t, []string{"add destination " + pods[1] + " to 10.96.0.10:80/TCP",
-			"update destination " + pods[0] + " of 10.96.0.10:80/TCP to weight 0"}, k.ipvs.TakeCalls().Writes)
+		require.Equal(t, []string{"add endpoint " + pods[1] + " to 10.96.0.10:80/TCP",
+			"change endpoint " + pods[0] + " of 10.96.0.10:80/TCP to weight 0"}, k.ipvs.TakeCalls().Writes)
 	}
 }
 
@@ -182,7 +188,7 @@ func TestAnEndpointThatCannotBeDeletedDoesNotAffectOthers(t *testing.T) {
 	other := []any{fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build(),
 		fm.Endpoint("default/web:udp/UDP", "10.244.3.5:8080").Build()}
 	put(t, b, other...)
-	k.ipvs.Fail = failOn("delete destination 10.244.1.5:8080 ", syscall.ENOMEM)
+	k.ipvs.Fail = failOn("delete endpoint 10.244.1.5:8080 ", syscall.ENOMEM)
 	for _, e := range append(web()[1:], other...) {
 		if e, ok := e.(*model.Endpoint); ok && e.Target != pod2 {
 			b.DeleteEndpoint(e.Key())
@@ -191,19 +197,19 @@ func TestAnEndpointThatCannotBeDeletedDoesNotAffectOthers(t *testing.T) {
 	require.ErrorIs(t, b.Sync(t.Context()), syscall.ENOMEM)
 	require.NotContains(t, k.ipvs.Dump(), "-a -u 10.96.0.10:80 -r 10.244.3.5:8080", "a datagram needs no patience")
 	require.Contains(t, k.ipvs.Dump(), "-a -t 10.96.0.10:80 -r 10.244.3.5:8080 -m -w 0")
-	require.ErrorIs(t, b.families[model.IPv4].drain(t.Context(), time.Now()), syscall.ENOMEM)
+	require.ErrorIs(t, b.families[model.IPv4].drain(t.Context()), syscall.ENOMEM)
 	require.NotContains(t, k.ipvs.Dump(), "10.244.3.5")
 
 	k.ipvs.Fail = nil
 	b.ResyncFailed()
 	put(t, b)
-	b.drain(t, model.IPv4, time.Now())
+	b.drain(t, model.IPv4)
 	require.NotContains(t, k.ipvs.Dump(), "10.244.1.5")
 }
 
 func TestARepairDoesNotWaitForAnEndpointThatCannotBeDeleted(t *testing.T) {
 	k := newKernel(t)
-	k.ipvs.Fail = failOn("delete destination", syscall.ENOMEM)
+	k.ipvs.Fail = failOn("delete endpoint", syscall.ENOMEM)
 	b := k.start(t, func(o *Options) { o.drainInterval = time.Microsecond })
 	put(t, b, web()...)
 	b.DeleteEndpoint(fm.Endpoint("default/web:http/TCP", pod1.String()).Build().Key())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
@@ -44,7 +45,7 @@ func newKernel(t testing.TB) *kernel {
 // options are those of a backend on the kernel: it checks for drained endpoints when the test says so.
 func (k *kernel) options() Options {
 	return Options{Dataplane: k.ipvs, NFTables: k.nft, Host: k.host, Sysctls: sysctl.Root(k.root),
-		NodePortAddresses: nodeaddr.Choice{Primary: true}, drainInterval: time.Hour}
+		Common: frontend.Common{NodePortAddresses: nodeaddr.Choice{Primary: true}}, drainInterval: time.Hour}
 }
 
 // start starts a backend, as after a restart of the process if there was one before.
@@ -84,8 +85,8 @@ func (k *kernel) table(f model.Family) string {
 	return k.nft.Dump(nft.TableKey{Family: f, Name: tableName})
 }
 
-// drain checks for connections that have ended, at a moment.
-func (b *Backend) drain(t testing.TB, f model.Family, now time.Time) {
+// drain checks for connections that have ended.
+func (b *Backend) drain(t testing.TB, f model.Family) {
 	t.Helper()
-	require.NoError(t, b.families[f].drain(t.Context(), now))
+	require.NoError(t, b.families[f].drain(t.Context()))
 }

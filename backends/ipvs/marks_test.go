@@ -1,11 +1,11 @@
 package ipvs
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -36,6 +36,39 @@ func (k *kernel) sorted(f model.Family) string {
 func externalEndpoints() []any {
 	return []any{fm.Endpoint("default/outside:http/TCP", pod1.String()).Local().Build(),
 		fm.Endpoint("default/outside:http/TCP", pod2.String()).Build()}
+}
+
+// The names of two ports may have the same hash: then the one that comes later has another mark.
+func TestTwoPortsNeverHaveTheSameMark(t *testing.T) {
+	free := newPorts(nil, newServers(), nil)
+	free.config = &config{mark: 1 << 14}
+	names, first, second := map[uint32]string{}, "", ""
+	for i := 0; second == ""; i++ {
+		service := model.ServiceName{Namespace: "default", Name: fmt.Sprint("web-", i)}
+		m := free.mark(model.PortName{Service: service, Port: "http", Protocol: model.TCP})
+		if names[m] != "" {
+			first, second = names[m], service.String()
+		}
+		names[m] = service.String()
+	}
+	k := newKernel(t)
+	b := k.start(t)
+	put(t, b, backendtest.Node())
+	add := func(service, clusterIP, externalIP string) (marks int) {
+		put(t, b, fm.Service(service).DetectsLocalPods().ClusterIP(clusterIP).ExternalIP(externalIP).Port("http", 80).
+			ExternalLocal().Build(),
+			fm.Endpoint(service+":http/TCP", pod1.String()).Local().Build(),
+			fm.Endpoint(service+":http/TCP", pod2.String()).Build())
+		return strings.Count(k.ipvs.Dump(), "-A -f ")
+	}
+	one := add(first, "10.96.0.1", "203.0.113.1")
+	require.NotZero(t, one)
+	require.Equal(t, 2*one, add(second, "10.96.0.2", "203.0.113.2"))
+	require.Equal(t, 2*one, add(second, "10.96.0.2", "203.0.113.3"), "it keeps its own")
+	b.DeleteService(fm.Service(first).Build().Name)
+	put(t, b)
+	require.Equal(t, one, strings.Count(k.ipvs.Dump(), "-A -f "))
+	require.Contains(t, k.table(model.IPv4), "chain "+markPrefix)
 }
 
 // The chains that set a port's marks go with the last that goes to them, not at the next resync.
@@ -108,6 +141,6 @@ func TestChainsThatAreStillUsedGoLater(t *testing.T) {
 	put(t, b, external(false))
 	require.Contains(t, k.sorted(model.IPv4), "chain "+markPrefix)
 	k.nft.FailApply = nil
-	b.drain(t, model.IPv4, time.Now())
+	b.drain(t, model.IPv4)
 	require.Equal(t, without, k.sorted(model.IPv4))
 }

@@ -73,12 +73,12 @@ func TestMetricsOfARun(t *testing.T) {
 	deletePod1(t, m.Backend)
 	tcp := key("10.96.0.10:80", model.TCP)
 	m.ipvs.SetConnections(tcp, pod1, 1, 0)
-	m.drain(t, model.IPv4, time.Now())
+	m.drain(t, model.IPv4)
 	got = m.values(t)
 	require.EqualValues(t, 1, got["draining_endpoints"], "TCP's")
 	require.EqualValues(t, 9+2+1, got["requests_total"], "one has weight 0, one is deleted, one is looked at")
 	m.ipvs.SetConnections(tcp, pod1, 0, 0)
-	m.drain(t, model.IPv4, time.Now())
+	m.drain(t, model.IPv4)
 	require.Zero(t, m.values(t)["draining_endpoints"])
 
 	m.ForceResync()
@@ -100,7 +100,7 @@ func TestFailuresAreCounted(t *testing.T) {
 	m := newMetered(t)
 	put(t, m.Backend, web()...)
 	m.ipvs.Fail = func(call string) error {
-		if strings.HasPrefix(call, "delete destination") {
+		if strings.HasPrefix(call, "delete endpoint") {
 			return errors.New("made to fail")
 		}
 		return nil

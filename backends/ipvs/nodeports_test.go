@@ -56,7 +56,7 @@ func TestANodePortGivesWayToAnExternalIPAndComesBack(t *testing.T) {
 			b.DeleteService(other.Name)
 			put(t, b)
 			for _, family := range model.Families() {
-				b.drain(t, family, time.Now())
+				b.drain(t, family)
 			}
 			require.Equal(t, want, k.ipvs.Dump())
 			require.Equal(t, table, k.sorted(model.IPv4))

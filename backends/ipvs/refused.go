@@ -1,68 +1,72 @@
 package ipvs
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"net/netip"
+	"slices"
 	"syscall"
 
+	"k8s.io/klog/v2"
+
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// isRefusal reports whether an error means that the kernel does not accept an address or a virtual server, whatever
-// else exists: for example an endpoint with the broadcast address of the node's network.
-func isRefusal(err error) bool {
-	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EADDRNOTAVAIL) ||
-		errors.Is(err, syscall.EAFNOSUPPORT)
+// concernsAll reports whether an error is about the kernel, its socket or this process, so that other requests may fail
+// as well, or it is not known what the kernel did. Every other error is about the object of the request.
+func concernsAll(err error) bool {
+	var errno syscall.Errno
+	if !errors.As(err, &errno) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	return slices.Contains([]syscall.Errno{syscall.EPERM, syscall.EACCES, syscall.ENOSYS, syscall.EOPNOTSUPP,
+		syscall.EMFILE, syscall.ENFILE, syscall.EBADF, syscall.ENOBUFS, syscall.EAGAIN, syscall.EINTR}, errno)
 }
 
-// retryRefused makes the next commit try again what the kernel has refused. Otherwise that is tried only when it
-// changes.
+// logged logs an error that no service port has. It returns those that are about the kernel as a whole.
+func logged(ctx context.Context, err error) error {
+	if err == nil || concernsAll(err) {
+		return err
+	}
+	klog.FromContext(ctx).Error(err, "Could not delete what no service needs any more; it will be tried again")
+	return nil
+}
+
+// retryRefused makes the next commit try again what has failed. Otherwise that is tried only when it changes.
 func (f *family) retryRefused() {
-	for s := range f.refusing {
+	for s := range f.servers.refusing {
 		for target := range s.refused {
 			s.changed[target] = true
 		}
-		f.dirty[s] = true
+		f.servers.dirty[s] = true
 	}
-	for a := range f.refusedAddrs {
-		f.dirtyAddrs[a] = true
+	for a := range f.addresses.refused {
+		f.addresses.dirty[a] = true
 	}
 }
 
-// refusals returns an error for each service port that is not completely served: because the kernel has refused a part
-// of it, or because another program has a virtual server at its address and port.
-func (f *family) refusals() error {
-	refused := map[model.PortName][]error{}
-	for key, name := range f.taken {
-		refused[name] = append(refused[name], fmt.Errorf("%v is a virtual server of another program", key))
-	}
-	add := func(s *server, err error) {
-		if p := f.owner[s]; p != nil {
-			refused[p.name] = append(refused[p.name], err)
+// refuse tells the table which service ports are not completely served.
+func (f *family) refuse(c *frontend.Changes) {
+	refuse := func(s *server, err error) {
+		if s.owner != nil && err != nil {
+			p := c.Port(s.owner.name)
+			p.Refuse(p.After, err)
 		}
 	}
-	for s := range f.refusing {
-		if s.err != nil {
-			add(s, s.err)
-		}
+	for s := range f.servers.refusing {
+		refuse(s, s.err)
 		for _, err := range s.refused {
-			add(s, err)
+			refuse(s, err)
 		}
 	}
-	for a, err := range f.refusedAddrs {
-		for s := range f.users[a] {
-			add(s, err)
+	for a, err := range f.addresses.refused {
+		for s := range f.addresses.users[a] {
+			refuse(s, err)
 		}
 	}
-	return frontend.PortErrors(f.key, refused)
 }
 
-// isRefused reports whether the kernel has refused a virtual server, or any of its real servers.
-func (s *server) isRefused() bool { return s.err != nil || len(s.refused) > 0 }
-
-// refuse notes that the kernel has refused a real server.
+// refuse notes why a real server is not as it is wanted.
 func (s *server) refuse(target netip.AddrPort, err error) {
 	if s.refused == nil {
 		s.refused = map[netip.AddrPort]error{}

@@ -18,8 +18,7 @@ import (
 func failedPorts(t *testing.T, err error) []string {
 	t.Helper()
 	require.Error(t, err)
-	v4, v6 := sink.FailedFamilies(err)
-	require.False(t, v4 || v6, "%v", err)
+	require.Zero(t, sink.FailedFamilies(err), "%v", err)
 	var names []string
 	for _, e := range sink.PortErrors(err) {
 		names = append(names, e.Port.String())
@@ -33,7 +32,7 @@ func TestAnEndpointThatTheKernelRefusesFailsItsServicePortAlone(t *testing.T) {
 	b := k.start(t)
 	refuses := true
 	k.ipvs.Fail = func(call string) error {
-		if refuses && call == "add destination 10.0.0.255:8080 to 10.96.0.10:80/TCP" {
+		if refuses && call == "add endpoint 10.0.0.255:8080 to 10.96.0.10:80/TCP" {
 			return syscall.EINVAL
 		}
 		return nil
@@ -42,7 +41,7 @@ func TestAnEndpointThatTheKernelRefusesFailsItsServicePortAlone(t *testing.T) {
 	backendtest.Set(t, b, append(web(), evil)...)
 	err := b.Sync(t.Context())
 	require.Equal(t, []string{"default/web:http/TCP"}, failedPorts(t, err))
-	require.ErrorContains(t, err, "virtual server 10.96.0.10:80/TCP, endpoint 10.0.0.255:8080: invalid argument")
+	require.ErrorContains(t, err, "add endpoint 10.0.0.255:8080 to 10.96.0.10:80/TCP: invalid argument")
 	want := newKernel(t)
 	put(t, want.start(t), web()...)
 	require.Equal(t, want.ipvs.Dump(), k.ipvs.Dump(), "everything else is served")
@@ -56,7 +55,7 @@ func TestAnEndpointThatTheKernelRefusesFailsItsServicePortAlone(t *testing.T) {
 
 	b.ResyncFailed()
 	require.Equal(t, []string{"default/web:http/TCP"}, failedPorts(t, b.Sync(t.Context())))
-	require.Equal(t, []string{"add destination 10.0.0.255:8080 to 10.96.0.10:80/TCP"}, k.ipvs.TakeCalls().Writes)
+	require.Equal(t, []string{"add endpoint 10.0.0.255:8080 to 10.96.0.10:80/TCP"}, k.ipvs.TakeCalls().Writes)
 	refuses = false
 	b.ResyncFailed()
 	require.NoError(t, b.Sync(t.Context()))
@@ -67,7 +66,7 @@ func TestARefusedEndpointThatGoesIsForgotten(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t)
 	k.ipvs.Fail = func(call string) error {
-		if call == "add destination 10.0.0.255:8080 to 10.96.0.10:80/TCP" {
+		if call == "add endpoint 10.0.0.255:8080 to 10.96.0.10:80/TCP" {
 			return syscall.EINVAL
 		}
 		return nil
@@ -90,7 +89,7 @@ func TestAVirtualServerThatTheKernelRefusesFailsItsServicePortAlone(t *testing.T
 	b := k.start(t)
 	refuses := true
 	k.ipvs.Fail = func(call string) error {
-		if refuses && call == "add server 10.96.0.10:80/UDP" {
+		if refuses && call == "add virtual server 10.96.0.10:80/UDP" {
 			return syscall.EINVAL
 		}
 		return nil
@@ -104,6 +103,51 @@ func TestAVirtualServerThatTheKernelRefusesFailsItsServicePortAlone(t *testing.T
 	want := newKernel(t)
 	put(t, want.start(t), web()...)
 	require.Equal(t, want.ipvs.Dump(), k.ipvs.Dump())
+}
+
+// Whatever goes wrong with one request, the next Sync reads nothing, and others are served.
+func TestAnErrorOfOneRequestFailsItsServicePortAlone(t *testing.T) {
+	other := []any{fm.Service("default/other").ClusterIP("10.96.0.20").Port("http", 80).Build(),
+		fm.Endpoint("default/other:http/TCP", pod1.String()).Build()}
+	want := newKernel(t)
+	put(t, want.start(t), append(web(), other...)...)
+	for _, call := range []string{"add virtual server 10.96.0.10:80/TCP", "add address 10.96.0.10",
+		"add endpoint 10.244.2.5:8080 to 10.96.0.10:80/TCP"} {
+		for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.ENOENT, syscall.EEXIST, syscall.ESRCH} {
+			k := newKernel(t)
+			b := k.start(t)
+			k.ipvs.Fail = failOn(call, errno)
+			backendtest.Set(t, b, append(web(), other...)...)
+			require.Contains(t, failedPorts(t, b.Sync(t.Context())), "default/web:http/TCP", "%s: %v", call, errno)
+			require.Contains(t, k.ipvs.Dump(), "-a -t 10.96.0.20:80 -r 10.244.1.5:8080 -m -w 1")
+			k.ipvs.TakeCalls()
+			failedPorts(t, b.Sync(t.Context()))
+			require.Zero(t, k.ipvs.TakeCalls())
+			k.ipvs.Fail = nil
+			b.ResyncFailed()
+			put(t, b)
+			require.Equal(t, want.ipvs.Dump(), k.ipvs.Dump(), "%s: %v", call, errno)
+			require.Equal(t, want.table(model.IPv4), k.table(model.IPv4))
+		}
+	}
+}
+
+// Nobody's error: what no service needs any more goes when it can.
+func TestWhatCannotBeDeletedGoesLater(t *testing.T) {
+	for _, call := range []string{"delete virtual server 10.96.0.10:80/UDP", "delete address 10.96.0.10"} {
+		k := newKernel(t)
+		b := k.start(t)
+		put(t, b, web()...)
+		k.ipvs.Fail = failOn(call, syscall.ENOMEM)
+		b.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
+		put(t, b)
+		require.NotEmpty(t, k.ipvs.Dump())
+		k.ipvs.Fail = nil
+		k.ipvs.TakeCalls()
+		b.drain(t, model.IPv4)
+		require.Empty(t, k.ipvs.Dump(), call)
+		require.NotContains(t, k.ipvs.TakeCalls().Reads, "Servers")
+	}
 }
 
 // The API server takes multicast addresses as external IPs. The kernel does not take those of IPv6 for its own.

@@ -72,20 +72,32 @@ func (c *config) baseChains(s *sets) []rules.Chain {
 			[]nft.Rule{rules.Rule(nft.IsNew{}, nft.Jump{Chain: addressesChain})}, filterChain))
 }
 
-// routeChain returns the chain for one kind of source: a route, the size of its set, and the mark of the virtual server
-// that serves it, 0 for that of the address. It makes the chain if need be.
-func (f *family) routeChain(r model.Route, size int, mark uint32) string {
+// dispatchChain returns the chain for new connections to a port's frontends of a kind, and makes it if need be.
+func (p *ports) dispatchChain(c *frontend.Port, own *port, kind frontend.Kind, restricted bool) string {
+	r := c.RoutesOf(kind)
+	name := p.routeChain(c, own, r.Other, 0)
+	if !r.Same() {
+		pod, node := p.routeChain(c, own, r.FromPod, own.marks.pod), p.routeChain(c, own, r.FromNode, own.marks.node)
+		bySource := fmt.Sprintf("pod-%s-node-%s-other-%s", pod, node, name)
+		name = p.ensure(own, rules.BySource(bySource, p.config.localPods, pod, node, name))
+	}
+	if restricted {
+		name = p.ensure(own, rules.RestrictedChain(p.filter.sets[vipSources], name))
+	}
+	return name
+}
+
+// routeChain returns the chain for one kind of source: a route, and the mark of the virtual server that serves it, 0
+// for that of the address.
+func (p *ports) routeChain(c *frontend.Port, own *port, r model.Route, mark uint32) string {
+	empty := c.Size(r.Endpoints) == 0
 	switch {
-	case size == 0 && r.Empty == model.Drop:
+	case empty && r.Empty == model.Drop:
 		return rules.DropChain
-	case size == 0:
+	case empty:
 		return rules.RejectChain
 	case mark != 0:
-		name := fmt.Sprintf("%s%08x", markPrefix, mark)
-		if !f.filter.has(name) {
-			f.filter.addChain(rules.NewChain(name, rules.Rule(nft.SetMark{Bit: mark})))
-		}
-		return name
+		return p.ensure(own, rules.NewChain(fmt.Sprintf("%s%08x", markPrefix, mark), rules.Rule(nft.SetMark{Bit: mark})))
 	case r.Masquerade == model.MasqueradeAlways:
 		return masqChain
 	case r.Masquerade == model.MasqueradeUnlessLocalPod:
@@ -94,36 +106,14 @@ func (f *family) routeChain(r model.Route, size int, mark uint32) string {
 	return keepChain
 }
 
-// dispatchChain returns the chain for new connections to a port's frontends of a kind, and makes it if need be. A few
-// chains serve all ports; chains with marks belong to one port, which remembers them.
-func (f *family) dispatchChain(p *frontend.Port, own *port, kind frontend.Kind, restricted bool) string {
-	keep := func(name string) {
-		if strings.Contains(name, markPrefix) {
-			own.chains[name] = true
-		}
+// ensure makes a chain if need be, and returns its name. A few chains serve all ports; those with marks belong to one,
+// which remembers them.
+func (p *ports) ensure(own *port, c rules.Chain) string {
+	if strings.Contains(c.Name, markPrefix) {
+		own.chains[c.Name] = true
 	}
-	marks, r := own.marks, p.RoutesOf(kind)
-	other := f.routeChain(r.Other, p.Size(r.Other.Endpoints), 0)
-	name := other
-	if !r.Same() {
-		pod := f.routeChain(r.FromPod, p.Size(r.FromPod.Endpoints), marks.pod)
-		node := f.routeChain(r.FromNode, p.Size(r.FromNode.Endpoints), marks.node)
-		name = fmt.Sprintf("pod-%s-node-%s-other-%s", pod, node, other)
-		for _, chain := range []string{pod, node, name} {
-			keep(chain)
-		}
-		if !f.filter.has(name) {
-			f.filter.addChain(rules.BySource(name, f.config.localPods, pod, node, other))
-		}
+	if !p.filter.has(c.Name) {
+		p.filter.addChain(c)
 	}
-	if !restricted {
-		return name
-	}
-	open := name
-	name = rules.Restricted(open)
-	keep(name)
-	if !f.filter.has(name) {
-		f.filter.addChain(rules.RestrictedChain(f.filter.sets[vipSources], open))
-	}
-	return name
+	return c.Name
 }

@@ -9,37 +9,42 @@ import (
 	"net/netip"
 	"slices"
 	"syscall"
-	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// server is a virtual server: the wanted one, and the one that the kernel was last known to have.
+// server is a virtual server.
 type server struct {
 	key      dp.ServerKey
 	protocol model.Protocol // also of one by mark
 
-	want   dp.Server
-	wanted bool
+	// What is wanted: nothing if no service port owns it.
+	owner    *port
+	want     dp.Server
+	set      model.EndpointSets // that it balances over
+	elements []element          // that send packets to it
 
+	// What the kernel was last known to have.
 	actual dp.Server
 	exists bool
 
 	destinations map[netip.AddrPort]*destination
 	changed      map[netip.AddrPort]bool // destinations that may have to be changed
-	// draining are removed destinations, with the time since which they have had weight 0.
-	draining map[netip.AddrPort]time.Time
+	draining     map[netip.AddrPort]bool // destinations that have gone
 
-	err     error                    // why the kernel refused the virtual server as it is wanted
-	refused map[netip.AddrPort]error // destinations that the kernel refused
+	taken    bool                     // over from another program, by the last grow
+	excluded bool                     // it must not take over that of another program
+	blocked  bool                     // by that, so that it cannot exist
+	err      error                    // why it is not as it is wanted
+	refused  map[netip.AddrPort]error // why a destination is not
 }
 
 // destination is a real server.
 type destination struct {
-	role   role
-	weight int // absent if the kernel does not have it
+	role   role // wanted
+	weight int  // absent if the kernel does not have it
 }
 
 const absent = -1
@@ -48,7 +53,7 @@ const absent = -1
 type role uint8
 
 const (
-	gone    role = iota // existing TCP connections, for up to drainTimeout
+	gone    role = iota // existing TCP connections
 	serving             // existing connections
 	active              // new connections as well
 )
@@ -72,8 +77,9 @@ func (s *server) assign(target netip.AddrPort, r role) {
 // adopt takes over the kernel's virtual server with its real servers.
 func (s *server) adopt(actual dp.Server, list []dp.Destination) {
 	s.actual, s.exists = actual, true
-	for _, d := range s.destinations {
+	for target, d := range s.destinations {
 		d.weight = absent
+		s.changed[target] = true
 	}
 	for _, d := range list {
 		old := s.destinations[d.Target]
@@ -82,19 +88,23 @@ func (s *server) adopt(actual dp.Server, list []dp.Destination) {
 			s.destinations[d.Target] = old
 		}
 		old.weight = d.Weight
-	}
-	for target := range s.destinations {
-		s.changed[target] = true
+		s.changed[d.Target] = true
 	}
 }
 
-// isGone records that the kernel does not have the virtual server.
-func (s *server) isGone() {
+// lose records that the kernel does not have the virtual server.
+func (s *server) lose() {
+	s.adopt(dp.Server{}, nil)
+	s.exists, s.blocked = false, false
+	clear(s.draining)
+}
+
+// forget records that the virtual server has no endpoints.
+func (s *server) forget() {
 	s.exists = false
-	for target, d := range s.destinations {
-		d.weight = absent
-		s.changed[target] = true
-	}
+	s.destinations = map[netip.AddrPort]*destination{}
+	s.changed = map[netip.AddrPort]bool{}
+	s.draining = map[netip.AddrPort]bool{}
 }
 
 // drains reports whether connections of a protocol go on after their endpoint was removed.
@@ -102,211 +112,195 @@ func drains(p model.Protocol) bool { return p == model.TCP }
 
 // grow creates the virtual server and the real servers that take new connections. From then on, those that were removed
 // take none.
-func (s *server) grow(ctx context.Context, d dp.Interface, now time.Time) error {
-	if !s.wanted {
+func (s *server) grow(ctx context.Context, d dp.Interface) error {
+	if s.owner == nil {
 		return nil
 	}
-	s.err = nil
-	if err := s.put(ctx, d); isRefusal(err) {
-		if s.err = err; !s.exists {
-			return nil
+	s.err, s.taken = nil, false
+	err := s.put(ctx, d)
+	if isStale(err) {
+		// Another program has changed the virtual server, or made one there: that is taken over with its connections.
+		there := s.exists && !errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.EEXIST)
+		list, readErr := d.Destinations(ctx, s.key)
+		if readErr == nil {
+			s.taken = there && !s.exists
+			s.adopt(dp.Server{}, list)
+			s.exists = there
+			readErr = s.put(ctx, d)
 		}
-	} else if err != nil {
-		return err
+		err = readErr
 	}
-	// Real servers that take new connections come before those that no longer do: there must always be one.
-	targets := slices.SortedFunc(maps.Keys(s.changed), func(a, b netip.AddrPort) int {
-		return cmp.Or(s.rank(a)-s.rank(b), model.CompareTargets(a, b))
-	})
-	for _, target := range targets {
-		delete(s.refused, target)
-		err := s.growDestination(ctx, d, target, now)
-		if err != nil {
-			err = fmt.Errorf("virtual server %v, endpoint %v: %w", s.key, target, err)
-		}
-		if isRefusal(err) {
-			s.refuse(target, err)
-			delete(s.changed, target)
-		} else if err != nil {
-			return err
-		}
+	return s.note(ctx, err)
+}
+
+// isStale reports whether an error means that the kernel does not have what it was last known to have.
+func isStale(err error) bool {
+	return errors.Is(err, syscall.EEXIST) || errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.ENOENT)
+}
+
+// note notes the error of a request about the virtual server. It returns those that are about the kernel as a whole.
+func (s *server) note(ctx context.Context, err error) error {
+	if s.owner == nil || err == nil || concernsAll(err) {
+		return logged(ctx, err)
 	}
+	s.err = errors.Join(s.err, err)
 	return nil
 }
 
-// put creates the virtual server, or changes it.
-func (s *server) put(ctx context.Context, d dp.Interface) error {
+// put creates the virtual server, or changes it, with its real servers.
+func (s *server) put(ctx context.Context, d dp.Interface) (err error) {
 	switch {
 	case !s.exists:
-		if err := d.AddServer(ctx, s.want); err != nil {
-			return fmt.Errorf("add virtual server %v: %w", s.key, err)
+		err = d.AddServer(ctx, s.want)
+		if s.blocked = s.excluded && errors.Is(err, syscall.EEXIST); s.blocked {
+			s.err = fmt.Errorf("%v is a virtual server of another program", s.key)
+			return nil
 		}
 	case s.actual != s.want:
-		if err := d.UpdateServer(ctx, s.want); err != nil {
-			return fmt.Errorf("change virtual server %v: %w", s.key, err)
+		err = d.UpdateServer(ctx, s.want)
+	}
+	if err == nil {
+		s.actual, s.exists = s.want, true
+	} else if !s.exists || isStale(err) || concernsAll(err) {
+		return err
+	}
+	return errors.Join(err, s.applyRoles(ctx, d))
+}
+
+// applyRoles applies the roles of the endpoints that have changed. An endpoint that is refused affects no other one.
+func (s *server) applyRoles(ctx context.Context, d dp.Interface) error {
+	// Real servers that take new connections come before those that no longer do: there must always be one.
+	rank := func(target netip.AddrPort) int {
+		if x := s.destinations[target]; x != nil && x.role == active {
+			return 0
+		}
+		return 1
+	}
+	targets := slices.SortedFunc(maps.Keys(s.changed), func(a, b netip.AddrPort) int {
+		return cmp.Or(rank(a)-rank(b), model.CompareTargets(a, b))
+	})
+	s.changed = map[netip.AddrPort]bool{} // iterating over a map that was once big takes long
+	for i, target := range targets {
+		delete(s.refused, target)
+		switch err := s.applyRole(ctx, d, target); {
+		case err == nil:
+		case isStale(err) || concernsAll(err):
+			for _, untried := range targets[i:] {
+				s.changed[untried] = true
+			}
+			return err
+		default:
+			s.refuse(target, err)
 		}
 	}
-	s.actual, s.exists = s.want, true
 	return nil
 }
 
-// rank orders the changes of endpoints.
-func (s *server) rank(target netip.AddrPort) int {
-	if d := s.destinations[target]; d != nil && d.role == active {
-		return 0
-	}
-	return 1
-}
-
-func (s *server) growDestination(ctx context.Context, d dp.Interface, target netip.AddrPort, now time.Time) error {
+func (s *server) applyRole(ctx context.Context, d dp.Interface, target netip.AddrPort) error {
 	x := s.destinations[target]
 	if x == nil {
-		delete(s.changed, target)
 		return nil
 	}
-	switch {
-	case x.role == active && x.weight == absent:
-		if err := d.AddDestination(ctx, s.key, dp.Destination{Target: target, Weight: 1}); err != nil {
-			return err
-		}
-		x.weight = 1
-	case x.role == active && x.weight != 1:
-		if err := d.UpdateDestination(ctx, s.key, dp.Destination{Target: target, Weight: 1}); err != nil {
-			return err
-		}
-		x.weight = 1
-	case x.role != active && x.weight == absent:
-		delete(s.destinations, target)
-	case x.role == gone && !drains(s.protocol):
-		return nil // shrink deletes it
-	case x.role != active && x.weight > 0:
-		if err := d.UpdateDestination(ctx, s.key, dp.Destination{Target: target}); err != nil {
-			return err
-		}
-		x.weight = 0
+	if x.role != gone || x.weight == absent {
+		delete(s.draining, target)
+	} else {
+		s.draining[target] = true
 	}
-	s.drainSince(target, x.role == gone && x.weight == 0, now)
-	delete(s.changed, target)
-	return nil
+	switch {
+	case x.role == active:
+		return s.setWeight(ctx, d, target, 1)
+	case x.weight == absent:
+		delete(s.destinations, target)
+	case x.role == serving || drains(s.protocol):
+		return s.setWeight(ctx, d, target, 0)
+	}
+	return nil // shrink deletes it
 }
 
-// drainSince notes since when a destination drains, if it does.
-func (s *server) drainSince(target netip.AddrPort, drains bool, now time.Time) {
-	if !drains {
-		delete(s.draining, target)
-	} else if s.draining[target].IsZero() {
-		s.draining[target] = now
+// setWeight gives an endpoint a weight.
+func (s *server) setWeight(ctx context.Context, d dp.Interface, target netip.AddrPort, weight int) (err error) {
+	x, next := s.destinations[target], dp.Destination{Target: target, Weight: weight}
+	switch x.weight {
+	case weight:
+	case absent:
+		err = d.AddDestination(ctx, s.key, next)
+	default:
+		err = d.UpdateDestination(ctx, s.key, next)
 	}
+	if err == nil {
+		x.weight = weight
+	}
+	return err
 }
 
 // shrink deletes obsolete real servers, or the whole virtual server, without waiting for connections.
-func (s *server) shrink(ctx context.Context, d dp.Interface, now time.Time) error {
-	if s.wanted {
-		var errs failures.List // one that cannot be deleted holds up no other
-		for _, target := range slices.SortedFunc(maps.Keys(s.changed), model.CompareTargets) {
-			if x := s.destinations[target]; x != nil && x.role == gone {
-				if err := s.deleteDestination(ctx, d, target); err != nil {
-					errs.Add(err)
-					continue
-				}
-				delete(s.changed, target)
-			}
-		}
-		if len(s.changed) == 0 { // iterating over a map that was once big takes long
-			s.changed = map[netip.AddrPort]bool{}
-		}
-		return errs.Err()
-	}
-	if !s.exists {
+func (s *server) shrink(ctx context.Context, d dp.Interface) error {
+	switch {
+	case s.owner != nil && drains(s.protocol):
 		return nil
-	}
-	if drains(s.protocol) {
-		busy, err := s.retire(ctx, d, now)
-		if err != nil || busy {
+	case s.owner != nil:
+		return s.deleteDraining(ctx, d, func(netip.AddrPort) bool { return true })
+	case s.exists && drains(s.protocol):
+		list, err := d.Destinations(ctx, s.key)
+		if err != nil {
 			return err
+		}
+		// Connections that are closing do not count: they would keep the address for minutes.
+		if slices.ContainsFunc(list, func(x dp.Destination) bool { return x.Active > 0 }) {
+			return s.retire(ctx, d, list)
 		}
 	}
 	return s.delete(ctx, d)
 }
 
-// retire takes all endpoints out of a virtual server that has gone, if any of them has connections left. Connections
-// that are closing do not count: they would keep the address for minutes.
-func (s *server) retire(ctx context.Context, d dp.Interface, now time.Time) (busy bool, err error) {
-	list, err := d.Destinations(ctx, s.key)
-	if err != nil {
-		return false, fmt.Errorf("endpoints of virtual server %v: %w", s.key, err)
+// retire takes all endpoints out of a virtual server that has gone.
+func (s *server) retire(ctx context.Context, d dp.Interface, list []dp.Destination) error {
+	s.adopt(s.actual, list)
+	for _, x := range s.destinations {
+		x.role = gone
 	}
-	if !slices.ContainsFunc(list, func(x dp.Destination) bool { return x.Active > 0 }) {
-		return false, nil
-	}
-	for _, x := range list {
-		old := s.destinations[x.Target]
-		if old == nil {
-			old = &destination{}
-			s.destinations[x.Target] = old
-		}
-		old.role = gone
-		s.drainSince(x.Target, true, now)
-		if x.Weight > 0 {
-			if err := d.UpdateDestination(ctx, s.key, dp.Destination{Target: x.Target}); err != nil {
-				return false, fmt.Errorf("virtual server %v, endpoint %v: %w", s.key, x.Target, err)
-			}
-		}
-		old.weight = 0
-	}
-	clear(s.changed)
-	return true, nil
-}
-
-// deleteServer deletes a virtual server. It succeeds if another process has deleted it already.
-func deleteServer(ctx context.Context, d dp.Interface, key dp.ServerKey) error {
-	if err := d.DeleteServer(ctx, key); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("delete virtual server %v: %w", key, err)
-	}
-	return nil
+	return s.applyRoles(ctx, d)
 }
 
 func (s *server) delete(ctx context.Context, d dp.Interface) error {
-	if err := deleteServer(ctx, d, s.key); err != nil {
-		return err
+	if s.exists {
+		if err := d.DeleteServer(ctx, s.key); err != nil {
+			return err
+		}
 	}
-	s.exists = false
-	clear(s.destinations)
-	clear(s.changed)
-	clear(s.draining)
+	s.forget()
 	return nil
 }
 
-func (s *server) deleteDestination(ctx context.Context, d dp.Interface, target netip.AddrPort) error {
-	err := d.DeleteDestination(ctx, s.key, target)
-	if err != nil && !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("virtual server %v, delete endpoint %v: %w", s.key, target, err)
-	}
-	delete(s.destinations, target)
-	delete(s.draining, target)
-	return nil
-}
-
-// drain deletes endpoints that have gone, when their connections have ended or their time is over.
-func (s *server) drain(ctx context.Context, d dp.Interface, now time.Time, limit time.Duration) error {
-	list, err := d.Destinations(ctx, s.key)
-	if err != nil {
-		return fmt.Errorf("endpoints of virtual server %v: %w", s.key, err)
-	}
-	left := map[netip.AddrPort]dp.Destination{}
-	for _, x := range list {
-		left[x.Target] = x
-	}
+// deleteDraining deletes the draining endpoints that are done.
+func (s *server) deleteDraining(ctx context.Context, d dp.Interface, done func(netip.AddrPort) bool) error {
 	var errs failures.List // one that cannot be deleted holds up no other
 	for _, target := range slices.SortedFunc(maps.Keys(s.draining), model.CompareTargets) {
-		busy := left[target].Active > 0 || s.wanted && left[target].Inactive > 0
-		if busy && now.Sub(s.draining[target]) < limit {
+		if !done(target) {
 			continue
 		}
-		errs.Add(s.deleteDestination(ctx, d, target))
-	}
-	if !s.wanted && len(s.draining) == 0 {
-		return s.delete(ctx, d)
+		if err := d.DeleteDestination(ctx, s.key, target); err != nil {
+			errs.Add(err)
+			continue
+		}
+		delete(s.destinations, target)
+		delete(s.draining, target)
 	}
 	return errs.Err()
+}
+
+// drain deletes endpoints that have gone, when their connections have ended.
+func (s *server) drain(ctx context.Context, d dp.Interface) error {
+	if s.owner == nil {
+		return s.shrink(ctx, d)
+	}
+	list, err := d.Destinations(ctx, s.key)
+	if err != nil {
+		return err
+	}
+	busy := map[netip.AddrPort]bool{}
+	for _, x := range list {
+		busy[x.Target] = x.Active > 0 || x.Inactive > 0
+	}
+	return s.deleteDraining(ctx, d, func(target netip.AddrPort) bool { return !busy[target] })
 }

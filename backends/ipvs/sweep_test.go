@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
@@ -43,13 +44,20 @@ func sweepWaves(t testing.TB) []func(*Backend) {
 	}
 }
 
+func TestAFailureOfAnyCallLosesNothing(t *testing.T) {
+	for name, errno := range map[string]syscall.Errno{"of a service port": syscall.ENOMEM, "of all": syscall.EPERM} {
+		t.Run(name, func(t *testing.T) { testAFailureOfAnyCall(t, errno) })
+	}
+}
+
 // Each call that changes something fails once. Then the next Sync of the same process, a retry, or a new process leads
 // to what no failure leads to.
-func TestAFailureOfAnyCallLosesNothing(t *testing.T) {
+func testAFailureOfAnyCall(t *testing.T, errno syscall.Errno) {
+	t.Helper()
 	result := func(k *kernel, b *Backend) string {
 		for f, family := range b.families {
-			_ = family.drain(t.Context(), time.Now().Add(time.Hour)) // it may be what fails: it is done again
-			b.drain(t, f, time.Now().Add(time.Hour))
+			_ = family.drain(t.Context()) // it may be what fails: it is done again
+			b.drain(t, f)
 		}
 		return k.ipvs.Dump() + k.table(model.IPv4) + k.table(model.IPv6)
 	}
@@ -71,7 +79,7 @@ func TestAFailureOfAnyCallLosesNothing(t *testing.T) {
 			fail := func(string) error {
 				if calls++; calls == failing {
 					failed = true
-					return syscall.ENOMEM
+					return errno
 				}
 				return nil
 			}
@@ -88,7 +96,7 @@ func TestAFailureOfAnyCallLosesNothing(t *testing.T) {
 					}
 					err = b.Sync(t.Context())
 				} else if err != nil {
-					if repair == retry {
+					if repair == retry || sink.FailedFamilies(err) == 0 { // a retry is for service ports, too
 						b.ResyncFailed()
 					}
 					err = b.Sync(t.Context())

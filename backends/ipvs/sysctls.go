@@ -17,10 +17,11 @@ const trackConnections = "net/ipv4/vs/conntrack"
 // SetParameters sets the kernel parameters that a backend needs, as its first Sync does. A privileged process can call
 // it on behalf of one without privileges. The error joins one for each parameter that could not be set.
 func SetParameters(ctx context.Context, root sysctl.Root, strictARP bool) error {
-	wanted := []struct {
+	type parameter struct {
 		name  string
 		value int
-	}{
+	}
+	wanted := []parameter{
 		{trackConnections, 1},
 		// Connections to an endpoint that is deleted end at once, and do not wait for a timeout.
 		{"net/ipv4/vs/expire_nodest_conn", 1},
@@ -28,10 +29,7 @@ func SetParameters(ctx context.Context, root sysctl.Root, strictARP bool) error 
 		{"net/ipv4/vs/expire_quiescent_template", 1},
 	}
 	if strictARP {
-		wanted = append(wanted, []struct {
-			name  string
-			value int
-		}{{"net/ipv4/conf/all/arp_ignore", 1}, {"net/ipv4/conf/all/arp_announce", 2}}...)
+		wanted = append(wanted, parameter{"net/ipv4/conf/all/arp_ignore", 1}, parameter{"net/ipv4/conf/all/arp_announce", 2})
 	}
 	var errs []error
 	for _, w := range wanted {
@@ -45,16 +43,16 @@ func SetParameters(ctx context.Context, root sysctl.Root, strictARP bool) error 
 }
 
 // prepare sets the kernel parameters and timeouts that everything depends on, before each full comparison.
-func (b *Backend) prepare(ctx context.Context) error {
-	if err := SetParameters(ctx, b.options.Sysctls, b.options.StrictARP); err != nil {
-		if value, readErr := b.options.Sysctls.Get(trackConnections); readErr != nil || value != "1" {
+func (o *Options) prepare(ctx context.Context) error {
+	if err := SetParameters(ctx, o.Sysctls, o.StrictARP); err != nil {
+		if value, readErr := o.Sysctls.Get(trackConnections); readErr != nil || value != "1" {
 			return fmt.Errorf("IPVS needs connection tracking: %w", err)
 		}
 		klog.FromContext(ctx).Error(err, "A kernel parameter does not have the required value")
 	}
-	if t := b.options.Timeouts; t.TCP != 0 || t.TCPFin != 0 || t.UDP != 0 {
+	if t := o.Timeouts; t.TCP != 0 || t.TCPFin != 0 || t.UDP != 0 {
 		// One that the kernel does not take is no reason to serve nothing.
-		if err := b.options.Dataplane.SetTimeouts(ctx, t); err != nil {
+		if err := o.Dataplane.SetTimeouts(ctx, t); err != nil {
 			klog.FromContext(ctx).Error(err, "Could not set the connection timeouts")
 		}
 	}

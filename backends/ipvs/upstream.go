@@ -2,7 +2,6 @@ package ipvs
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -35,7 +34,7 @@ func CleanUpUpstream(ctx context.Context, upstream dp.Interface, exclude []netip
 	}
 	servers, err := upstream.Servers(ctx)
 	if err != nil {
-		return fmt.Errorf("list virtual servers: %w", err)
+		return err
 	}
 	var errs failures.List
 	for _, s := range servers {
@@ -44,7 +43,7 @@ func CleanUpUpstream(ctx context.Context, upstream dp.Interface, exclude []netip
 			slices.ContainsFunc(exclude, func(p netip.Prefix) bool { return p.Contains(s.Addr) }) {
 			continue
 		}
-		errs.Add(deleteServer(ctx, upstream, s.ServerKey))
+		errs.Add(upstream.DeleteServer(ctx, s.ServerKey))
 	}
 	errs.Add(upstream.DeleteLink(ctx))
 	return errs.Err()

@@ -1,7 +1,8 @@
 package nft
 
 import (
-	"fmt"
+	"cmp"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
@@ -18,7 +19,7 @@ type action struct {
 	n          int // endpoints in the set
 	masquerade model.Masquerade
 	nodePort   bool
-	own        string // the name of the service port's own chains, or ""
+	own        *ownPort // the service port, if it has its own chains
 }
 
 // actions are what happens to traffic through a frontend: an action for each kind of source.
@@ -28,26 +29,21 @@ type actions struct {
 	onNode                   bool // only to the addresses that serve node ports
 }
 
-// simple reports whether the source makes no difference.
-func (a actions) simple() bool { return a.fromPod == a.other && a.fromNode == a.other }
-
-func (a actions) each() [3]action { return [3]action{a.fromPod, a.fromNode, a.other} }
-
 // actionsOf returns what happens to traffic through the frontends of a kind of the service port.
-func (p portPlan) actionsOf(kind frontend.Kind) actions {
+func (s *side) actionsOf(kind frontend.Kind) actions {
 	follow := func(r model.Route) action {
-		n := p.Size(r.Endpoints)
+		n := s.Size(r.Endpoints)
 		switch {
 		case n == 0:
 			return action{verdict: r.Empty}
-		case p.own != nil: // its chains serve any number, by any frontend
-			return action{set: r.Endpoints, n: 1, masquerade: r.Masquerade, own: p.own.name}
+		case s.own != nil: // its chains serve any number, by any frontend
+			return action{set: r.Endpoints, n: 1, masquerade: r.Masquerade, own: s.own}
 		}
 		return action{set: r.Endpoints, n: n, masquerade: r.Masquerade, nodePort: kind == frontend.NodePort}
 	}
-	r := p.RoutesOf(kind)
+	r := s.RoutesOf(kind)
 	return actions{fromPod: follow(r.FromPod), fromNode: follow(r.FromNode), other: follow(r.Other),
-		restricted: p.Restricts(kind), onNode: kind == frontend.NodePort}
+		restricted: s.Restricts(kind), onNode: kind == frontend.NodePort}
 }
 
 func setName(s model.EndpointSets) string {
@@ -57,105 +53,78 @@ func setName(s model.EndpointSets) string {
 	return "cluster"
 }
 
-// chainName returns for example "cluster-3", "nodeport-local-2", "cluster-3-masq", or "port-...-cluster".
-func (a action) chainName() string {
+// chainFor returns the name of the chain for actions, for example "pod-cluster3-node-cluster3masq-other-local2", and
+// plans it, and those that it goes to, if they are missing.
+func (p *plan) chainFor(a actions) string {
+	own := cmp.Or(a.fromPod.own, a.fromNode.own, a.other.own)
+	if own == nil {
+		if name, ok := p.base.names[a]; ok {
+			return name
+		}
+	}
+	name := p.chainOf(a.fromPod)
+	if a.fromPod != a.other || a.fromNode != a.other {
+		pod, node, other := name, p.chainOf(a.fromNode), p.chainOf(a.other)
+		prefix := ""
+		switch {
+		case own != nil:
+			prefix = own.name + "-"
+		case a.fromPod.nodePort || a.fromNode.nodePort || a.other.nodePort:
+			prefix = nodePortPrefix
+		}
+		code := func(chain string) string {
+			return strings.ReplaceAll(strings.TrimSuffix(strings.TrimPrefix(chain, prefix), "-traffic"), "-", "")
+		}
+		name = prefix + "pod-" + code(pod) + "-node-" + code(node) + "-other-" + code(other)
+		p.ensure(rules.BySource(name, p.base.config.localPods, pod, node, other), own)
+	}
+	switch to := name; {
+	case a.restricted:
+		name = rules.Restricted(to)
+		p.ensure(rules.RestrictedChain(p.base.sets[vipSources], to), own)
+	case a.onNode:
+		name = "on-node-" + to
+		p.ensure(p.base.config.onNodeChain(p.base.sets, name, to), own)
+	}
+	if own == nil {
+		p.base.names[a] = name
+	}
+	return name
+}
+
+// nodePortPrefix is the prefix of the names of the shared chains for node ports.
+const nodePortPrefix = "nodeport-"
+
+// chainOf returns the name of the chain for an action, for example "cluster-3", "nodeport-local-2", "cluster-3-masq" or
+// "port-...-cluster", and plans it: it marks for masquerading and sends to one endpoint at random.
+func (p *plan) chainOf(a action) string {
+	var name string
+	var last dp.Statement = dp.DNATMap{N: uint32(a.n), Map: p.base.sets[slotsOf(a.set, a.nodePort)]}
 	switch {
 	case a.n == 0 && a.verdict == model.Drop:
 		return rules.DropChain
 	case a.n == 0:
 		return rules.RejectChain
+	case a.own != nil:
+		name = a.own.chain(a.set)
+		if last = (dp.Goto{Chain: name}); a.masquerade == model.MasqueradeNever {
+			return name // changeOwn makes it
+		}
+	default:
+		if name = setName(a.set) + "-" + strconv.Itoa(a.n); a.nodePort {
+			name = nodePortPrefix + name
+		}
 	}
-	name := fmt.Sprintf("%s-%d", setName(a.set), a.n)
-	switch {
-	case a.own != "":
-		name = a.own + "-" + setName(a.set)
-	case a.nodePort:
-		name = "nodeport-" + name
-	}
+	var list []dp.Rule
+	setMark := dp.SetMark{Bit: p.base.config.mark}
 	switch a.masquerade {
 	case model.MasqueradeAlways:
 		name += "-masq"
+		list = []dp.Rule{rules.Rule(setMark)}
 	case model.MasqueradeUnlessLocalPod:
 		name += "-masq-nonpod"
+		list = []dp.Rule{rules.Rule(append(rules.LocalPods(p.base.config.localPods, true), setMark)...)}
 	}
+	p.ensure(rules.NewChain(name, append(list, rules.Rule(last))...), a.own)
 	return name
-}
-
-// code is the short form of chainName for the names of chains that distinguish sources.
-func (a action) code() string {
-	code := strings.TrimPrefix(strings.TrimPrefix(a.chainName(), a.own+"-"), "nodeport-")
-	return strings.ReplaceAll(strings.TrimSuffix(code, "-traffic"), "-", "")
-}
-
-// chainName returns the name of the chain for all three, for example
-// "pod-cluster3-node-cluster3masq-other-local2".
-func (a actions) chainName() string {
-	name := a.other.chainName()
-	if !a.simple() {
-		name = "pod-" + a.fromPod.code() + "-node-" + a.fromNode.code() + "-other-" + a.other.code()
-		if own := a.own(); own != "" {
-			name = own + "-" + name
-		} else if a.fromPod.nodePort || a.fromNode.nodePort || a.other.nodePort {
-			name = "nodeport-" + name
-		}
-	}
-	switch {
-	case a.restricted:
-		return rules.Restricted(name)
-	case a.onNode:
-		return "on-node-" + name
-	}
-	return name
-}
-
-func (a actions) own() string {
-	for _, each := range a.each() {
-		if each.own != "" {
-			return each.own
-		}
-	}
-	return ""
-}
-
-// chains returns the chains that actions need, in the order in which they can be made; the last one is that of a
-// itself. It leaves out the chains that every table has, and a service port's own chains for each set.
-func (c *config) chains(s *sets, a actions) []rules.Chain {
-	var chains []rules.Chain
-	if a.restricted || a.onNode {
-		inner := actions{fromPod: a.fromPod, fromNode: a.fromNode, other: a.other}
-		chains = c.chains(s, inner)
-		if a.onNode {
-			return append(chains, c.onNodeChain(s, a.chainName(), inner.chainName()))
-		}
-		return append(chains, rules.RestrictedChain(s[vipSources], inner.chainName()))
-	}
-	for _, each := range a.each() {
-		if each.n > 0 && (each.own == "" || each.masquerade != model.MasqueradeNever) {
-			chains = append(chains, c.balanceChain(s, each))
-		}
-	}
-	if !a.simple() {
-		chains = append(chains, rules.BySource(a.chainName(), c.localPods, a.fromPod.chainName(),
-			a.fromNode.chainName(), a.other.chainName()))
-	}
-	return chains
-}
-
-// balanceChain marks for masquerading and sends to one endpoint at random.
-func (c *config) balanceChain(s *sets, a action) rules.Chain {
-	ch := rules.NewChain(a.chainName())
-	setMark := dp.SetMark{Bit: c.mark}
-	switch a.masquerade {
-	case model.MasqueradeAlways:
-		ch.Rules = []dp.Rule{rules.Rule(setMark)}
-	case model.MasqueradeUnlessLocalPod:
-		ch.Rules = []dp.Rule{rules.Rule(append(rules.LocalPods(c.localPods, true), setMark)...)}
-	}
-	last := rules.Rule(dp.DNATMap{N: uint32(a.n), Map: s[slotsOf(a.set, a.nodePort)]})
-	if a.own != "" {
-		a.masquerade = model.MasqueradeNever
-		last = rules.Rule(dp.Goto{Chain: a.chainName()})
-	}
-	ch.Rules = append(ch.Rules, last)
-	return ch
 }

@@ -56,7 +56,7 @@ func BenchmarkHugeService(b *testing.B) {
 				testns.Enter(b)
 				backend := newBackend(b, nft.Options{})
 				defer func() { require.NoError(b, backend.Close()) }()
-				backendtest.Sizes(10, 1000)[0].Describe(backend)
+				backendtest.Sizes(10, 1000)[0].Set(backend)
 				backend.SetService(h.service())
 				for port := range h.ports {
 					for i := range h.endpoints {

@@ -103,7 +103,7 @@ func BenchmarkBystander(b *testing.B) {
 		{name: "conntrack", set: load(bareRules)},
 		{name: "ours", set: func() error {
 			backend := newBackend(b, nft.Options{})
-			c.Describe(backend)
+			c.Set(backend)
 			node := c.Node()
 			node.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")} // which upstream's rules have, too
 			backend.SetNode(node)

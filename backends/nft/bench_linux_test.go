@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
@@ -68,7 +69,7 @@ func BenchmarkScale(b *testing.B) { conformance.Scale(b, factory()) }
 
 func BenchmarkResizeService(b *testing.B) {
 	eachSize(b, func(m backendtest.Bench, b *testing.B) {
-		m.Waves(b, func(d backendtest.Describer, n int) {
+		m.Waves(b, func(d backendtest.Setter, n int) {
 			ep := m.Size.Endpoint(n/2*7%m.Size.Services, 3)
 			if n%2 == 0 {
 				d.DeleteEndpoint(ep.Key())
@@ -187,7 +188,7 @@ func BenchmarkFloor(b *testing.B) {
 				require.NoError(b, err)
 			})
 			require.NoError(b, nft.CleanUp(b.Context(),
-				nft.Options{TableName: "kpl-floor", Families: []model.Family{model.IPv4}}))
+				nft.Options{TableName: "kpl-floor", Common: frontend.Common{Families: []model.Family{model.IPv4}}}))
 			settle()
 			b.StartTimer()
 		}
@@ -225,7 +226,7 @@ func BenchmarkMemory(b *testing.B) {
 				b.Logf("NO FIGURE OF THE PEAK: this kernel cannot set it back: %v", cleared)
 			}
 			backend := newBackend(b, nft.Options{})
-			c.Describe(backend)
+			c.Set(backend)
 			described := memory(b, "VmRSS")
 			require.NoError(b, backend.Sync(b.Context()))
 			if cleared == nil {
@@ -256,7 +257,7 @@ func BenchmarkNewFlow(b *testing.B) {
 			flows := backendtest.NewFlows(b, testns.Enter(b))
 			backend := newBackend(b, nft.Options{})
 			defer func() { require.NoError(b, backend.Close()) }()
-			c.Describe(backend)
+			c.Set(backend)
 			backend.SetService(flows.Service())
 			for i := range 10 {
 				backend.SetEndpoint(flows.Endpoint(1 + i))
@@ -275,7 +276,7 @@ func BenchmarkNewFlow(b *testing.B) {
 		flows := backendtest.NewFlows(b, testns.Enter(b))
 		backend := newBackend(b, nft.Options{}) // or nothing would track connections
 		defer func() { require.NoError(b, backend.Close()) }()
-		backendtest.ClusterSize{Services: 10, Endpoints: 10}.Describe(backend)
+		backendtest.ClusterSize{Services: 10, Endpoints: 10}.Set(backend)
 		require.NoError(b, backend.Sync(b.Context()))
 		i := 0
 		for b.Loop() {

@@ -21,14 +21,17 @@ import (
 // If nothing is known about the table, the slots are not read. They are written into new maps with other names, and the
 // chains that use them are rewritten: packets in flight still find the old maps.
 func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool, err error) {
-	rewrite := f.state == unknown
-	read, err := f.dataplane.ReadTable(ctx, f.key, func(s *dp.TableSet) bool { return !rewrite || s.Size == 0 })
+	before := f.table
+	if f.state == unknown {
+		before = nil
+	}
+	read, err := f.dataplane.ReadTable(ctx, f.key, func(s *dp.TableSet) bool { return before != nil || s.Size == 0 })
 	if err != nil {
 		return false, err
 	}
 	base := newTable()
 	if read != nil && !compatible(read) {
-		klog.FromContext(ctx).Info("Replacing a table with another layout", "table", f.key, "comment", read.Comment)
+		klog.FromContext(ctx).Info("Replacing a table of another layout", "table", f.key, "comment", read.Comment)
 		base.replace, read = true, nil
 	}
 	if base.there = read != nil; !base.there {
@@ -43,15 +46,12 @@ func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool
 			base.clients[name] = true
 		}
 	}
-	if !rewrite {
-		base.keepSlots(f.table, read)
-	}
-	p := newPlan(base, newConfig(f.key.Family, f.options, c.Node()))
-	p.rules = make(map[string][]dp.RuleID, len(read.Chains)) // growing would take as long as the rest
-	p.adopt(read, rewrite)
-	p.planAll(c)
+	p := newPlan(base)
+	p.wanted = make(map[string]bool, len(read.Chains)) // growing would take as long as the rest
+	p.adopt(read, before)
+	p.planAll(newConfig(f.key.Family, f.options, c.Node()), c)
 	for _, name := range slices.Sorted(maps.Keys(base.chains)) {
-		if p.rules[name] == nil {
+		if !p.wanted[name] {
 			p.goneChains = append(p.goneChains, name)
 		}
 	}
@@ -68,15 +68,15 @@ func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool
 }
 
 // planAll plans everything as new.
-func (p *plan) planAll(c *frontend.Changes) {
+func (p *plan) planAll(cfg *config, c *frontend.Changes) {
 	c = c.All()
-	p.changeBase(c.ClusterIPs())
+	p.changeBase(cfg, c.ClusterIPs())
 	ports := slices.Collect(c.Ports())
 	p.makeRoom(ports)
 	for _, pc := range ports {
 		p.changePort(pc)
 	}
-	p.changeAddrs(hairpin, c.Hairpins(), hairpinElement)
+	p.changeAddrs(hairpin, c.Hairpins(), rules.HairpinKey)
 }
 
 // makeRoom allocates about as much as the plan of everything needs: growing step by step would cost more than the rest.
@@ -104,21 +104,17 @@ func compatible(t *dp.Table) bool {
 	return rules.IsCompatible(t, layoutComment, (&config{}).baseChains(sets, false), fixed)
 }
 
-// keepSlots keeps the slot maps of the table before that are still there.
-func (t *table) keepSlots(before *table, read *dp.Table) {
-	for id, s := range before.sets {
-		if have := read.Sets[s.Name]; setID(id).hasSlots() && have != nil && have.Matches(s) {
-			t.sets[id] = s
-		}
-	}
-}
-
-// adopt plans with the existing sets. It plans to delete their elements; those that the plan adds again stay. Slot maps
-// that have to be rewritten, or have another definition, get a free name.
-func (p *plan) adopt(read *dp.Table, rewrite bool) {
+// adopt plans with the existing sets. It plans to delete their elements; those that the plan adds again stay. If before,
+// the table as it was, is nil, slot maps have to be rewritten. Those, and slot maps of another definition, get a free
+// name.
+func (p *plan) adopt(read *dp.Table, before *table) {
 	for id, s := range p.base.sets {
-		have := read.Sets[s.Name]
-		if have != nil && have.Matches(s) && !(rewrite && setID(id).hasSlots()) {
+		slots := setID(id).hasSlots()
+		if slots && before != nil && read.Sets[before.sets[id].Name].Matches(before.sets[id]) {
+			s = before.sets[id]
+			p.base.sets[id] = s
+		}
+		if have := read.Sets[s.Name]; have.Matches(s) && (!slots || before != nil) {
 			p.sets[id].gone = have.Elements
 			p.base.slots[id] = len(have.Elements)
 			continue

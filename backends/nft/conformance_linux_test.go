@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/nftables"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
@@ -21,7 +22,7 @@ import (
 
 func options(env conformance.Env) nft.Options {
 	// No prefix means every address to the suite, and the node's own to the backend.
-	return nft.Options{Families: env.Families, NodePortAddresses: env.NodePorts}
+	return nft.Options{Common: frontend.Common{Families: env.Families, NodePortAddresses: env.NodePorts}}
 }
 
 // midway is a kernel that fails while it is told to, all transactions but the first one.
@@ -73,8 +74,8 @@ func loopback(ctx context.Context, env conformance.Env, kernel backend) (backend
 		return kernel, nil
 	}
 	proxy, err := userspace.NewLoopback(ctx, userspace.Options{
-		Families: env.Families, NodePortAddresses: env.NodePorts,
-		Host: &nodeaddr.System{NetNS: int(env.NetNS.Fd())}, Open: env.Do,
+		Common: frontend.Common{Families: env.Families, NodePortAddresses: env.NodePorts},
+		Host:   &nodeaddr.System{NetNS: int(env.NetNS.Fd())}, Open: env.Do,
 	})
 	if err != nil {
 		return nil, err
@@ -129,7 +130,12 @@ func factory() conformance.Factory {
 			return conn.Flush()
 		},
 		RepairsItself: true,
-		Lacks:         []conformance.Feature{conformance.LocalhostNodePorts},
+		// Loopback addresses are served by the proxy beside the backend.
+		Waives: []string{
+			"node ports are served on 127.0.0.1, and never on ::1",
+			"the node's primary address and localhost add up",
+			"localhost alone is no other address of either family",
+		},
 	}
 }
 

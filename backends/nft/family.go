@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"syscall"
@@ -112,12 +111,16 @@ func (f *family) lookForDrift() {
 func (f *family) sync(ctx context.Context, c *frontend.Changes) error {
 	if f.state == known || f.state == leftovers {
 		err := f.update(ctx, c)
-		if err == nil || ctx.Err() != nil {
-			return err
+		if err == nil {
+			return nil
 		}
 		if f.state = unknown; errors.Is(err, dp.ErrStale) {
 			f.state = suspect
-		} else if !errors.Is(err, errFull) && !errors.Is(err, errNodeChanged) {
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		if f.state == unknown && !errors.Is(err, errFull) && !errors.Is(err, errNodeChanged) {
 			f.countFailure()
 		}
 		klog.FromContext(ctx).Info("Comparing the whole table", "table", f.key, "reason", err)
@@ -160,7 +163,7 @@ func (f *family) repair(ctx context.Context, c *frontend.Changes) (frontend.Look
 	return frontend.Look{Repaired: changed, Rest: 9 * time.Since(began)}, nil
 }
 
-func (f *family) countFailure() { f.metrics.syncFailures.WithLabelValues(f.key.Family.String()).Inc() }
+func (f *family) countFailure() { f.metrics.syncFailures.Inc() }
 
 // errNodeChanged: the node has changed so much that all services may change.
 var errNodeChanged = errors.New("the service CIDRs, or the way to detect local pods, changed")
@@ -178,27 +181,29 @@ func (f *family) update(ctx context.Context, c *frontend.Changes) error {
 			return errNodeChanged
 		}
 	}
-	p := newPlan(f.table, cfg)
-	p.changeBase(c.ClusterIPs())
+	p := newPlan(f.table)
+	p.changeBase(cfg, c.ClusterIPs())
 	for pc := range c.Ports() {
 		p.changePort(pc)
 	}
-	p.changeAddrs(hairpin, c.Hairpins(), hairpinElement)
+	p.changeAddrs(hairpin, c.Hairpins(), rules.HairpinKey)
 	_, err := f.execute(ctx, p)
 	return err
 }
 
 // changeBase plans the consequences of changes of the node and of the cluster IPs.
-func (p *plan) changeBase(ips frontend.Diff[netip.Addr]) {
-	p.changeAddrs(clusterIPs, ips, addrElement)
-	p.strays += p.config.strays(ips.Added) - p.config.strays(ips.Removed)
-	if p.config == p.base.config && (p.strays > 0) == (p.base.strays > 0) {
+func (p *plan) changeBase(cfg *config, ips frontend.Diff[netip.Addr]) {
+	p.changeAddrs(clusterIPs, ips, rules.AddrKey)
+	t, before, strays := p.base, p.base.config, p.base.strays
+	t.config = cfg
+	t.strays += cfg.strays(ips.Added) - cfg.strays(ips.Removed)
+	if cfg == before && (t.strays > 0) == (strays > 0) {
 		return
 	}
-	p.changeAddrs(nodePortIPs,
-		frontend.Diff[netip.Addr]{Added: p.config.nodePortIPs, Removed: p.base.config.nodePortIPs}, addrElement)
-	for _, ch := range p.config.baseChains(p.base.sets, p.strays > 0) {
-		p.ensure(ch)
+	p.changeAddrs(nodePortIPs, frontend.Diff[netip.Addr]{Added: cfg.nodePortIPs, Removed: before.nodePortIPs},
+		rules.AddrKey)
+	for _, ch := range cfg.baseChains(t.sets, t.strays > 0) {
+		p.ensure(ch, nil)
 	}
 }
 
@@ -240,30 +245,16 @@ func (f *family) cannotRemove(ctx context.Context, err error) {
 	if ctx.Err() != nil || errors.Is(err, dp.ErrStale) {
 		return
 	}
-	f.metrics.cleanUpFailures.WithLabelValues(f.key.Family.String()).Inc()
+	f.metrics.cleanUpFailures.Inc()
 	klog.FromContext(ctx).Info("Obsolete objects cannot be removed yet", "table", f.key, "reason", err)
 }
 
-// follow records what the first transaction of a plan has done. Objects for the second one to remove count as
-// leftovers.
+// follow records what the first transaction of a plan has done, as far as planning has not. Objects for the second one
+// to remove count as leftovers.
 func (t *table) follow(p *plan) {
-	t.there, t.replace, t.config, t.strays = true, false, p.config, p.strays
-	maps.Copy(t.chains, p.rules)
-	maps.Copy(t.names, p.names)
-	maps.Copy(t.clients, p.clients)
-	for name, o := range p.own {
-		if before := t.own[name]; before.hasNumbers() {
-			delete(t.ids, before.ids[0])
-			delete(t.ids, before.ids[1])
-		}
-		if o == nil {
-			delete(t.own, name)
-			continue
-		}
-		t.own[name] = o
-		if o.numbered {
-			t.ids[o.ids[0]], t.ids[o.ids[1]] = true, true
-		}
+	t.there, t.replace = true, false
+	for _, id := range p.goneIDs {
+		delete(t.ids, id)
 	}
 	t.leftovers = remains{chains: p.goneChains, sets: p.goneSets}
 	for id := range p.sets {

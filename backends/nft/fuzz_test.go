@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"testing"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -15,7 +16,7 @@ func FuzzNames(f *testing.F) {
 	comment := regexp.MustCompile(`"[^"\n]*"`)
 	own := regexp.MustCompile(`[a-z2-7]{16}(-[A-Za-z0-9/_.-]*)?`)
 	backendtest.FuzzNames(f, func(t testing.TB, values ...any) string {
-		r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+		r := newRig(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}})
 		r.Set(values...)
 		r.Sync()
 		return own.ReplaceAllString(comment.ReplaceAllString(r.dump(model.IPv4), `""`), "OWN")

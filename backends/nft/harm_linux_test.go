@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
@@ -56,7 +57,7 @@ func TestAResyncRemovesWhatNobodyHereWouldWrite(t *testing.T) {
 // next bigger one is to have.
 func TestAMapThatWasLeftBehindIsNotTakenForABiggerOne(t *testing.T) {
 	testns.Enter(t)
-	r := newKernelRig(t, nft.Options{Families: []model.Family{model.IPv4}}, false)
+	r := newKernelRig(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}}, false)
 	endpoints := func(n int) {
 		r.Set(fm.Node("n1").IP("192.0.2.10").Build(), fm.Service("a/b").ClusterIP("10.96.0.1").Port("p", 80).Build())
 		ip := netip.MustParseAddr("10.128.0.0")

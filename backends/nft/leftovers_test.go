@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
@@ -28,7 +29,7 @@ func (r *rig) busy() (after func()) {
 }
 
 func TestWhatCannotBeRemovedYetIsRemovedLater(t *testing.T) {
-	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+	r := newRig(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}})
 	r.Set(backendtest.EveryFeature()...)
 	r.Sync()
 	before := r.dump(model.IPv4)
@@ -66,7 +67,7 @@ func TestWhatCannotBeRemovedYetIsRemovedLater(t *testing.T) {
 }
 
 func TestARestartRemovesWhatWasLeftOver(t *testing.T) {
-	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+	r := newRig(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}})
 	r.Set(backendtest.EveryFeature()...)
 	r.Sync()
 	before := r.dump(model.IPv4)
@@ -87,7 +88,7 @@ func TestARestartRemovesWhatWasLeftOver(t *testing.T) {
 
 // Elements that are left over are in the way of others with the same key.
 func TestSlotsThatAreLeftOverAreUsedAgain(t *testing.T) {
-	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+	r := newRig(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}})
 	web := func(pod string) *model.Endpoint { return fm.Endpoint("default/web:http/TCP", pod+":8080").Build() }
 	r.Set(backendtest.Node(), fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build(),
 		web("10.244.1.5"), web("10.244.2.5"))

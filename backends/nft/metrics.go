@@ -7,20 +7,15 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// metrics are kube-proxy's in this mode, with its names and labels.
-type metrics struct {
-	shared.Group
-	syncFailures, cleanUpFailures *prometheus.CounterVec
-}
+// metrics are kube-proxy's in this mode, with its names and labels, of one family.
+type metrics struct{ syncFailures, cleanUpFailures prometheus.Counter }
 
-func newMetrics(families []model.Family) *metrics {
+func newMetrics(g *shared.Group, f model.Family) *metrics {
 	const prefix = "kubeproxy_sync_proxy_rules_nftables_"
-	m := &metrics{
-		syncFailures: shared.Counter(families, prefix+"sync_failures_total",
-			"Attempts to apply changes, or everything, that failed"),
-		cleanUpFailures: shared.Counter(families, prefix+"cleanup_failures_total",
-			"Attempts to remove what is no longer needed that failed"),
+	return &metrics{
+		syncFailures: g.Counter(f, prefix+"sync_failures_total",
+			"Failed attempts to apply changes or the full state"),
+		cleanUpFailures: g.Counter(f, prefix+"cleanup_failures_total",
+			"Failed attempts to remove obsolete objects"),
 	}
-	m.Metrics = []prometheus.Collector{m.syncFailures, m.cleanUpFailures}
-	return m
 }

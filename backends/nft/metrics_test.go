@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
@@ -22,13 +23,13 @@ import (
 
 func TestMetricsHaveTheNamesAndLabelsOfKubeProxy(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	r := newRig(t, nft.Options{Metrics: reg})
+	r := newRig(t, nft.Options{Common: frontend.Common{Metrics: reg}})
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
-# HELP kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total Attempts to remove what is no longer needed that failed
+# HELP kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total Failed attempts to remove obsolete objects
 # TYPE kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total counter
 kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total{ip_family="IPv4"} 0
 kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total{ip_family="IPv6"} 0
-# HELP kubeproxy_sync_proxy_rules_nftables_sync_failures_total Attempts to apply changes, or everything, that failed
+# HELP kubeproxy_sync_proxy_rules_nftables_sync_failures_total Failed attempts to apply changes or the full state
 # TYPE kubeproxy_sync_proxy_rules_nftables_sync_failures_total counter
 kubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family="IPv4"} 0
 kubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family="IPv6"} 0
@@ -50,7 +51,7 @@ type failing struct {
 
 func newFailing(t *testing.T, f model.Family) *failing {
 	reg := prometheus.NewPedanticRegistry()
-	r := &failing{rig: newRig(t, nft.Options{Metrics: reg}), reg: reg, family: f}
+	r := &failing{rig: newRig(t, nft.Options{Common: frontend.Common{Metrics: reg}}), reg: reg, family: f}
 	apply := r.fake.FailApply
 	r.fake.FailApply = func(tx *dataplane.Transaction) error {
 		if tx.Table.Family == f && len(r.errs) > 0 {
@@ -140,7 +141,7 @@ func TestWhatIsToBeDoneAnywayIsNoFailure(t *testing.T) {
 func TestRepairsThatFailAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
-		r := newRigThat(t, nft.Options{Metrics: reg}, true)
+		r := newRigThat(t, nft.Options{Common: frontend.Common{Metrics: reg}}, true)
 		defer r.backend.Close()
 		r.Set(backendtest.EveryFeature()...)
 		r.Sync()
@@ -165,7 +166,8 @@ func TestRepairsThatFailAreCounted(t *testing.T) {
 
 func TestMetricsThatAreTakenAreReported(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	r := newRig(t, nft.Options{Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"node": "one"}, reg)})
+	r := newRig(t, nft.Options{Common: frontend.Common{
+		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"node": "one"}, reg)}})
 	_, err := nft.New(t.Context(), r.options)
 	require.ErrorContains(t, err, "metrics: ")
 	r.options.Metrics = prometheus.WrapRegistererWith(prometheus.Labels{"node": "other"}, reg)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
@@ -38,7 +39,7 @@ func strange() []any {
 }
 
 func TestNamesAreEscapedBoundedAndDistinct(t *testing.T) {
-	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+	r := newRig(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}})
 	r.Set(strange()...)
 	r.Sync() // the fake refuses names and comments that nft cannot print
 	dump := r.dump(model.IPv4)
@@ -50,7 +51,7 @@ func TestNamesAreEscapedBoundedAndDistinct(t *testing.T) {
 }
 
 func TestBadPortsAreSkippedAndTheRestGoesOn(t *testing.T) {
-	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+	r := newRig(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}})
 	values := strange()
 	s := *values[1].(*model.Service)
 	s.Ports = append([]model.ServicePort{{Name: "none", RoutesIPv4: s.Ports[0].RoutesIPv4}, s.Ports[0]}, s.Ports...)
@@ -95,13 +96,13 @@ func TestOptionsAreChecked(t *testing.T) {
 	for name, o := range map[string]nft.Options{
 		"tableName":         {TableName: "no spaces"},
 		"masqueradeMark":    {MasqueradeMark: 3},
-		"nodePortAddresses": {NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}}},
-		"families":          {Families: []model.Family{model.IPv4, model.IPv4}},
+		"nodePortAddresses": {Common: frontend.Common{NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}}}},
+		"families":          {Common: frontend.Common{Families: []model.Family{model.IPv4, model.IPv4}}},
 	} {
 		_, err := nft.New(t.Context(), o)
 		require.ErrorContains(t, err, name)
 	}
-	all := nft.Options{TableName: "{", MasqueradeMark: 5, Families: []model.Family{9}}
+	all := nft.Options{TableName: "{", MasqueradeMark: 5, Common: frontend.Common{Families: []model.Family{9}}}
 	_, err := nft.New(t.Context(), all)
 	for _, field := range []string{"tableName", "masqueradeMark", "families"} {
 		require.ErrorContains(t, err, field)

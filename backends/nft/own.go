@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
@@ -35,7 +36,14 @@ type ownPort struct {
 	random   string    // the prefix of the names of the chains that pick one of these at random
 	ids      [2]uint32 // of its backend sets, in the order of frontend.RouteSets
 	chains   []string
+	to       [numKinds]string // where the traffic of its frontends of each kind goes
 }
+
+// chain returns the name of the chain that sends to an endpoint of a set.
+func (o *ownPort) chain(set model.EndpointSets) string { return o.name + "-" + setName(set) }
+
+// randomChain returns the name of the chain that sends to one of the slots by number, at random.
+func (o *ownPort) randomChain(set model.EndpointSets) string { return o.random + "-" + setName(set) }
 
 // hasNumbers reports whether a service port has slots by number. o is nil if the port has nothing of its own.
 func (o *ownPort) hasNumbers() bool { return o != nil && o.numbered }
@@ -51,28 +59,68 @@ func wantsNumbers(p *frontend.Port) bool {
 	return p.NumFrontends()*endpoints > maxSharedSlots
 }
 
+// changeOwn plans the own objects of a service port, apart from the chains of its frontends. It returns what it has of
+// its own afterwards, or nil if it needs nothing.
+func (p *plan) changeOwn(c *frontend.PortChange, before *ownPort) *ownPort {
+	after := p.ownOf(c.After, before)
+	own := cmp.Or(after, before)
+	if own == nil {
+		return nil
+	}
+	for i, set := range frontend.RouteSets() {
+		was := before.hasNumbers() && c.Before.Routes.Sets().Has(set)
+		is := after.hasNumbers() && c.After.Routes.Sets().Has(set)
+		p.changeSlots(portEndpoints, string(dp.AppendNumber(nil, own.ids[i])), c, set, was, is)
+	}
+	// Objects that are requested again are not removed, see transactions.
+	if before != nil {
+		p.goneChains = append(p.goneChains, before.chains...)
+		if before.clients != "" {
+			p.goneSets = append(p.goneSets, before.clients)
+		}
+	}
+	if before.hasNumbers() && !after.hasNumbers() {
+		p.goneIDs = append(p.goneIDs, before.ids[:]...)
+	}
+	if after == nil {
+		delete(p.base.own, c.Name())
+		return nil
+	}
+	p.base.own[c.Name()] = after
+	p.planOwn(c, after)
+	return after
+}
+
 // ownOf returns the own objects that a service port should have, except for its chains, or nil if it needs none.
-func (p *plan) ownOf(c *frontend.PortChange, before *ownPort) *ownPort {
-	if c.After == nil || c.After.NumFrontends() == 0 {
+func (p *plan) ownOf(port *frontend.Port, before *ownPort) *ownPort {
+	if port == nil || port.NumFrontends() == 0 {
 		return nil
 	}
-	numbered := wantsNumbers(c.After)
-	if !numbered && c.After.AffinityTimeout == 0 {
+	numbered := wantsNumbers(port)
+	if !numbered && port.AffinityTimeout == 0 {
 		return nil
 	}
-	o := &ownPort{numbered: numbered}
+	n, o := port.Name, &ownPort{numbered: numbered}
+	sum := sha256.Sum256([]byte(strings.Join([]string{n.Service.Namespace, n.Service.Name, n.Port, n.Protocol.String()},
+		"\x00")))
 	switch {
 	case before.hasNumbers():
 		o.ids = before.ids
 	case numbered:
 		for i, set := range frontend.RouteSets() {
-			o.ids[i] = p.newID(c.After.Name, set)
+			id := binary.BigEndian.Uint32(sum[8:]) + uint32(set)
+			for p.base.ids[id] { // another backend set has it
+				id++
+			}
+			o.ids[i], p.base.ids[id] = id, true
 		}
 	}
-	hash := shortHash(c.After.Name)
-	suffix := hash + "-" + readable(c.After.Name)
+	// The name of a set has little but a hash: for each rule that uses a set the kernel compares its name with those of
+	// all sets, which takes longer the longer the names are.
+	hash := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10]))
+	suffix := hash + "-" + readable(n)
 	o.random = "port-" + suffix
-	if o.name = o.random; c.After.AffinityTimeout > 0 {
+	if o.name = o.random; port.AffinityTimeout > 0 {
 		o.name, o.clients = clientsPrefix+suffix, clientsPrefix+hash
 	}
 	return o
@@ -81,35 +129,12 @@ func (p *plan) ownOf(c *frontend.PortChange, before *ownPort) *ownPort {
 // kindsFor lists the kinds of the service port's frontends that send traffic to a backend set.
 func kindsFor(port *frontend.Port, set model.EndpointSets) []frontend.Kind {
 	var kinds []frontend.Kind
-	for kind := range frontend.NodePort + 1 {
+	for kind := range numKinds {
 		if port.Count(kind) > 0 && port.RoutesOf(kind).Sets().Has(set) {
 			kinds = append(kinds, kind)
 		}
 	}
 	return kinds
-}
-
-// newID returns a number that no other backend set has.
-func (p *plan) newID(n model.PortName, set model.EndpointSets) uint32 {
-	sum := hashOf(n)
-	id := binary.BigEndian.Uint32(sum[8:]) + uint32(set)
-	for p.base.ids[id] || p.ids[id] {
-		id++
-	}
-	p.ids[id] = true
-	return id
-}
-
-func hashOf(n model.PortName) [sha256.Size]byte {
-	return sha256.Sum256([]byte(strings.Join([]string{n.Service.Namespace, n.Service.Name, n.Port, n.Protocol.String()},
-		"\x00")))
-}
-
-// shortHash makes the names of a service port's own objects unique. The name of a set has little else: for each rule
-// that uses a set the kernel compares its name with those of all sets, which takes longer the longer the names are.
-func shortHash(n model.PortName) string {
-	sum := hashOf(n)
-	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10]))
 }
 
 // readable is the part of the names of chains that shows people which service port they belong to. Its length is
@@ -128,44 +153,34 @@ func readable(n model.PortName) string {
 	}, text[:min(len(text), 40)])
 }
 
-// ownChains returns the chains of a service port that has its own, in the order in which they can be made. Some are
-// there more than once.
-func (p *plan) ownChains(c *frontend.PortChange, after portPlan) []rules.Chain {
-	var chains []rules.Chain
-	o := after.own
+// planOwn plans the set of clients of a service port, and the chains that send to an endpoint of each of its sets.
+func (p *plan) planOwn(c *frontend.PortChange, o *ownPort) {
+	if o.clients != "" {
+		if p.clients[o.clients] = true; !p.base.clients[o.clients] {
+			p.base.clients[o.clients] = true
+			p.newSets = append(p.newSets, clientsSet(c.After, o))
+		}
+	}
 	for i, set := range frontend.RouteSets() {
 		if c.After.Size(set) == 0 || len(kindsFor(c.After, set)) == 0 {
 			continue
 		}
 		if o.numbered {
-			chains = append(chains, p.randomChain(c.After, o, i))
+			ch := rules.NewChain(o.randomChain(set), rules.Rule(dp.IsProtocol{Protocol: c.After.Name.Protocol},
+				dp.DNATMap{ID: o.ids[i], N: uint32(c.After.Size(set)), Map: p.base.sets[portEndpoints]}))
+			ch.Comment = comment(c.After)
+			p.ensure(ch, o)
 		}
 		if o.clients != "" {
-			chains = append(chains, p.clientsChain(c, o, set))
+			p.ensure(p.clientsChain(c, o, set), o)
 		}
 	}
-	for kind := range frontend.NodePort + 1 {
-		if a := after.actionsOf(kind); c.After.Count(kind) > 0 && a.own() != "" {
-			chains = append(chains, p.config.chains(p.base.sets, a)...)
-		}
-	}
-	return chains
-}
-
-// randomChain sends to an endpoint of the i-th set at random.
-func (p *plan) randomChain(port *frontend.Port, o *ownPort, i int) rules.Chain {
-	set := frontend.RouteSets()[i]
-	ch := rules.NewChain(action{set: set, n: 1, own: o.random}.chainName(),
-		rules.Rule(dp.IsProtocol{Protocol: port.Name.Protocol},
-			dp.DNATMap{ID: o.ids[i], N: uint32(port.Size(set)), Map: p.base.sets[portEndpoints]}))
-	ch.Comment = comment(port)
-	return ch
 }
 
 // clientsChain keeps clients with their endpoints.
 func (p *plan) clientsChain(c *frontend.PortChange, o *ownPort, set model.EndpointSets) rules.Chain {
 	clients := clientsSet(c.After, o)
-	ch := rules.NewChain(action{set: set, n: 1, own: o.name}.chainName())
+	ch := rules.NewChain(o.chain(set))
 	ch.Comment = comment(c.After)
 	endpoints := make([]netip.AddrPort, 0, c.After.Size(set))
 	for _, ep := range c.Endpoints(set) {
@@ -202,7 +217,7 @@ const fullComment = "if the set is full"
 // exist yet. A packet finds its slot in one of them.
 func (p *plan) randomChains(port *frontend.Port, o *ownPort, set model.EndpointSets) []string {
 	if o.numbered {
-		return []string{action{set: set, n: 1, own: o.random}.chainName()}
+		return []string{o.randomChain(set)}
 	}
 	var names []string
 	for _, kind := range kindsFor(port, set) {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -48,7 +49,7 @@ func slots(dump string) int {
 
 func TestSlotsAreNotMultipliedByAddresses(t *testing.T) {
 	b := big{addresses: 100, endpoints: 200}
-	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+	r := newRig(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}})
 	r.Set(b.values()...)
 	r.Sync()
 	assert.Equal(t, b.endpoints, slots(r.dump(model.IPv4)))
@@ -85,7 +86,7 @@ func TestSlotsAreNotMultipliedByAddresses(t *testing.T) {
 }
 
 func TestAPortGetsChainsOfItsOwnAndGivesThemUp(t *testing.T) {
-	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+	r := newRig(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}})
 	for _, b := range []big{{4, 200}, {4, 257}, {6, 200}, {4, 10}, {3, 0}, {200, 6}} {
 		r.Delete(b.service().Name)
 		for i := range 300 {
@@ -93,7 +94,7 @@ func TestAPortGetsChainsOfItsOwnAndGivesThemUp(t *testing.T) {
 		}
 		r.Set(b.values()...)
 		r.Sync()
-		fresh := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+		fresh := newRig(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}})
 		fresh.Set(b.values()...)
 		fresh.Sync()
 		require.Equal(t, canonical(t, fresh.dump(model.IPv4)), canonical(t, r.dump(model.IPv4)), "%+v", b)
@@ -104,7 +105,7 @@ func TestAPortGetsChainsOfItsOwnAndGivesThemUp(t *testing.T) {
 // Two backend sets never have the same number, whatever the names of their services are: those of these two have the
 // same hash.
 func TestBackendSetsHaveNumbersOfTheirOwn(t *testing.T) {
-	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+	r := newRig(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}})
 	r.Set(backendtest.Node())
 	for i, name := range []string{"default/big-45878", "default/big-57331"} {
 		r.Set(fm.Service(name).ClusterIP(fmt.Sprintf("10.96.0.%d", 1+i)).Port("http", 80).Build())
@@ -128,10 +129,10 @@ func TestAPortWithAffinityGetsSlotsByNumberAndGivesThemUp(t *testing.T) {
 		pod := netip.AddrFrom4([4]byte{10, 244, byte(2 + i>>8), byte(i)})
 		return fm.Endpoint(name+":http/TCP", netip.AddrPortFrom(pod, 8080).String()).Build()
 	}
-	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+	r := newRig(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}})
 	r.Set(backendtest.Node(), s)
 	for _, n := range []int{512, 513, 512} { // times two frontends
-		fresh := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+		fresh := newRig(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}})
 		fresh.Set(backendtest.Node(), s)
 		r.Delete(endpoint(512))
 		for i := range n {

@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 
@@ -11,26 +10,23 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// plan is the difference between the current and the wanted table. Planning modifies nothing else. It becomes two
-// transactions: the first sends traffic to the new objects, and leaves those that packets in flight may still reach;
-// the second removes these.
+// plan is the difference between the current and the wanted table. It becomes two transactions: the first sends traffic
+// to the new objects, and leaves those that packets in flight may still reach; the second removes these.
+//
+// Planning updates what is known about chains, service ports and the configuration at once. If the first transaction
+// fails, none of that is true, and the table has to be read.
 type plan struct {
-	base   *table // the current one
-	config *config
-	strays int // see table
-	sets   [numSets]setPlan
+	base *table
+	sets [numSets]setPlan
 	// The other fields are about objects that not every table has.
 	newSets    []*dp.Set
 	newChains  []rules.Chain // to make
 	chains     []rules.Chain // to rewrite
 	goneChains []string
 	goneSets   []string
-
-	rules   map[string][]dp.RuleID      // of the chains that were asked for
-	names   map[actions]string          // of the shared chains made here
-	own     map[model.PortName]*ownPort // that differ, nil for removed ones
-	ids     map[uint32]bool             // of these
-	clients map[string]bool             // sets that were asked for
+	goneIDs    []uint32
+	wanted     map[string]bool // the chains that were asked for
+	clients    map[string]bool // and the sets
 }
 
 // setPlan has the changes of a set. An element that is both deleted and added is replaced, or left alone if it is the
@@ -40,13 +36,12 @@ type setPlan struct {
 	add, gone, replace []dp.Element
 }
 
-func newPlan(base *table, c *config) *plan {
-	p := &plan{base: base, config: c, strays: base.strays, rules: map[string][]dp.RuleID{}, names: map[actions]string{},
-		own: map[model.PortName]*ownPort{}, ids: map[uint32]bool{}, clients: map[string]bool{}}
+func newPlan(base *table) *plan {
+	p := &plan{base: base, wanted: map[string]bool{}, clients: map[string]bool{}, goneChains: base.leftovers.chains,
+		goneSets: base.leftovers.sets}
 	for id, elements := range base.leftovers.elements {
-		p.sets[id].gone = slices.Clip(elements)
+		p.sets[id].gone = elements
 	}
-	p.goneChains, p.goneSets = slices.Clip(base.leftovers.chains), slices.Clip(base.leftovers.sets)
 	return p
 }
 
@@ -71,96 +66,108 @@ func (sp *setPlan) settle() {
 		index[e.Key] = stays
 		return true
 	})
-	var gone []dp.Element
-	for _, e := range sp.gone {
-		if index[e.Key] != stays {
-			gone = append(gone, e)
-		}
-	}
-	sp.gone = gone
+	sp.gone = slices.DeleteFunc(sp.gone, func(e dp.Element) bool { return index[e.Key] == stays })
 }
 
-// portPlan is a service port before or after the plan.
-type portPlan struct {
+// side is a service port before or after the plan, with what its frontends of each kind have in common.
+type side struct {
 	*frontend.Port // nil: it does not exist
 	own            *ownPort
+	kinds          [numKinds]kindPlan
 }
 
-// sharedSets returns the sets of which a frontend has its own slots.
-func (p portPlan) sharedSets(fr *frontend.Frontend) model.EndpointSets {
-	if fr == nil || p.own.hasNumbers() {
-		return 0
+const numKinds = frontend.NodePort + 1
+
+// kindPlan is what frontends of one kind have in common. It is zero if there are none.
+type kindPlan struct {
+	chain string             // where their traffic goes
+	slots model.EndpointSets // the sets of which each has its own slots
+}
+
+// setKinds fills in kinds. chainFor returns the chain for what happens to traffic.
+func (s *side) setKinds(chainFor func(frontend.Kind, actions) string) {
+	for kind := range numKinds {
+		if s.Port != nil && s.Count(kind) > 0 {
+			s.kinds[kind].chain = chainFor(kind, s.actionsOf(kind))
+			if !s.own.hasNumbers() {
+				s.kinds[kind].slots = s.RoutesOf(kind).Sets()
+			}
+		}
 	}
-	return p.RoutesOf(fr.Kind).Sets()
 }
 
 // changePort plans the changes of a service port.
 func (p *plan) changePort(c *frontend.PortChange) {
-	before, after := portPlan{Port: c.Before}, portPlan{Port: c.After}
-	if before.Port != nil {
-		before.own = p.base.own[c.Before.Name]
-	}
-	after.own = p.ownOf(c, before.own)
-	all := before.Port != nil && after.Port != nil && concernsAll(c, before, after)
+	before, after := side{Port: c.Before}, side{Port: c.After}
+	before.own = p.base.own[c.Name()]
+	before.setKinds(func(kind frontend.Kind, a actions) string {
+		if before.own != nil {
+			return before.own.to[kind]
+		}
+		return p.base.names[a]
+	})
+	after.own = p.changeOwn(c, before.own)
+	after.setKinds(func(kind frontend.Kind, a actions) string {
+		name := p.chainFor(a)
+		if after.own != nil {
+			after.own.to[kind] = name
+		}
+		return name
+	})
+	all := concernsAll(c, &before, &after)
 	changed := map[frontend.Key]bool{}
 	for fc := range c.FrontendChanges() {
 		if all {
 			changed[fc.Key()] = true
 		}
-		p.changeFrontend(c, before, fc.Before, after, fc.After)
+		p.changeFrontend(c, &before, &after, fc)
 	}
 	if all {
 		for fr := range c.Frontends() {
 			if !changed[fr.Key] {
-				p.changeFrontend(c, before, &fr, after, &fr)
+				p.changeFrontend(c, &before, &after, frontend.FrontendChange{Before: &fr, After: &fr})
 			}
 		}
 	}
-	p.changeOwn(c, before, after)
 }
 
 // concernsAll reports whether a change of a service port concerns frontends that do not change themselves.
-func concernsAll(c *frontend.PortChange, before, after portPlan) bool {
-	for _, kind := range []frontend.Kind{frontend.ClusterIP, frontend.ExternalIP, frontend.NodePort} {
-		if before.actionsOf(kind) != after.actionsOf(kind) {
+func concernsAll(c *frontend.PortChange, before, after *side) bool {
+	if c.Before == nil || c.After == nil {
+		return false
+	}
+	for kind := range numKinds {
+		if was, is := before.kinds[kind], after.kinds[kind]; was != is && was.chain != "" && is.chain != "" {
 			return true
 		}
 	}
-	if !slices.Equal(before.SourceRanges, after.SourceRanges) {
-		return true
-	}
-	if before.own.hasNumbers() != after.own.hasNumbers() {
-		return true
-	}
-	return !after.own.hasNumbers() &&
+	return !slices.Equal(c.Before.SourceRanges, c.After.SourceRanges) || !after.own.hasNumbers() &&
 		(len(c.EndpointChanges(model.ClusterSet)) > 0 || len(c.EndpointChanges(model.LocalSet)) > 0)
 }
 
-// changeFrontend plans the changes of a frontend from o to n; either may be nil.
-func (p *plan) changeFrontend(c *frontend.PortChange, before portPlan, o *frontend.Frontend, after portPlan,
-	n *frontend.Frontend) {
-	k := cmp.Or(o, n).Key
+// changeFrontend plans the changes of a frontend.
+func (p *plan) changeFrontend(c *frontend.PortChange, before, after *side, fc frontend.FrontendChange) {
+	o, n, k := fc.Before, fc.After, fc.Key()
 	key, nodePort := rules.Key(k.Addr, k.Protocol, k.Port), k.IsNodePort()
 	verdicts, sources := &p.sets[serviceIPs], &p.sets[vipSources]
 	if nodePort {
 		verdicts = &p.sets[nodePorts]
 	}
-	var was, is dp.Element
+	var was, is kindPlan
 	if o != nil {
-		was = dp.Element{Key: key, Value: p.nameOf(before.actionsOf(o.Kind)), Comment: comment(before.Port)}
+		was = before.kinds[o.Kind]
 	}
 	if n != nil {
-		is = dp.Element{Key: key, Value: p.chainFor(after.actionsOf(n.Kind)), Comment: comment(after.Port)}
+		is = after.kinds[n.Kind]
 	}
-	if o != nil && was != is {
-		verdicts.gone = append(verdicts.gone, was)
+	if o != nil && was.chain != is.chain {
+		verdicts.gone = append(verdicts.gone, dp.Element{Key: key, Value: was.chain})
 	}
-	if n != nil && was != is {
-		verdicts.add = append(verdicts.add, is)
+	if n != nil && was.chain != is.chain {
+		verdicts.add = append(verdicts.add, dp.Element{Key: key, Value: is.chain, Comment: comment(after.Port)})
 	}
-	wasSets, isSets := before.sharedSets(o), after.sharedSets(n)
 	for _, set := range frontend.RouteSets() {
-		p.changeSlots(slotsOf(set, nodePort), key, c, set, wasSets.Has(set), isSets.Has(set))
+		p.changeSlots(slotsOf(set, nodePort), key, c, set, was.slots.Has(set), is.slots.Has(set))
 	}
 	if o != nil && o.Restricted {
 		sources.gone = append(sources.gone, rules.SourceElements(key, before.SourceRanges)...)
@@ -168,6 +175,17 @@ func (p *plan) changeFrontend(c *frontend.PortChange, before portPlan, o *fronte
 	if n != nil && n.Restricted {
 		sources.add = append(sources.add, rules.SourceElements(key, after.SourceRanges)...)
 	}
+}
+
+// slotElement returns the element for a slot of a frontend, or of a backend set that has a number.
+func slotElement(key string, slot int, to netip.AddrPort) dp.Element {
+	var b [64]byte
+	k := append(b[:0], key...)
+	k = dp.AppendNumber(k, uint32(slot))
+	n := len(k)
+	k = dp.AppendPort(dp.AppendAddr(k, to.Addr()), to.Port())
+	s := string(k) // one allocation for both
+	return dp.Element{Key: s[:n], Value: s[n:]}
 }
 
 // changeSlots plans the slots of a backend set under a key, which may be added, changed or removed.
@@ -197,94 +215,35 @@ func (p *plan) changeSlots(id setID, key string, c *frontend.PortChange, set mod
 	}
 }
 
-// changeOwn plans the own objects of a service port.
-func (p *plan) changeOwn(c *frontend.PortChange, before, after portPlan) {
-	own := cmp.Or(after.own, before.own)
-	if own == nil {
+// ensure plans a chain that is missing, or has other rules. own is the service port that it belongs to, if any.
+func (p *plan) ensure(ch rules.Chain, own *ownPort) {
+	if p.wanted[ch.Name] {
 		return
 	}
-	for i, set := range frontend.RouteSets() {
-		was := before.own.hasNumbers() && before.Routes.Sets().Has(set)
-		is := after.own.hasNumbers() && after.Routes.Sets().Has(set)
-		p.changeSlots(portEndpoints, string(dp.AppendNumber(nil, own.ids[i])), c, set, was, is)
-	}
-	// Objects that are requested again are not removed, see transactions.
-	if before.own != nil {
-		p.goneChains = append(p.goneChains, before.own.chains...)
-		if name := before.own.clients; name != "" {
-			p.goneSets = append(p.goneSets, name)
-		}
-	}
-	p.own[cmp.Or(c.After, c.Before).Name] = after.own
-	if after.own == nil {
-		return
-	}
-	if name := own.clients; name != "" && !p.clients[name] {
-		p.clients[name] = true
-		if !p.base.clients[name] {
-			p.newSets = append(p.newSets, clientsSet(after.Port, own))
-		}
-	}
-	for _, ch := range p.ownChains(c, after) {
-		if p.ensure(ch) {
-			own.chains = append(own.chains, ch.Name)
-		}
-	}
-}
-
-// nameOf returns the name of the chain for actions.
-func (p *plan) nameOf(a actions) string {
-	if name, ok := p.base.names[a]; ok {
-		return name
-	}
-	return a.chainName()
-}
-
-// chainFor returns the name of the chain for actions, and plans the chain if it is missing.
-func (p *plan) chainFor(a actions) string {
-	if name, ok := p.base.names[a]; ok {
-		return name
-	}
-	if name, ok := p.names[a]; ok {
-		return name
-	}
-	name := a.chainName()
-	if a.own() != "" {
-		return name // changeOwn makes those
-	}
-	for _, ch := range p.config.chains(p.base.sets, a) {
-		p.ensure(ch)
-	}
-	p.names[a] = name
-	return name
-}
-
-// ensure plans a chain that is missing, or has other rules. It returns false if it has been asked for before.
-func (p *plan) ensure(ch rules.Chain) bool {
-	if _, done := p.rules[ch.Name]; done {
-		return false
-	}
-	ids := dp.RuleIDs(ch.Rules, p.config.family)
-	p.rules[ch.Name] = ids
+	p.wanted[ch.Name] = true
 	have, there := p.base.chains[ch.Name]
+	ids := dp.RuleIDs(ch.Rules, p.base.config.family)
+	p.base.chains[ch.Name] = ids
 	switch {
 	case !there:
 		p.newChains = append(p.newChains, ch)
 	case !slices.Equal(have, ids):
 		p.chains = append(p.chains, ch)
 	}
-	return true
+	if own != nil {
+		own.chains = append(own.chains, ch.Name)
+	}
 }
 
-// changeAddrs plans which addresses are in a set.
-func (p *plan) changeAddrs(id setID, c frontend.Diff[netip.Addr], element func(netip.Addr) dp.Element) {
+// changeAddrs plans which addresses are in a set, by their keys.
+func (p *plan) changeAddrs(id setID, c frontend.Diff[netip.Addr], key func(netip.Addr) string) {
 	sp := &p.sets[id]
 	sp.add = slices.Grow(sp.add, len(c.Added))
 	for _, a := range c.Removed {
-		sp.gone = append(sp.gone, element(a))
+		sp.gone = append(sp.gone, dp.Element{Key: key(a)})
 	}
 	for _, a := range c.Added {
-		sp.add = append(sp.add, element(a))
+		sp.add = append(sp.add, dp.Element{Key: key(a)})
 	}
 }
 
@@ -294,7 +253,7 @@ func (p *plan) transactions(key dp.TableKey) (first, second *dp.Transaction) {
 	for id := range p.sets {
 		p.sets[id].settle()
 	}
-	p.goneChains = slices.DeleteFunc(p.goneChains, func(name string) bool { return p.rules[name] != nil })
+	p.goneChains = slices.DeleteFunc(p.goneChains, func(name string) bool { return p.wanted[name] })
 	p.goneSets = slices.DeleteFunc(p.goneSets, func(name string) bool { return p.clients[name] })
 	if p.base.replace {
 		first.DeleteTable()

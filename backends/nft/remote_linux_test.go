@@ -16,6 +16,7 @@ import (
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/remote"
+	"sigs.k8s.io/kube-proxy-lib/remote/brain"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 )
@@ -58,16 +59,16 @@ func newBehindBrain(ctx context.Context, env conformance.Env, backend sink.Sink)
 	b := &behindBrain{Recorder: &sink.Recorder{}, ctx: ctx, dir: dir, cluster: &cluster{changes: make(chan change)},
 		requests: make(chan struct{}, 1)}
 	b.gate = newGate(env, backend, b.Recorder)
-	server, err := remote.NewServer(ctx, remote.ServerOptions{Source: b.cluster, MinInterval: -1})
+	server, err := brain.New(ctx, brain.Options{Source: b.cluster})
 	if err != nil {
 		return nil, err
 	}
-	listener, err := remote.Listen(ctx, b.target(), 0)
+	listener, err := brain.Listen(ctx, b.target(), 0)
 	if err != nil {
 		return nil, err
 	}
 	b.server = background(ctx, server.Run, func(ctx context.Context) error {
-		return server.Serve(ctx, listener, remote.ServeOptions{})
+		return server.Serve(ctx, listener, brain.ServeOptions{})
 	})
 	return b, nil
 }
@@ -144,7 +145,7 @@ func (b *behindBrain) connect() error {
 	}
 	b.node = node
 	b.client = background(b.ctx, func(ctx context.Context) error {
-		return kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: b.gate, MinInterval: -1, SyncRequests: b.requests})
+		return kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: b.gate, SyncRequests: b.requests})
 	})
 	return nil
 }

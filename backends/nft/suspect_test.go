@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
@@ -41,7 +42,8 @@ func (b *busyNode) ReadTable(ctx context.Context, key dataplane.TableKey,
 func TestABusyNodeIsNotRewrittenInALoop(t *testing.T) {
 	node := &busyNode{Fake: dataplane.NewFake()}
 	ctx, cancel := context.WithCancel(t.Context())
-	backend, err := nft.New(ctx, nft.Options{Dataplane: node, Families: []model.Family{model.IPv4}})
+	backend, err := nft.New(ctx, nft.Options{Dataplane: node,
+		Common: frontend.Common{Families: []model.Family{model.IPv4}}})
 	require.NoError(t, err)
 	defer backend.Close()
 	cancel() // what would be done in the background is done by Syncs, which is easier to follow

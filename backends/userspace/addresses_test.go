@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,10 +44,10 @@ func TestWhereLocalhostListens(t *testing.T) {
 }
 
 func TestOptionsThatAreWrongAreNamed(t *testing.T) {
-	_, err := userspace.New(t.Context(),
-		userspace.Options{NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}}})
+	_, err := userspace.New(t.Context(), userspace.Options{
+		Common: frontend.Common{NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}}}})
 	require.EqualError(t, err, `userspace: nodePortAddresses[0]: invalid Prefix is not a prefix`)
-	_, err = userspace.New(t.Context(), userspace.Options{Families: []model.Family{7}})
+	_, err = userspace.New(t.Context(), userspace.Options{Common: frontend.Common{Families: []model.Family{7}}})
 	require.ErrorContains(t, err, "invalid or duplicate family")
 }
 
@@ -71,7 +72,8 @@ func TestNodePortsFollowTheHost(t *testing.T) {
 	require.NoError(t, free.Close())
 	host := &nodeaddr.Fake{}
 	b, err := userspace.New(t.Context(),
-		userspace.Options{Host: host, LocalhostNodePorts: true, Families: []model.Family{model.IPv4},
+		userspace.Options{Host: host, LocalhostNodePorts: true,
+			Common:    frontend.Common{Families: []model.Family{model.IPv4}},
 			Addresses: userspace.Localhost{}})
 	require.NoError(t, err)
 	defer b.Close()
@@ -102,7 +104,8 @@ func TestANodePortGivesWayToAnExternalIPAndComesBack(t *testing.T) {
 	host := &nodeaddr.Fake{}
 	host.Set(nodeaddr.HostAddress{Addr: netip.MustParseAddr("127.0.0.1"), Interface: "lo"})
 	b, err := userspace.New(t.Context(),
-		userspace.Options{Host: host, LocalhostNodePorts: true, Families: []model.Family{model.IPv4}})
+		userspace.Options{Host: host, LocalhostNodePorts: true,
+			Common: frontend.Common{Families: []model.Family{model.IPv4}}})
 	require.NoError(t, err)
 	defer b.Close()
 	d := fakemodel.NewDriver(t, fakemodel.Options{NewSink: func() sink.Sink { return b }})
@@ -147,15 +150,16 @@ func TestANodePortGivesWayToAnExternalIPAndComesBack(t *testing.T) {
 // refusing are Addresses of which one may not be added.
 type refusing struct {
 	userspace.Given
-	refused *bool
-	added   *[]netip.Addr
+	mu      sync.Mutex // a retry is a call of another goroutine
+	refused error
+	added   []netip.Addr
 }
 
-func (r refusing) Update(_ context.Context, _ model.Family, _ bool, add, _ []netip.Addr) error {
-	if *r.added = add; *r.refused {
-		return errors.New("one of them is refused")
-	}
-	return nil
+func (r *refusing) Update(_ context.Context, _ model.Family, _ bool, add, _ []netip.Addr) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.added = add
+	return r.refused
 }
 
 func TestAnAddressThatCannotBeAddedDoesNotAffectOthers(t *testing.T) {
@@ -163,16 +167,19 @@ func TestAnAddressThatCannotBeAddedDoesNotAffectOthers(t *testing.T) {
 	require.NoError(t, err)
 	number := uint16(free.Addr().(*net.TCPAddr).Port)
 	require.NoError(t, free.Close())
-	refused, added := true, []netip.Addr{}
-	l := newLaptop(t, userspace.Options{Addresses: refusing{refused: &refused, added: &added}})
+	addresses := &refusing{refused: errors.New("one of them is refused")}
+	l := newLaptop(t, userspace.Options{Addresses: addresses})
 	l.Set(fakemodel.Service("default/web").ClusterIP("127.0.0.1").Port("http", number).Build(),
 		tcpEndpoint(named(t, "web")))
 	err = l.TrySync()
 	require.ErrorContains(t, err, "one of them is refused")
-	v4, _ := sink.FailedFamilies(err)
-	assert.True(t, v4)
+	assert.True(t, sink.FailedFamilies(err).Has(model.IPv4))
 	assert.Equal(t, "web", l.who(t))
-	refused, added = false, nil
+	addresses.mu.Lock()
+	addresses.refused, addresses.added = nil, nil
+	addresses.mu.Unlock()
 	l.Resync()
-	assert.Equal(t, []netip.Addr{netip.MustParseAddr("127.0.0.1")}, added)
+	addresses.mu.Lock()
+	defer addresses.mu.Unlock()
+	assert.Equal(t, []netip.Addr{netip.MustParseAddr("127.0.0.1")}, addresses.added)
 }

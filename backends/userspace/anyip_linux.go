@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -18,17 +20,23 @@ import (
 
 // AnyIP makes service addresses local to the node by routes of type local. It needs CAP_NET_ADMIN. Its routes have a
 // protocol number of their own, by which it finds them again after a restart. It does not touch other routes.
+//
+// Some addresses are not served, whoever lists them: those that NewAnyIP is given, and the gateways in the main routing
+// table, as of the last full Update.
 type AnyIP struct {
-	handle *netlink.Handle
-	link   int
+	handle   *netlink.Handle
+	link     int
+	never    []netip.Prefix
+	gateways map[netip.Addr]bool
 }
 
 // The protocol and the metric of the routes. The metric keeps them apart from the route that the kernel adds for an
 // address of the host.
 const routeProtocol, routeMetric = 75, 75
 
-// NewAnyIP returns an AnyIP for the network namespace of the calling thread. Close it after the backend.
-func NewAnyIP() (*AnyIP, error) {
+// NewAnyIP returns an AnyIP for the network namespace of the calling thread. It never serves the addresses in never,
+// which should have those of the API server. Close it after the backend.
+func NewAnyIP(never ...netip.Prefix) (*AnyIP, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("userspace: open netlink: %w", err)
@@ -38,19 +46,27 @@ func NewAnyIP() (*AnyIP, error) {
 		handle.Close()
 		return nil, fmt.Errorf("userspace: loopback interface: %w", err)
 	}
-	return &AnyIP{handle: handle, link: lo.Attrs().Index}, nil
+	return &AnyIP{handle: handle, link: lo.Attrs().Index, never: slices.Clone(never), gateways: map[netip.Addr]bool{}}, nil
 }
 
 // Close releases the netlink socket. Routes stay.
 func (a *AnyIP) Close() { a.handle.Close() }
 
-// Control lets a socket listen on an address that no interface has. IPv6 needs that despite the route.
-func (a *AnyIP) Control(_, _ string, c syscall.RawConn) error {
+// Control lets a socket listen on an address that no interface has. IPv6 needs that despite the route. It fails for an
+// address that is never served.
+func (a *AnyIP) Control(_, address string, c syscall.RawConn) error {
+	if at, err := netip.ParseAddrPort(address); err == nil && a.isNeverServed(at.Addr()) {
+		return fmt.Errorf("%v is a gateway of this node, or is never to be served", at.Addr())
+	}
 	var failed error
 	err := c.Control(func(fd uintptr) {
 		failed = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1)
 	})
 	return errors.Join(err, failed)
+}
+
+func (a *AnyIP) isNeverServed(addr netip.Addr) bool {
+	return a.gateways[addr] || slices.ContainsFunc(a.never, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // ListenOn implements [Addresses].
@@ -59,12 +75,17 @@ func (a *AnyIP) ListenOn(fr frontend.Frontend) []netip.AddrPort { return own(fr)
 // Update implements [Addresses].
 func (a *AnyIP) Update(ctx context.Context, f model.Family, full bool, add, remove []netip.Addr) error {
 	if full {
+		if err := a.findGateways(f); err != nil {
+			return err
+		}
 		have, err := a.list(f)
 		if err != nil {
 			return err
 		}
 		for _, addr := range add {
-			delete(have, addr)
+			if !a.isNeverServed(addr) {
+				delete(have, addr)
+			}
 		}
 		for addr := range have {
 			remove = append(remove, addr)
@@ -74,6 +95,9 @@ func (a *AnyIP) Update(ctx context.Context, f model.Family, full bool, add, remo
 	for _, addr := range add {
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if a.isNeverServed(addr) {
+			continue // its listeners fail, see Control
 		}
 		if err := a.handle.RouteAdd(a.route(addr)); err != nil && !errors.Is(err, unix.EEXIST) {
 			errs.Add(fmt.Errorf("add a local route to %v: %w", addr, err))
@@ -117,14 +141,35 @@ func (a *AnyIP) touch(addr netip.Addr) error {
 	return a.handle.RouteDel(r)
 }
 
+func netlinkFamily(f model.Family) int {
+	if f == model.IPv6 {
+		return netlink.FAMILY_V6
+	}
+	return netlink.FAMILY_V4
+}
+
+// findGateways finds out the gateways of a family.
+func (a *AnyIP) findGateways(f model.Family) error {
+	routes, err := a.handle.RouteListFiltered(netlinkFamily(f), &netlink.Route{Table: unix.RT_TABLE_MAIN},
+		netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return fmt.Errorf("list routes: %w", err)
+	}
+	maps.DeleteFunc(a.gateways, func(addr netip.Addr, _ bool) bool { return model.FamilyOf(addr) == f })
+	for _, r := range routes {
+		for _, hop := range append(r.MultiPath, &netlink.NexthopInfo{Gw: r.Gw}) {
+			if addr, ok := netip.AddrFromSlice(hop.Gw); ok {
+				a.gateways[addr.Unmap()] = true
+			}
+		}
+	}
+	return nil
+}
+
 // list returns the addresses that have a route.
 func (a *AnyIP) list(f model.Family) (map[netip.Addr]bool, error) {
-	family := netlink.FAMILY_V4
-	if f == model.IPv6 {
-		family = netlink.FAMILY_V6
-	}
 	filter := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Protocol: routeProtocol}
-	routes, err := a.handle.RouteListFiltered(family, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
+	routes, err := a.handle.RouteListFiltered(netlinkFamily(f), filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return nil, fmt.Errorf("list local routes: %w", err)
 	}

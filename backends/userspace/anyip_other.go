@@ -15,7 +15,9 @@ import (
 type AnyIP struct{}
 
 // NewAnyIP returns an error: local routes need Linux.
-func NewAnyIP() (*AnyIP, error) { return nil, errors.New("userspace: local routes need Linux") }
+func NewAnyIP(...netip.Prefix) (*AnyIP, error) {
+	return nil, errors.New("userspace: local routes need Linux")
+}
 
 // Close does nothing.
 func (a *AnyIP) Close() {}

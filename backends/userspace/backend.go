@@ -7,147 +7,125 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/lifecycle"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
-	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 // Backend is a [sink.Sink] that serves connections itself. As with every sink, the methods of that interface are called
 // from one goroutine at a time. All others may be called from any goroutine.
+//
+// DescribeService returns the listeners, endpoints, connections and flows of a service.
+//
+// CleanUp closes all listeners and undoes the changes made through Addresses. A later Sync serves again.
 type Backend struct {
-	// Table has the methods of the sink, and keeps what Sync has to apply.
-	*frontend.Table
+	// Running has the methods of the sink, DescribeService and CleanUp.
+	*lifecycle.Running
 
 	options Options
 	// loopbackOnly: node ports are served on 127.0.0.1 and ::1, and nowhere else.
 	loopbackOnly bool
-	metrics      *metrics
 	families     map[model.Family]*family
 	hosts        *nodeaddr.Tracker // all addresses of the host
 	nodePorts    *nodeaddr.Tracker
-	wake         chan struct{}
 
 	ctx         context.Context // ends connections and flows
 	stop        context.CancelFunc
-	wg          sync.WaitGroup // goroutines that run until Close
+	wg          sync.WaitGroup // goroutines of flows
 	traffic     sync.WaitGroup // connections, and the goroutines that accept them
-	connections *places
+	connections *pool
+	flows       *pool // UDP
 	listeners   *places
+	own         ownSockets
+	remembered  atomic.Int64  // clients with session affinity
 	held        chan struct{} // holds one element for each connection that is to be dropped
 	buffers     sync.Pool
-	// What is logged now and then: that connections cannot be accepted, that they wait, that none can be made to
-	// endpoints, and that flows are replaced.
-	unaccepted, waiting, undialled, replaced seldom
-
-	flowsMu    sync.Mutex
-	flows      map[*flow]bool // UDP
-	flowShares shares
+	// What is logged now and then: that connections cannot be accepted, that none can be made to endpoints, that some
+	// endpoints are this backend itself, and that the limits are reached.
+	unaccepted, undialled, itself, replaced, replacedFlow seldom
 
 	mu        sync.Mutex // guards the rest, and the families' listeners
 	inherited map[socketKey]socket
 	closed    bool
 }
 
-var (
-	_ sink.Sink            = (*Backend)(nil)
-	_ sink.NodeSetter      = (*Backend)(nil)
-	_ sink.Resyncer        = (*Backend)(nil)
-	_ sink.FailureResyncer = (*Backend)(nil)
-	_ sink.Describer       = (*Backend)(nil)
-)
-
-// New returns a backend, which serves nothing before the first Sync. Until Close it follows the host's addresses in the
-// background. It logs with the logger of ctx; the end of ctx ends neither Sync nor connections.
-func New(ctx context.Context, o Options) (*Backend, error) { return newBackend(ctx, o, false) }
+// New returns a backend, which serves nothing before the first Sync. Its limits are lower where the process may not
+// open many files: together connections, flows and listeners take three quarters of the file descriptors at most, so
+// that the rest of the program keeps some. Until Close it follows the host's addresses in the background. It logs with
+// the logger of ctx; the end of ctx ends neither Sync nor connections.
+func New(ctx context.Context, o Options) (*Backend, error) {
+	o.Metrics = nil // they are of a Loopback
+	return newBackend(ctx, o, false)
+}
 
 func newBackend(ctx context.Context, o Options, loopbackOnly bool) (*Backend, error) {
-	if err := o.NodePortAddresses.Validate(); err != nil {
-		return nil, fmt.Errorf("userspace: %w", err)
-	}
-	b := &Backend{options: o.withDefaults(), loopbackOnly: loopbackOnly, families: map[model.Family]*family{},
-		wake: make(chan struct{}, 1), flows: map[*flow]bool{}, flowShares: newShares()}
-	if o.KeepSource {
-		if err := b.options.Open(canKeepSource); err != nil {
-			return nil, fmt.Errorf("userspace: keepSource: %w", err)
-		}
-	}
+	o.tuning = o.tuning.within(maxFiles())
+	b := &Backend{options: o.withDefaults(), loopbackOnly: loopbackOnly}
 	b.buffers.New = func() any { return new([maxDatagram]byte) }
-	b.connections, b.listeners = newPlaces(b.options.tuning.MaxConnections), newPlaces(b.options.tuning.MaxListeners)
-	b.held = make(chan struct{}, b.options.tuning.MaxConnections/8)
-	b.metrics = newMetrics(b.options.Families)
-	for _, f := range b.options.Families {
-		b.families[f] = newFamily(b, f)
-	}
+	limits := &b.options.tuning
+	b.connections, b.flows = newPool(limits.MaxConnections, minIdle), newPool(limits.MaxFlows, 0)
+	b.listeners = newPlaces(limits.MaxListeners)
+	b.held = make(chan struct{}, limits.MaxConnections/8)
+	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s := &lifecycle.Spec[*family]{Name: "userspace", Common: o.Common, Open: b.open,
+		Apply: (*family).sync, Look: (*family).look, Describe: (*family).describeService, Remove: (*family).cleanUp}
 	var err error
-	b.Table, err = frontend.New(frontend.Options{Families: b.options.Families, Apply: b.apply})
-	if err != nil {
+	if b.Running, err = s.Start(b.ctx); err != nil {
+		b.stop()
 		return nil, err
 	}
-	changed := func(nodeaddr.Addresses) {
-		select {
-		case b.wake <- struct{}{}:
-		default:
-		}
-	}
-	var err1, err2 error
-	b.hosts, err1 = nodeaddr.NewTracker(nodeaddr.Options{Host: b.options.Host, Changed: changed})
-	b.nodePorts, err2 = nodeaddr.NewTracker(nodeaddr.Options{Host: b.options.Host, Choice: o.NodePortAddresses,
-		Changed: changed})
-	if err := errors.Join(err1, err2); err != nil {
-		return nil, fmt.Errorf("userspace: addresses of this host: %w", err)
-	}
-	if b.inherited, err = inherit(o.Sockets); err != nil {
-		return nil, fmt.Errorf("userspace: %w", err)
-	}
-	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
-	b.wg.Go(func() { _ = b.hosts.Run(b.ctx) })
-	b.wg.Go(func() { _ = b.nodePorts.Run(b.ctx) })
-	b.wg.Go(b.follow)
 	return b, nil
 }
 
-// SetNode implements [sink.NodeSetter].
-func (b *Backend) SetNode(n *model.Node) {
-	b.Table.SetNode(n)
-	b.nodePorts.SetNode(n)
-}
-
-// follow moves node ports to other addresses when the host's addresses change.
-func (b *Backend) follow() {
-	look := func(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
-		err := b.apply(ctx, c)
-		if v4, v6 := sink.FailedFamilies(err); !v4 && !v6 {
-			err = nil // the next Sync reports the ports that are not served
+// open checks what the backend needs, and takes over the sockets of an earlier process.
+func (b *Backend) open(ctx context.Context, s *lifecycle.Spec[*family]) (err error) {
+	o := &b.options
+	if o.KeepSource {
+		if err := o.Open(canKeepSource); err != nil {
+			return fmt.Errorf("keepSource: %w", err)
 		}
-		return frontend.Look{}, err
 	}
-	b.Repair(b.ctx, frontend.RepairOptions{Wake: b.wake, Look: look})
+	b.families = s.Families
+	_ = s.Serve(ctx, func(f model.Family) (*family, error) { return newFamily(b, f, newMetrics(&s.Metrics, f)), nil })
+	if b.hosts, err = s.Follow(nodeaddr.Options{Host: o.Host}); err != nil {
+		return err
+	}
+	if b.nodePorts, err = s.Follow(nodeaddr.Options{Host: o.Host, Choice: o.NodePortAddresses}); err != nil {
+		return err
+	}
+	b.inherited, err = inherit(o.Sockets)
+	s.Own(func() error { b.closeInherited(model.Families()...); return nil })
+	return err
 }
 
-// apply takes over the changes of a family, and opens and closes listeners accordingly.
-func (b *Backend) apply(ctx context.Context, c *frontend.Changes) error {
-	f := b.families[c.Family()]
+// look moves node ports to other addresses when the host's addresses change.
+func (f *family) look(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
+	return frontend.Look{}, f.sync(ctx, c)
+}
+
+// sync takes over changes, and opens and closes listeners accordingly.
+func (f *family) sync(ctx context.Context, c *frontend.Changes) error {
+	b := f.backend
+	b.nodePorts.SetNode(c.Node())
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return errors.New("the backend is closed")
 	}
 	f.absorb(c)
+	nodePorts := b.nodePorts.Addresses().Of(c.Family())
+	nodePorts = slices.DeleteFunc(nodePorts, func(a netip.Addr) bool { return !b.servesNodePorts(a) })
+	defer func() { f.metrics.listeners.Set(float64(len(f.listeners))) }()
+	err := f.apply(ctx, nodePorts)
+	f.refuse(c)
 	c.Accept()
-	var nodePorts []netip.Addr
-	for _, a := range b.nodePorts.Addresses().Of(c.Family()) {
-		if b.servesNodePorts(a) {
-			nodePorts = append(nodePorts, a)
-		}
+	if err == nil {
+		b.closeInherited(c.Family())
 	}
-	defer func() { b.metrics.listening(c.Family(), len(f.listeners)) }()
-	if err := f.apply(ctx, nodePorts); err != nil {
-		return err
-	}
-	b.closeInherited(c.Family())
-	return f.errors()
+	return err
 }
 
 // servesNodePorts reports whether an address of the host that is chosen for node ports serves them.
@@ -172,22 +150,14 @@ func (f *family) source(addr netip.Addr, fr frontend.Frontend) source {
 	}
 }
 
-// CleanUp closes all listeners and undoes the changes made through Addresses. A later Sync serves again.
-func (b *Backend) CleanUp(ctx context.Context) error {
-	return b.Table.CleanUp(ctx, func(ctx context.Context) error {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		var errs []error
-		for _, f := range b.options.Families {
-			b.families[f].closeAll()
-			b.families[f] = newFamily(b, f)
-			errs = append(errs, b.options.Addresses.Update(ctx, f, true, nil, nil))
-		}
-		if err := errors.Join(errs...); err != nil {
-			return fmt.Errorf("userspace: cleaning up: %w", err)
-		}
-		return nil
-	})
+// cleanUp closes all listeners and undoes the changes made through Addresses.
+func (f *family) cleanUp(ctx context.Context) error {
+	b := f.backend
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f.closeAll()
+	b.families[f.family] = newFamily(b, f.family, f.metrics)
+	return b.options.Addresses.Update(ctx, f.family, true, nil, nil)
 }
 
 // Drain stops accepting connections and datagrams, and returns when all connections have ended or ctx is done. Call
@@ -216,11 +186,6 @@ func (b *Backend) Drain(ctx context.Context) error {
 func (b *Backend) Close() error {
 	b.stop()
 	_ = b.Drain(context.Background())
-	b.mu.Lock()
-	for _, f := range b.options.Families {
-		b.closeInherited(f)
-	}
-	b.mu.Unlock()
 	b.wg.Wait()
-	return nil
+	return b.Running.Close()
 }

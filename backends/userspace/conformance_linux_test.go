@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
@@ -82,8 +83,7 @@ func (p *parent) start(ctx context.Context, env conformance.Env) (sink.Sink, err
 	p.sockets = nil
 	b, err := userspace.New(ctx, userspace.Options{
 		Addresses:          anyIP,
-		Families:           env.Families,
-		NodePortAddresses:  env.NodePorts,
+		Common:             frontend.Common{Families: env.Families, NodePortAddresses: env.NodePorts},
 		LocalhostNodePorts: env.LocalhostNodePorts,
 		Host:               &nodeaddr.System{NetNS: int(env.NetNS.Fd())},
 		Sockets:            sockets,
@@ -159,15 +159,23 @@ func factory(keepSource bool) conformance.Factory {
 			p.failing.Store(true)
 			return func() error { p.failing.Store(false); return nil }, nil
 		},
-		Lacks: []conformance.Feature{
-			conformance.SCTP,
-			conformance.LoopbackProxy, // Loopback does this, beside a backend in the kernel
-			conformance.InterfaceDetectors,
-			conformance.UnallocatedAddresses,
-			conformance.ExternalPorts,
-			conformance.PathErrors,
-			conformance.WildcardListeners,
-			conformance.NewOverRestart, // they wait in the listener's queue
+		Lacks: []conformance.Feature{conformance.SCTP},
+		Waives: []string{
+			// Loopback does this, beside a backend in the kernel.
+			"a proxy serves node ports on 127.0.0.1 and ::1",
+			"a proxy of node ports on loopback addresses keeps to the node with traffic policy Local",
+			// A socket does not tell through which interface a connection came.
+			"local pods are known by the bridge that they are behind",
+			"local pods are known by the names of their interfaces",
+			// The addresses of services are the node's own.
+			"addresses of the service CIDRs that no service has are dropped",
+			"processes of the node that listen on all addresses get nothing that is for a service",
+			// ICMP errors reach the sockets of the proxy, and not the client.
+			"the error of a narrow way behind a service reaches the sender",
+			"an endpoint's own refusal reaches the sender",
+			"other ports of external addresses are left alone",
+			// They wait in the listener's queue.
+			"no new connection is lost while the backend restarts",
 		},
 	}
 	if !keepSource {

@@ -1,7 +1,6 @@
 package userspace
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -12,22 +11,18 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// DescribeService implements [sink.Describer]: it returns the listeners, endpoints, connections and flows of a service.
-// It waits for a Sync in progress.
-func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
+// describeService is DescribeService in one family.
+func (f *family) describeService(_ model.ServiceName, _ *frontend.Changes, ports []*frontend.PortChange) string {
+	f.backend.mu.Lock()
+	defer f.backend.mu.Unlock()
 	var text strings.Builder
-	b.View(name, func(c *frontend.Changes, ports []*frontend.PortChange) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		f := b.families[c.Family()]
-		for _, pc := range ports {
-			if p := f.ports[pc.After.Name]; p != nil {
-				fmt.Fprintf(&text, "%v, %v\n", pc.After.Name, f.family)
-				f.describe(&text, p)
-			}
+	for _, pc := range ports {
+		if p := f.ports[pc.After.Name]; p != nil {
+			fmt.Fprintf(&text, "%v, %v\n", pc.After.Name, f.family)
+			f.describe(&text, p)
 		}
-	})
-	return text.String(), nil
+	}
+	return text.String()
 }
 
 // describe writes what a port has.
@@ -42,8 +37,8 @@ func (f *family) describe(text *strings.Builder, p *port) {
 				if u, ok := l.(*udpListener); ok {
 					udp = append(udp, u)
 				}
-			case f.failed[k] != nil:
-				line("%v: not served: %v", at, f.failed[k])
+			case p.failed[k] != nil:
+				line("%v: not served: %v", at, p.failed[k])
 			case p.refuses(p.keys[k].Kind):
 				line("%v: refuses connections, no endpoint", at)
 			default:
@@ -52,7 +47,7 @@ func (f *family) describe(text *strings.Builder, p *port) {
 		}
 	}
 	p.mu.Lock() // for a moment: new connections wait for it
-	sets, timeout, contacts := p.sets, p.spec.AffinityTimeout, len(p.contacts)
+	sets, timeout, contacts := p.sets, p.spec.AffinityTimeout, len(p.contacts.byClient)
 	for i := range sets {
 		sets[i] = slices.Clone(sets[i])
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
@@ -64,7 +65,7 @@ func TestADescriptionSaysWhyAPortIsNotServed(t *testing.T) {
 }
 
 func TestADescriptionHasIPv6EndpointsWhole(t *testing.T) {
-	l := newLaptop(t, userspace.Options{Families: []model.Family{model.IPv6}})
+	l := newLaptop(t, userspace.Options{Common: frontend.Common{Families: []model.Family{model.IPv6}}})
 	l.Set(fakemodel.Service("default/web").ClusterIP("fd00:96::1").Port("http", 80).Build(),
 		tcpEndpoint("[fd00::1]:8080"), tcpEndpoint("[fd00::2]:8080"))
 	_ = l.TrySync() // it fails where ::1 is missing

@@ -9,14 +9,17 @@
 //
 // This differs between platforms, so it is an interface, [Addresses], with three implementations:
 //
-//   - [AnyIP] makes service addresses local in the routing table (Linux, CAP_NET_ADMIN in the network namespace).
+//   - [AnyIP] makes service addresses local in the routing table (Linux, CAP_NET_ADMIN in the network namespace):
+//     cluster IPs as a whole, of others only the ports of the services.
 //   - [Given] is for addresses that the host already has, aliases on the loopback interface for example.
 //   - [Localhost] serves cluster IPs on ports of 127.0.0.1 and ::1, for a developer's laptop. [Backend.Listeners]
 //     returns the table of ports, and examples/userspace prints it.
 //
 // # What it does
 //
-//   - If an endpoint does not accept a connection, two others are tried.
+//   - If an endpoint does not accept a connection, two others are tried, the first ones for a second only. For ten
+//     seconds others are preferred to it, also for clients with affinity to it.
+//   - It does not connect to itself: endpoints that are addresses at which it listens are not used.
 //   - It proxies TCP in both directions, with half-close, and with splice(2) on Linux. If one side resets its
 //     connection, so does the other.
 //   - It proxies UDP in flows that end when they have been idle for two minutes. A flow whose endpoint no longer serves
@@ -27,13 +30,16 @@
 //     dropped are accepted and not answered, for a minute and for an eighth of the connections at most; others are
 //     reset. A user-space proxy cannot do better.
 //   - Established connections continue when their endpoint or their service is deleted.
-//   - There are at most 16,384 TCP connections, 4,096 UDP flows and 32,768 listeners at a time, shared out among service
-//     ports and namespaces: no service can take what others need. A connection takes two file descriptors, on Linux
-//     six, the others one. Alone, a port can have half of the connections, and a namespace three quarters; more wait in
-//     the listener's queue. A flow too many replaces one that has been idle for long. A port remembers the endpoints of
-//     65,536 clients with affinity.
+//   - There are at most 16,384 TCP connections, 4,096 UDP flows and 32,768 listeners at a time, fewer where the process
+//     may not open that many files: a connection takes two file descriptors, on Linux six, the others one. At the limit
+//     a newcomer replaces the longest idle connection or flow of whoever has most: of the namespace with most, in it of
+//     the port with most, in that of the client with most. So a flood takes nothing from those who have less. Among
+//     equals a connection that is not idle is not replaced: the new one is reset. Of listeners a port can have half,
+//     and a namespace three quarters.
+//   - A port remembers the endpoints of 65,536 clients with affinity, and all ports together of four times as many.
 //   - A connection ends when neither side has sent anything for a day, or for an hour once one side has ended its half:
-//     the times for which kube-proxy has the kernel remember connections. TCP keepalives find dead peers within minutes.
+//     the times for which kube-proxy has the kernel remember connections. TCP keepalives find dead peers within
+//     minutes.
 //   - A changed endpoint costs one slot, even in a service of 50,000 endpoints, and traffic never waits for a Sync.
 //
 // # Node ports on loopback addresses

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
@@ -29,7 +30,7 @@ func Example() {
 	}()
 
 	backend, err := userspace.New(ctx, userspace.Options{Addresses: userspace.Localhost{}, Host: &nodeaddr.Fake{},
-		Families: []model.Family{model.IPv4}})
+		Common: frontend.Common{Families: []model.Family{model.IPv4}}})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -19,6 +19,7 @@ import (
 type family struct {
 	backend *Backend
 	family  model.Family
+	metrics *metrics
 
 	localPods atomic.Pointer[[]netip.Prefix]
 	ports     map[model.PortName]*port
@@ -33,9 +34,7 @@ type family struct {
 	full           bool // the next Update of Addresses is a full one
 	dirtyAddresses map[netip.Addr]bool
 	dirty          map[frontend.Key]bool // frontends
-	failed         map[frontend.Key]error
-	failure        error // for the service ports of those that failed
-	failedChanged  bool  // since failure was made
+	tried          map[*port]bool        // ports of these, in this call
 }
 
 // target is the service port that connections to a frontend belong to.
@@ -44,12 +43,12 @@ type target struct {
 	port     *port
 }
 
-func newFamily(b *Backend, f model.Family) *family {
+func newFamily(b *Backend, f model.Family, m *metrics) *family {
 	fam := &family{
-		backend: b, family: f, full: true,
+		backend: b, family: f, metrics: m, full: true,
 		ports: map[model.PortName]*port{}, frontends: map[frontend.Key]target{},
 		listeners: map[frontend.Key]listener{}, shares: map[frontend.Key]*share{}, addresses: map[netip.Addr]int{},
-		dirtyAddresses: map[netip.Addr]bool{}, dirty: map[frontend.Key]bool{}, failed: map[frontend.Key]error{},
+		dirtyAddresses: map[netip.Addr]bool{}, dirty: map[frontend.Key]bool{}, tried: map[*port]bool{},
 	}
 	fam.localPods.Store(new([]netip.Prefix))
 	return fam
@@ -78,18 +77,13 @@ func (f *family) absorb(c *frontend.Changes) {
 			}
 		}
 	}
-	if c.Retry() {
-		for k := range f.failed {
-			f.dirty[k] = true
-		}
-	}
 }
 
 func (f *family) updatePort(pc *frontend.PortChange) {
 	name := pc.After.Name
 	p := f.ports[name]
 	if p == nil {
-		p = newPort()
+		p = newPort(&f.backend.remembered)
 		f.ports[name] = p
 	}
 	p.round = f.round
@@ -117,6 +111,9 @@ func (f *family) updatePort(pc *frontend.PortChange) {
 			}
 		}
 	}
+	for k := range p.failed {
+		f.dirty[k] = true
+	}
 	if refused[0] != p.refuses(kinds[0]) || refused[1] != p.refuses(kinds[1]) {
 		for k := range p.keys {
 			f.dirty[k] = true
@@ -132,6 +129,7 @@ func (f *family) removePort(name model.PortName) {
 	for k := range p.keys {
 		f.removeFrontend(p, k)
 	}
+	p.remove()
 	delete(f.ports, name)
 }
 
@@ -142,7 +140,7 @@ func (f *family) setFrontend(p *port, fr frontend.Frontend) {
 		return
 	}
 	if had {
-		delete(old.port.keys, fr.Key)
+		old.port.forget(fr.Key)
 	} else {
 		f.countAddress(fr.Addr, 1)
 	}
@@ -155,7 +153,7 @@ func (f *family) removeFrontend(p *port, k frontend.Key) {
 	if _, ok := p.keys[k]; !ok {
 		return // another port has taken it over
 	}
-	delete(p.keys, k)
+	p.forget(k)
 	delete(f.frontends, k)
 	f.countAddress(k.Addr, -1)
 	f.dirty[k] = true
@@ -235,11 +233,11 @@ func (f *family) moveNodePorts(addresses []netip.Addr) {
 
 // listen opens, updates or closes the listeners of a frontend.
 func (f *family) listen(ctx context.Context, k frontend.Key) {
-	if f.failed[k] != nil {
-		f.fail(k, nil)
-	}
-	if t := f.frontends[k]; t.frontend.Protocol == model.SCTP {
-		f.fail(k, fmt.Errorf("%v: a user-space proxy cannot serve SCTP", k))
+	if t, ok := f.frontends[k]; ok {
+		f.tried[t.port] = true
+		if delete(t.port.failed, k); k.Protocol == model.SCTP {
+			t.port.failed[k] = fmt.Errorf("%v: a user-space proxy cannot serve SCTP", k)
+		}
 	}
 	for at := range f.listenerKeys(k) {
 		t, wanted := f.targetAt(at)
@@ -254,19 +252,11 @@ func (f *family) listen(ctx context.Context, k frontend.Key) {
 			f.shares[at] = f.backend.listeners.move(f.shares[at], t.port.name())
 		case wanted:
 			if err := f.openListener(ctx, at, t); err != nil {
-				f.backend.metrics.failed(f.family)
-				f.fail(k, err)
+				f.metrics.failures.Inc()
+				t.port.failed[k] = err
+				f.tried[t.port] = true
 			}
 		}
-	}
-}
-
-// fail notes why a frontend is not served, nil if it is.
-func (f *family) fail(k frontend.Key, err error) {
-	if f.failedChanged = true; err == nil {
-		delete(f.failed, k)
-	} else {
-		f.failed[k] = err
 	}
 }
 
@@ -277,7 +267,7 @@ func (f *family) openListener(ctx context.Context, at frontend.Key, t target) er
 		return nil
 	}
 	places := f.backend.listeners
-	place := places.tryTake(t.port.name())
+	place := places.take(t.port.name())
 	if place == nil {
 		return fmt.Errorf("%v: too many listeners (limit for all services: %d)", at, places.limit)
 	}
@@ -321,38 +311,34 @@ func (f *family) listenerKeys(k frontend.Key) iter.Seq[frontend.Key] {
 	}
 }
 
-// closeListener closes the listener of a frontend that is no longer served.
+// closeListener closes the listener of a frontend. Whatever it has accepted is still served.
 func (f *family) closeListener(k frontend.Key) {
-	f.listeners[k].forsake()
-	f.stopListening(k)
-}
-
-func (f *family) stopListening(k frontend.Key) {
-	f.listeners[k].close()
+	l := f.listeners[k]
+	l.close()
+	f.backend.own.stopListening(k.Protocol, l.addr())
 	delete(f.listeners, k)
 	f.backend.listeners.release(f.shares[k])
 	delete(f.shares, k)
 }
 
-// closeAll closes all listeners. Whatever has been accepted is still served.
+// closeAll closes all listeners.
 func (f *family) closeAll() {
 	for k := range f.listeners {
-		f.stopListening(k)
+		f.closeListener(k)
 	}
-	f.backend.metrics.listening(f.family, 0)
+	f.metrics.listeners.Set(0)
 }
 
-// errors returns an error for each service port that is not served. There can be thousands, and nothing new of them.
-func (f *family) errors() error {
-	if !f.failedChanged {
-		return f.failure
-	}
-	failed := map[model.PortName][]error{}
-	for k, err := range f.failed {
-		if t, ok := f.frontends[k]; ok {
-			failed[t.port.name()] = append(failed[t.port.name()], err)
+// refuse tells the table which of the service ports that were tried are not served.
+func (f *family) refuse(c *frontend.Changes) {
+	for p := range f.tried {
+		pc := c.Port(p.name())
+		if pc != nil && pc.Refused() != nil {
+			pc.Accept()
+		}
+		for _, err := range p.failed {
+			pc.Refuse(pc.After, err)
 		}
 	}
-	f.failure, f.failedChanged = frontend.PortErrors(f.family, failed), false
-	return f.failure
+	f.tried = map[*port]bool{}
 }

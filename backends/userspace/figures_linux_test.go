@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
@@ -53,7 +54,8 @@ func newWay(b *testing.B, name string) *way {
 	case "nft":
 		var backend *nft.Backend
 		w.node.Do(func() (err error) {
-			backend, err = nft.New(b.Context(), nft.Options{Families: []model.Family{model.IPv4}})
+			backend, err = nft.New(b.Context(), nft.Options{Common: frontend.Common{
+				Families: []model.Family{model.IPv4}}})
 			if err != nil {
 				return err
 			}
@@ -203,7 +205,7 @@ func BenchmarkTenThousandServices(b *testing.B) {
 			b.StopTimer()
 			before := resident(b)
 			backend := start()
-			size.Describe(backend)
+			size.Set(backend)
 			b.StartTimer()
 			require.NoError(b, backend.Sync(b.Context()))
 			b.StopTimer()
@@ -215,7 +217,7 @@ func BenchmarkTenThousandServices(b *testing.B) {
 	b.Run("nft", func(b *testing.B) {
 		testns.Enter(b)
 		run(b, func() backendtest.Backend {
-			n, err := nft.New(b.Context(), nft.Options{Families: families})
+			n, err := nft.New(b.Context(), nft.Options{Common: frontend.Common{Families: families}})
 			require.NoError(b, err)
 			return n
 		})
@@ -230,7 +232,8 @@ func BenchmarkTenThousandServices(b *testing.B) {
 		require.NoError(b, err)
 		defer anyIP.Close()
 		run(b, func() backendtest.Backend {
-			u, err := userspace.New(b.Context(), userspace.Options{Addresses: anyIP, Families: families})
+			u, err := userspace.New(b.Context(), userspace.Options{Addresses: anyIP,
+				Common: frontend.Common{Families: families}})
 			require.NoError(b, err)
 			return u
 		})

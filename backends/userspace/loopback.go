@@ -2,7 +2,6 @@ package userspace
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"k8s.io/klog/v2"
@@ -20,40 +19,24 @@ import (
 type Loopback struct {
 	// FilterSink has the methods of the sink.
 	*sink.FilterSink
-	backend    *Backend
-	unregister func()
+	backend *Backend
 }
 
-var (
-	_ sink.Sink            = (*Loopback)(nil)
-	_ sink.NodeSetter      = (*Loopback)(nil)
-	_ sink.Resyncer        = (*Loopback)(nil)
-	_ sink.FailureResyncer = (*Loopback)(nil)
-	_ sink.Describer       = (*Loopback)(nil)
-)
+var _ sink.Describer = (*Loopback)(nil)
 
 // NewLoopback returns a Loopback, which serves nothing before the first Sync. Of o it does not use Addresses,
-// LocalhostNodePorts and KeepSource. Options.NodePortAddresses has to choose 127.0.0.1 or ::1, and the host has to have
-// the address; otherwise it is not served. Like New it follows the host's addresses until Close.
-//
-// Its limits are lower where the process may not open many files: together connections, flows and listeners take three
-// quarters of the file descriptors at most, so that the rest of the program keeps some.
+// LocalhostNodePorts and KeepSource, nor OnProblem: the backend beside it reports the same problems. NodePortAddresses
+// has to choose 127.0.0.1 or ::1, and the host has to have the address; otherwise it is not served. Like New it follows
+// the host's addresses until Close, and has lower limits where the process may not open many files.
 func NewLoopback(ctx context.Context, o Options) (*Loopback, error) {
-	o.Addresses, o.LocalhostNodePorts, o.KeepSource = nil, false, false
-	o.tuning = o.tuning.within(maxFiles())
+	o.Addresses, o.LocalhostNodePorts, o.KeepSource, o.OnProblem = nil, false, false, nil
 	b, err := newBackend(ctx, o, true)
 	if err != nil {
 		return nil, err
 	}
-	unregister, err := b.metrics.Register(o.Metrics)
-	if err != nil {
-		_ = b.Close()
-		return nil, fmt.Errorf("userspace: %w", err)
-	}
 	return &Loopback{
 		FilterSink: sink.Filter(nodePortsOnly{sink.NewForward(b)}, sink.Keep{Service: hasNodePorts}),
 		backend:    b,
-		unregister: unregister,
 	}, nil
 }
 
@@ -70,10 +53,7 @@ func (l *Loopback) DescribeService(ctx context.Context, name model.ServiceName) 
 }
 
 // Close ends all connections and flows, and every goroutine. Call no other method after it.
-func (l *Loopback) Close() error {
-	l.unregister()
-	return l.backend.Close()
-}
+func (l *Loopback) Close() error { return l.backend.Close() }
 
 // hasNodePorts reports whether a service has a node port that can be served.
 func hasNodePorts(s *model.Service) bool { return slices.ContainsFunc(s.Ports, hasNodePort) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
@@ -51,20 +53,25 @@ func newNode(t *testing.T, choice nodeaddr.Choice) *node {
 	n.nodePort = freePort(t)
 	n.has("127.0.0.1", "127.0.0.2", "::1", "192.0.2.10", "2001:db8::10")
 	var err error
-	n.local, err = userspace.NewLoopback(t.Context(), userspace.Options{NodePortAddresses: choice, Host: n.host,
-		Metrics: n.registry}.With(userspace.Tuning{Dial: n.dial, DialTimeout: 2 * time.Second}))
+	n.local, err = userspace.NewLoopback(t.Context(), userspace.Options{Common: frontend.Common{
+		NodePortAddresses: choice, Metrics: n.registry},
+		Host: n.host}.With(userspace.Tuning{Dial: n.dial, DialTimeout: 2 * time.Second}))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.local.Close()) })
 	n.Driver = fakemodel.NewDriver(t, fakemodel.Options{NewSink: func() sink.Sink { return n.local }})
 	return n
 }
 
-// freePort returns a port that is free on both loopback addresses, for TCP and UDP.
+// freePort returns a port that is free on both loopback addresses, for TCP and UDP. It is one of Kubernetes' node ports,
+// which the kernel gives to no connection.
 func freePort(t *testing.T) uint16 {
 	for {
-		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		port := uint16(30000 + rand.IntN(2768))
+		l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
 		require.NoError(t, err)
-		port := uint16(l.Addr().(*net.TCPAddr).Port)
 		_ = l.Close()
 		l, err = net.Listen("tcp6", fmt.Sprintf("[::1]:%d", port))
 		if !errors.Is(err, syscall.EADDRINUSE) {
@@ -445,24 +452,27 @@ func TestLoopbackGivesANodePortToOneService(t *testing.T) {
 func TestLoopbackCanBeMadeAgain(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	for range 2 {
-		l, err := userspace.NewLoopback(t.Context(), userspace.Options{Host: &nodeaddr.Fake{}, Metrics: registry})
+		l, err := userspace.NewLoopback(t.Context(), userspace.Options{Host: &nodeaddr.Fake{},
+			Common: frontend.Common{Metrics: registry}})
 		require.NoError(t, err)
 		require.NoError(t, l.Close())
 	}
-	l, err := userspace.NewLoopback(t.Context(), userspace.Options{Host: &nodeaddr.Fake{}, Metrics: registry})
+	l, err := userspace.NewLoopback(t.Context(), userspace.Options{Host: &nodeaddr.Fake{},
+		Common: frontend.Common{Metrics: registry}})
 	require.NoError(t, err)
 	defer l.Close()
-	_, err = userspace.NewLoopback(t.Context(), userspace.Options{Host: &nodeaddr.Fake{}, Metrics: registry})
+	_, err = userspace.NewLoopback(t.Context(), userspace.Options{Host: &nodeaddr.Fake{},
+		Common: frontend.Common{Metrics: registry}})
 	require.ErrorContains(t, err, "metrics")
 }
 
 // A connection of the host may have a node port's number, where the node-port range overlaps the ephemeral ports.
 func TestANodePortThatAConnectionHasIsServedOnceItEnds(t *testing.T) {
 	n := newNode(t, nodeaddr.Choice{})
-	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(n.nodePort)}}
-	c, err := from.Dial("tcp", mirror(t))
+	c, err := net.Dial("tcp", mirror(t))
 	require.NoError(t, err)
 	defer c.Close()
+	n.nodePort = uint16(c.LocalAddr().(*net.TCPAddr).Port)
 	n.Set(n.web().Build(), n.endpoint("http/TCP", "10.244.1.5:80", named(t, "4")).Build())
 	require.Len(t, sink.PortErrors(n.TrySync()), 1)
 	require.Equal(t, "a", exchange(t, c, "a"), "the connection continues")

@@ -8,20 +8,16 @@ import (
 	"os"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
 // Options configure a [Backend]. The zero value serves service addresses that the host already has.
 type Options struct {
+	// Common are the options that all backends have. Families nil means both, and only [NewLoopback] has metrics.
+	frontend.Common
 	// Addresses makes traffic to service addresses reach this process. Default: Given, which does nothing.
 	Addresses Addresses
-	// Families are the families to serve. Nil means both.
-	Families []model.Family
-	// NodePortAddresses selects the host's addresses that serve node ports (S35). Default, the zero Choice: all.
-	NodePortAddresses nodeaddr.Choice
 	// LocalhostNodePorts also serves node ports on IPv4 loopback addresses, if NodePortAddresses allows it (S36).
 	LocalhostNodePorts bool
 	// Host is the source of the host's addresses. Default: this host.
@@ -37,8 +33,6 @@ type Options struct {
 	// Sockets are the listening sockets of an earlier process, as its [Backend.Sockets] returned them. The backend owns
 	// them, and its first Sync closes those that it does not need.
 	Sockets []*os.File
-	// Metrics, if given, is the registry for the metrics of [NewLoopback]: they are registered until Close. New has none.
-	Metrics prometheus.Registerer
 
 	tuning tuning
 }
@@ -47,12 +41,6 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.Addresses == nil {
 		o.Addresses = Given{}
-	}
-	if o.Families == nil {
-		o.Families = model.Families()
-	}
-	if o.Host == nil {
-		o.Host = &nodeaddr.System{}
 	}
 	if o.Open == nil {
 		o.Open = func(open func() error) error { return open() }
@@ -64,14 +52,13 @@ func (o Options) withDefaults() Options {
 // tuning are limits and timeouts that only tests change.
 type tuning struct {
 	// MaxConnections limits the TCP connections at a time. Each takes two file descriptors, on Linux six, because
-	// splice(2) needs a pipe in each direction. A service port may have no more connections than are left, and its
-	// namespace no more than three times as many.
+	// splice(2) needs a pipe in each direction. At the limit a new connection replaces one of whoever has most, see pool,
+	// or is reset.
 	MaxConnections int
-	// MaxFlows limits the UDP flows at a time. At the limit, a new flow replaces one of the namespace and port with
-	// most flows.
+	// MaxFlows limits the UDP flows at a time, in the same way.
 	MaxFlows int
-	// MaxListeners limits the listening sockets, which are shared out like MaxConnections. Each takes about 10 KB. A
-	// frontend that gets none is a [sink.PortError].
+	// MaxListeners limits the listening sockets: see places. Each takes about 10 KB. A frontend that gets none is a
+	// [sink.PortError].
 	MaxListeners int
 	// DialTimeout bounds each attempt to connect to an endpoint.
 	DialTimeout time.Duration

@@ -20,27 +20,29 @@ type port struct {
 	// in them.
 	sets     [3][]netip.AddrPort
 	members  map[netip.AddrPort]*[3]int
-	contacts map[netip.Addr]contact
+	contacts contacts
+	// dead are endpoints to which a connection failed, with the time until which others are preferred.
+	dead map[netip.AddrPort]time.Time
 
 	connections atomic.Int64 // TCP connections at present
 
-	// These two belong to the family; connections do not use them.
-	keys  map[frontend.Key]frontend.Frontend
-	round uint64 // of the last full state that has this port
+	// These belong to the family; connections do not use them.
+	keys   map[frontend.Key]frontend.Frontend
+	failed map[frontend.Key]error // those of keys that are not served
+	round  uint64                 // of the last full state that has this port
 }
 
-// contact is the endpoint that a client with session affinity stays with.
-type contact struct {
-	endpoint netip.AddrPort
-	at       time.Time
+// newPort returns a port. remembered counts the clients with affinity of all ports.
+func newPort(remembered *atomic.Int64) *port {
+	return &port{members: map[netip.AddrPort]*[3]int{}, contacts: contacts{all: remembered},
+		dead: map[netip.AddrPort]time.Time{}, keys: map[frontend.Key]frontend.Frontend{},
+		failed: map[frontend.Key]error{}}
 }
 
-// maxContacts limits the clients with affinity that a port remembers.
-const maxContacts = 1 << 16
-
-func newPort() *port {
-	return &port{members: map[netip.AddrPort]*[3]int{}, contacts: map[netip.Addr]contact{},
-		keys: map[frontend.Key]frontend.Frontend{}}
+// forget forgets a frontend.
+func (p *port) forget(k frontend.Key) {
+	delete(p.keys, k)
+	delete(p.failed, k)
 }
 
 // setIndex is the index of a set in port.sets.
@@ -79,8 +81,8 @@ func (p *port) update(c *frontend.PortChange) {
 		}
 		p.sets[i] = p.sets[i][:c.After.Size(set)]
 	}
-	if p.spec.AffinityTimeout == 0 && len(p.contacts) > 0 {
-		p.contacts = map[netip.Addr]contact{} // clearing a map that was once big takes long each time
+	if p.spec.AffinityTimeout == 0 {
+		p.contacts.clear()
 	}
 }
 
@@ -92,6 +94,7 @@ func (p *port) count(target netip.AddrPort, set, by int) {
 	}
 	if n[set] += by; *n == [3]int{} {
 		delete(p.members, target)
+		delete(p.dead, target)
 	}
 }
 
@@ -131,12 +134,13 @@ type source struct {
 type decision struct {
 	endpoint netip.AddrPort
 	verdict  model.Verdict // without an endpoint
+	last     bool          // there is no endpoint left that was not tried
 	// source is the address that the endpoint has to see. The zero Addr means any address of the node.
 	source netip.Addr
 }
 
-// decide returns what happens to a new connection to a frontend. An endpoint that was tried in vain is chosen only if
-// there is no other.
+// decide returns what happens to a new connection to a frontend. An endpoint that was tried in vain is not chosen again:
+// without any other, the connection is rejected.
 func (p *port) decide(fr frontend.Frontend, from source, tried ...netip.AddrPort) decision {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +161,10 @@ func (p *port) decide(fr frontend.Frontend, from source, tried ...netip.AddrPort
 	if len(endpoints) == 0 {
 		return decision{verdict: route.Empty}
 	}
-	d := decision{endpoint: p.choose(endpoints, set, from.addr, tried)}
+	d := decision{endpoint: p.choose(endpoints, set, from.addr, tried), last: len(tried) == len(endpoints)-1}
+	if !d.endpoint.IsValid() {
+		return decision{verdict: model.Reject}
+	}
 	if !from.isMasqueraded(route, fr, d.endpoint) {
 		d.source = from.addr
 	}
@@ -177,52 +184,88 @@ func (s source) isMasqueraded(route model.Route, fr frontend.Frontend, endpoint 
 	return route.Masquerade == model.MasqueradeAlways
 }
 
-// choose returns an endpoint for a client, one that was not tried if there is one. p.mu is held.
+// choose returns an endpoint for a client that was not tried, the zero AddrPort if there is none. p.mu is held.
 func (p *port) choose(endpoints []netip.AddrPort, set int, client netip.Addr, tried []netip.AddrPort) netip.AddrPort {
-	if p.spec.AffinityTimeout == 0 {
-		return random(endpoints, tried)
-	}
 	now := time.Now()
-	c, known := p.contacts[client]
-	if !known {
-		p.makeRoom()
+	if p.spec.AffinityTimeout == 0 {
+		return p.random(endpoints, tried, now)
 	}
+	c, _ := p.contacts.get(client)
 	if n := p.members[c.endpoint]; n == nil || n[set] == 0 || now.Sub(c.at) >= p.spec.AffinityTimeout ||
-		slices.Contains(tried, c.endpoint) {
-		c.endpoint = random(endpoints, tried)
+		slices.Contains(tried, c.endpoint) || p.isDead(c.endpoint, now) {
+		if c.endpoint = p.random(endpoints, tried, now); !c.endpoint.IsValid() {
+			return c.endpoint
+		}
 	}
 	c.at = now
-	p.contacts[client] = c
+	p.contacts.put(client, c)
+	p.sweepLater()
 	return c.endpoint
 }
 
-// random returns one of the endpoints, one that was not tried if there is one.
-func random(endpoints, tried []netip.AddrPort) netip.AddrPort {
-	first := rand.IntN(len(endpoints))
-	for i := range endpoints {
-		if e := endpoints[(first+i)%len(endpoints)]; !slices.Contains(tried, e) {
-			return e
-		}
-	}
-	return endpoints[first]
-}
+// sweepPause is the shortest time between two sweeps of the clients of a port.
+const sweepPause = time.Minute
 
-// makeRoom forgets a client if there are too many: the one idle for longest among a few. To look at all of them would
-// make every new client slow from then on.
-func (p *port) makeRoom() {
-	if len(p.contacts) < maxContacts {
+// sweepLater forgets clients some time after their affinity has ended. p.mu is held.
+func (p *port) sweepLater() {
+	if p.contacts.sweeping || len(p.contacts.byClient) == 0 {
 		return
 	}
-	var victim netip.Addr
-	var oldest time.Time
-	seen := 0
-	for addr, c := range p.contacts {
-		if seen == 0 || c.at.Before(oldest) {
-			victim, oldest = addr, c.at
-		}
-		if seen++; seen == evictFrom {
-			break
+	p.contacts.sweeping = true
+	time.AfterFunc(max(p.spec.AffinityTimeout, sweepPause), func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.contacts.sweeping = false
+		p.contacts.sweep(time.Now().Add(-p.spec.AffinityTimeout))
+		p.sweepLater()
+	})
+}
+
+// deadTime is how long other endpoints are preferred to one to which a connection failed.
+const deadTime = 10 * time.Second
+
+func (p *port) isDead(endpoint netip.AddrPort, now time.Time) bool {
+	return now.Before(p.dead[endpoint])
+}
+
+// random returns an endpoint that was not tried, preferably one that is not dead, or the zero AddrPort.
+func (p *port) random(endpoints, tried []netip.AddrPort, now time.Time) (second netip.AddrPort) {
+	first := rand.IntN(len(endpoints))
+	for i := range min(len(endpoints), len(tried)+len(p.dead)+1) {
+		e := endpoints[(first+i)%len(endpoints)]
+		switch {
+		case slices.Contains(tried, e):
+		case !p.isDead(e, now):
+			return e
+		case !second.IsValid():
+			second = e
 		}
 	}
-	delete(p.contacts, victim)
+	return second
+}
+
+// remove forgets the clients of a port that is gone.
+func (p *port) remove() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.contacts.clear()
+}
+
+// bury notes that a connection of a client to an endpoint failed.
+func (p *port) bury(endpoint netip.AddrPort, client netip.Addr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.members[endpoint] != nil {
+		p.dead[endpoint] = time.Now().Add(deadTime)
+	}
+	if c, known := p.contacts.get(client); known && c.endpoint == endpoint {
+		p.contacts.forget(client)
+	}
+}
+
+// connected notes that a connection to an endpoint was made.
+func (p *port) connected(endpoint netip.AddrPort) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.dead, endpoint)
 }

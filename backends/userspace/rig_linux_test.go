@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -156,7 +157,8 @@ func TestProxyProcess(t *testing.T) {
 	anyIP, err := userspace.NewAnyIP()
 	require.NoError(t, err)
 	defer anyIP.Close()
-	b, err := userspace.New(t.Context(), userspace.Options{Addresses: anyIP, Families: []model.Family{model.IPv4},
+	b, err := userspace.New(t.Context(), userspace.Options{Addresses: anyIP,
+		Common:     frontend.Common{Families: []model.Family{model.IPv4}},
 		KeepSource: how == "keepSource"})
 	require.NoError(t, err)
 	describe(b)

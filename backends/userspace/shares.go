@@ -1,9 +1,11 @@
 package userspace
 
 import (
-	"context"
-	"slices"
+	"cmp"
+	"net/netip"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -20,6 +22,10 @@ type share struct {
 	namespace *share // nil for a namespace
 	taken     int
 	users     int // holders of a pointer to this share
+
+	// Only a pool uses these.
+	seats   map[*seat]bool
+	clients map[netip.Addr]int // seats of each; of a port only
 }
 
 func newShares() shares {
@@ -32,11 +38,11 @@ func (s *shares) get(port model.PortName) *share {
 	if sh == nil {
 		namespace := s.namespaces[port.Service.Namespace]
 		if namespace == nil {
-			namespace = &share{}
+			namespace = &share{seats: map[*seat]bool{}}
 			s.namespaces[port.Service.Namespace] = namespace
 		}
 		namespace.users++
-		sh = &share{port: port, namespace: namespace}
+		sh = &share{port: port, namespace: namespace, seats: map[*seat]bool{}, clients: map[netip.Addr]int{}}
 		s.ports[port] = sh
 	}
 	sh.users++
@@ -59,99 +65,38 @@ func (sh *share) add(n int) {
 	sh.namespace.taken += n
 }
 
-// places are a limited number of connections or listeners, which service ports share. A port may have no more of them
-// than are left, and a namespace no more than three times as many: alone, a port can have half of them and a namespace
-// three quarters. So nobody alone can take what others need. Switches share their buffers in the same way (dynamic
-// thresholds).
+// places are a limited number of listeners, which service ports share. A port may have no more of them than are left,
+// and a namespace no more than three times as many: alone, a port can have half of them and a namespace three quarters.
+// So nobody alone can take what others need. Switches share their buffers in the same way (dynamic thresholds).
 type places struct {
-	limit int
-
-	mu      sync.Mutex
-	shares  shares
-	taken   int
-	waiting []*waiter // none of them may have a place at present
-}
-
-// waiter is a port that waits for a place.
-type waiter struct {
-	share *share
-	ready chan struct{} // closed when it has the place
+	limit  int
+	shares shares
+	taken  int
 }
 
 func newPlaces(limit int) *places { return &places{limit: limit, shares: newShares()} }
 
-// mayTake reports whether a port may have one more place.
-func (p *places) mayTake(sh *share) bool {
-	left := p.limit - p.taken
-	return sh.taken < left && sh.namespace.taken < 3*left
-}
-
-func (p *places) add(sh *share, n int) {
-	p.taken += n
-	sh.add(n)
-}
-
-// tryTake takes a place for a port, or returns nil if it may not have one.
-func (p *places) tryTake(port model.PortName) *share {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	sh := p.shares.get(port)
-	if !p.mayTake(sh) {
+// take takes a place for a port, or returns nil if it may not have one.
+func (p *places) take(port model.PortName) *share {
+	sh, left := p.shares.get(port), p.limit-p.taken
+	if sh.taken >= left || sh.namespace.taken >= 3*left {
 		p.shares.put(sh)
 		return nil
 	}
-	p.add(sh, 1)
+	p.taken++
+	sh.add(1)
 	return sh
 }
 
-// take takes a place for a port, and waits until it may have one. It returns nil if ctx ends first.
-func (p *places) take(ctx context.Context, port model.PortName) *share {
-	p.mu.Lock()
-	sh := p.shares.get(port)
-	if p.mayTake(sh) {
-		p.add(sh, 1)
-		p.mu.Unlock()
-		return sh
-	}
-	w := &waiter{sh, make(chan struct{})}
-	p.waiting = append(p.waiting, w)
-	p.mu.Unlock()
-	select {
-	case <-w.ready:
-		return sh
-	case <-ctx.Done():
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	i := slices.Index(p.waiting, w)
-	if i < 0 { // it got the place at the same moment
-		return sh
-	}
-	p.waiting = slices.Delete(p.waiting, i, i+1)
-	p.shares.put(sh)
-	return nil
-}
-
-// release gives a place back, to the first of those waiting that may have it.
+// release gives a place back.
 func (p *places) release(sh *share) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.add(sh, -1)
+	p.taken--
+	sh.add(-1)
 	p.shares.put(sh)
-	p.waiting = slices.DeleteFunc(p.waiting, func(w *waiter) bool {
-		if !p.mayTake(w.share) {
-			return false
-		}
-		p.add(w.share, 1)
-		close(w.ready)
-		return true
-	})
 }
 
 // move has a place count against another port, whatever that has already.
 func (p *places) move(sh *share, to model.PortName) *share {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if sh.port == to {
 		return sh
 	}
@@ -160,4 +105,132 @@ func (p *places) move(sh *share, to model.PortName) *share {
 	next.add(1)
 	p.shares.put(sh)
 	return next
+}
+
+// pool is a limited number of seats for TCP connections or UDP flows. While there are free seats, everybody gets one.
+// After that a newcomer gets the seat of somebody who has more: of the namespace with most seats, in it of the port
+// with most, in that of the client with most. Among equals a seat changes hands only if it has been idle for minIdle.
+// So a flood costs whoever it is for, and never somebody who has less.
+type pool struct {
+	limit   int
+	minIdle time.Duration
+
+	mu     sync.Mutex
+	shares shares
+	seats  map[*seat]bool
+}
+
+// seat is the right to one connection or flow.
+type seat struct {
+	client netip.Addr
+	share  *share // of its port
+	used   atomic.Int64
+	// end begins to end the connection or flow. It is called with the pool's lock held, and does not wait.
+	end func()
+}
+
+func newPool(limit int, minIdle time.Duration) *pool {
+	return &pool{limit: limit, minIdle: minIdle, shares: newShares(), seats: map[*seat]bool{}}
+}
+
+// touch notes that there is traffic.
+func (s *seat) touch() { s.used.Store(time.Now().UnixNano()) }
+
+func (s *seat) lastUsed() time.Time { return time.Unix(0, s.used.Load()) }
+
+// take takes a seat, which may be that of another one: replaced. It returns nil if everybody else has a better claim.
+func (p *pool) take(port model.PortName, client netip.Addr, end func()) (s, replaced *seat) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s = &seat{client: client, share: p.shares.get(port), end: end}
+	s.touch()
+	if len(p.seats) >= p.limit {
+		if replaced = p.victim(s); replaced == nil {
+			p.shares.put(s.share)
+			return nil, nil
+		}
+		replaced.end()
+		p.remove(replaced)
+	}
+	s.share.add(1)
+	s.share.clients[client]++
+	for _, seats := range p.setsOf(s) {
+		seats[s] = true
+	}
+	return s, replaced
+}
+
+// release gives a seat back, unless somebody else has got it.
+func (p *pool) release(s *seat) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.seats[s] {
+		p.remove(s)
+	}
+}
+
+func (p *pool) remove(s *seat) {
+	for _, seats := range p.setsOf(s) {
+		delete(seats, s)
+	}
+	if s.share.clients[s.client]--; s.share.clients[s.client] == 0 {
+		delete(s.share.clients, s.client)
+	}
+	s.share.add(-1)
+	p.shares.put(s.share)
+}
+
+// setsOf returns the sets that a seat belongs to: of all, of its namespace, and of its port.
+func (p *pool) setsOf(s *seat) [3]map[*seat]bool {
+	return [3]map[*seat]bool{p.seats, s.share.namespace.seats, s.share.seats}
+}
+
+// victim returns whose seat a newcomer gets. Those with most are looked for among everybody, then in the newcomer's own
+// namespace, then in its own port.
+func (p *pool) victim(s *seat) *seat {
+	for _, seats := range p.setsOf(s) {
+		if v := biggest(seats); v != nil && p.yields(v, s) {
+			return v
+		}
+	}
+	return nil
+}
+
+// evictFrom is the number of seats, or of clients with affinity, among which a victim is looked for when there are too
+// many. Whoever has most of all seats has most of these. To look at all of them would make every newcomer slow.
+const evictFrom = 16
+
+// biggest returns a seat of whoever has most, the one idle for longest, among a few.
+func biggest(seats map[*seat]bool) (victim *seat) {
+	seen := 0
+	for s := range seats {
+		if victim == nil || s.compare(victim) > 0 {
+			victim = s
+		}
+		if seen++; seen == evictFrom {
+			break
+		}
+	}
+	return victim
+}
+
+// compare orders seats by who should give them up last to first.
+func (s *seat) compare(t *seat) int {
+	return cmp.Or(
+		cmp.Compare(s.share.namespace.taken, t.share.namespace.taken),
+		cmp.Compare(s.share.taken, t.share.taken),
+		cmp.Compare(s.share.clients[s.client], t.share.clients[t.client]),
+		cmp.Compare(t.used.Load(), s.used.Load()))
+}
+
+// yields reports whether a seat goes to a newcomer. To have one more is no reason: the newcomer would have it next.
+func (p *pool) yields(v, s *seat) bool {
+	switch {
+	case v.share.namespace != s.share.namespace:
+		return v.share.namespace.taken > s.share.namespace.taken+1
+	case v.share != s.share && v.share.taken > s.share.taken+1,
+		v.share == s.share && v.share.clients[v.client] > s.share.clients[s.client]+1:
+		return true
+	}
+	return time.Since(v.lastUsed()) >= p.minIdle
 }

@@ -1,17 +1,14 @@
 package userspace
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"testing"
 	"testing/synctest"
+	"time"
 
-	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -23,7 +20,7 @@ func portOf(namespace, service string) model.PortName {
 
 // takeAll takes as many places for a port as it may have.
 func takeAll(p *places, port model.PortName) (all []*share) {
-	for sh := p.tryTake(port); sh != nil; sh = p.tryTake(port) {
+	for sh := p.take(port); sh != nil; sh = p.take(port) {
 		all = append(all, sh)
 	}
 	return all
@@ -53,39 +50,9 @@ func TestANamespaceOfManyServicesLeavesAQuarterToOthers(t *testing.T) {
 	assert.Len(t, takeAll(p, portOf("b", "web")), 125)
 }
 
-// The first that waits may have no place even though one is free; the next one may.
-func TestAPlaceGoesToTheFirstThatMayHaveIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPlaces(4)
-		busy, other := portOf("a", "busy"), portOf("b", "other")
-		all := append(takeAll(p, busy), takeAll(p, other)...)
-		require.Len(t, all, 3)
-		last := takeAll(p, portOf("c", "last"))
-		require.Len(t, last, 1)
-
-		got := make(chan *share, 2)
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() { got <- p.take(ctx, busy) }()
-		synctest.Wait()
-		newcomer := portOf("d", "newcomer")
-		go func() { got <- p.take(t.Context(), newcomer) }()
-		synctest.Wait()
-		require.Empty(t, got)
-
-		p.release(last[0])
-		assert.Equal(t, newcomer, (<-got).port)
-		synctest.Wait()
-		require.Empty(t, got)
-		cancel()
-		assert.Nil(t, <-got)
-		assert.Empty(t, p.waiting)
-		assert.Equal(t, 4, p.taken)
-	})
-}
-
 func TestAPlaceMovesToThePortThatTakesOverAFrontend(t *testing.T) {
 	p := newPlaces(16)
-	sh := p.move(p.tryTake(portOf("a", "web")), portOf("b", "web"))
+	sh := p.move(p.take(portOf("a", "web")), portOf("b", "web"))
 	assert.Equal(t, portOf("b", "web"), sh.port)
 	assert.Equal(t, 1, p.taken)
 	assert.Len(t, p.shares.ports, 1)
@@ -93,33 +60,104 @@ func TestAPlaceMovesToThePortThatTakesOverAFrontend(t *testing.T) {
 	assert.Equal(t, 1, sh.namespace.taken)
 }
 
-// A namespace that sends from ever new ports gets no flow at the expense of one that has fewer.
-func TestFlowsOfOneNamespaceDoNotReplaceThoseOfOthers(t *testing.T) {
-	var lines []string
-	logger := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
-	b := &Backend{ctx: klog.NewContext(t.Context(), logger), options: Options{tuning: tuning{MaxFlows: 8}}, flows: map[*flow]bool{},
-		flowShares: newShares()}
-	add := func(namespace string, i int) *flow {
-		_, server := net.Pipe()
-		fl := &flow{client: netip.AddrPortFrom(netip.IPv6Loopback(), uint16(i)), server: server}
-		fl.used.Store(int64(i))
-		b.addFlow(fl, portOf(namespace, "dns"))
-		return fl
+// crowd are clients that take seats of a pool, and how many of each have been ended.
+type crowd struct {
+	*pool
+	ended map[string]int
+}
+
+// take takes a seat for the i-th client of a service, and reports whether there was one.
+func (c crowd) take(namespace, service string, i int) bool {
+	client := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+	s, _ := c.pool.take(portOf(namespace, service), client, func() { c.ended[namespace+"/"+service]++ })
+	return s != nil
+}
+
+func newCrowd(limit int) crowd { return crowd{newPool(limit, time.Minute), map[string]int{}} }
+
+// However many services and clients a few namespaces have: nobody who has less loses a connection, and everybody gets
+// as many as the others have.
+func TestAFloodTakesNothingFromWhoHasLess(t *testing.T) {
+	c := newCrowd(400)
+	for i := range 10 {
+		require.True(t, c.take("victim", "web", i))
 	}
-	dns := []*flow{add("kube-system", 0), add("kube-system", 1), add("kube-system", 2)}
-	for i := range 100 {
-		add("flood", 10+i)
+	for i := range 4000 {
+		c.take(fmt.Sprint("flood-", i%4), fmt.Sprint("web-", i%16), i)
 	}
-	for _, fl := range dns {
-		assert.True(t, b.flows[fl])
+	assert.Zero(t, c.ended["victim/web"])
+	for i := range 60 {
+		require.True(t, c.take("victim", "web", 10+i), i)
 	}
-	assert.Len(t, b.flows, 8)
-	require.Len(t, lines, 1, "for 95 flows")
-	assert.Contains(t, lines[0], "New flows replace others")
-	assert.Equal(t, 5, b.flowShares.ports[portOf("flood", "dns")].taken)
-	for fl := range b.flows {
-		b.removeFlow(fl)
+	assert.Zero(t, c.ended["victim/web"])
+	assert.Len(t, c.seats, 400)
+	assert.Equal(t, 70, c.shares.namespaces["victim"].taken)
+}
+
+// Within a namespace its services are treated alike, and within a service its clients.
+func TestAServiceAndAClientTakeNothingFromWhoHasLess(t *testing.T) {
+	c := newCrowd(100)
+	require.True(t, c.take("a", "small", 1))
+	require.True(t, c.take("a", "web", 2))
+	for range 200 {
+		c.take("a", "web", 1) // one client
 	}
-	assert.Empty(t, b.flowShares.ports)
-	assert.Empty(t, b.flowShares.namespaces)
+	for i := range 20 {
+		require.True(t, c.take("a", "small", i), i)
+	}
+	assert.Zero(t, c.ended["a/small"])
+	for i := range 20 {
+		require.True(t, c.take("a", "web", 10+i), i)
+	}
+	web := c.shares.ports[portOf("a", "web")]
+	assert.Equal(t, 1, web.clients[netip.AddrFrom4([4]byte{10, 0, 0, 2})], "the client that has one keeps it")
+}
+
+// Among equals only an idle seat changes hands: otherwise whoever comes with many addresses would end everybody else's.
+func TestAmongEqualsTheLongestIdleGoesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(3)
+		for i := range 3 {
+			require.True(t, c.take("a", "web", i))
+			time.Sleep(time.Second)
+		}
+		require.False(t, c.take("a", "web", 3))
+		require.False(t, c.take("a", "web", 0))
+		for s := range c.seats {
+			if s.client == netip.AddrFrom4([4]byte{10, 0, 0, 0}) {
+				s.touch()
+			}
+		}
+		time.Sleep(time.Minute - 2*time.Second)
+		require.True(t, c.take("a", "web", 3))
+		assert.Equal(t, 1, c.ended["a/web"])
+		for s := range c.seats {
+			assert.NotEqual(t, netip.AddrFrom4([4]byte{10, 0, 0, 1}), s.client, "it was idle for longest")
+		}
+	})
+}
+
+func TestASeatThatWasTakenAwayIsReleasedOnce(t *testing.T) {
+	p := newPool(1, 0)
+	first, _ := p.take(portOf("a", "web"), netip.IPv6Loopback(), func() {})
+	second, replaced := p.take(portOf("b", "web"), netip.IPv6Loopback(), func() {})
+	require.Nil(t, second, "it has no more than one")
+	require.Nil(t, replaced)
+	second, replaced = p.take(portOf("a", "web"), netip.IPv6Loopback(), func() {})
+	require.Equal(t, first, replaced)
+	p.release(first)
+	assert.Len(t, p.seats, 1)
+	p.release(second)
+	assert.Empty(t, p.seats)
+	assert.Empty(t, p.shares.ports)
+	assert.Empty(t, p.shares.namespaces)
+}
+
+// A newcomer costs the same however many there are.
+func BenchmarkPool(b *testing.B) {
+	p := newPool(1<<14, 0)
+	port := portOf("a", "web")
+	for i := 0; b.Loop(); i++ {
+		p.take(port, netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), func() {})
+	}
 }

@@ -33,10 +33,8 @@ type listener interface {
 	target() target
 	socket() socket
 	addr() netip.AddrPort
-	// close stops listening. TCP connections continue, also one that waits for a place; UDP flows end.
+	// close stops listening. TCP connections continue; UDP flows end.
 	close()
-	// forsake resets a TCP connection that waits for a place.
-	forsake()
 }
 
 // open starts to serve a frontend at the first of some addresses that is free.
@@ -58,9 +56,12 @@ func (f *family) open(ctx context.Context, t target, addresses []netip.AddrPort)
 			}
 		}
 		if conn, ok := s.(*net.UDPConn); ok {
+			f.backend.own.listen(model.UDP, addrPort(conn.LocalAddr()))
 			return f.serveUDP(conn, t), nil
 		}
-		return f.serveTCP(s.(*net.TCPListener), t), nil
+		l := s.(*net.TCPListener)
+		f.backend.own.listen(model.TCP, addrPort(l.Addr()))
+		return f.serveTCP(l, t), nil
 	}
 	return nil, errors.Join(errs...)
 }
@@ -128,10 +129,10 @@ func fromFile(file *os.File) (socketKey, socket, error) {
 	return socketKey{model.UDP, addrPort(conn.LocalAddr())}, conn, nil
 }
 
-// closeInherited closes the inherited sockets of a family that were not needed.
-func (b *Backend) closeInherited(f model.Family) {
+// closeInherited closes the inherited sockets of some families that were not needed.
+func (b *Backend) closeInherited(families ...model.Family) {
 	for key, s := range b.inherited {
-		if model.FamilyOf(key.addr.Addr()) == f {
+		if slices.Contains(families, model.FamilyOf(key.addr.Addr())) {
 			_ = s.Close()
 			delete(b.inherited, key)
 		}

@@ -5,36 +5,72 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"syscall"
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// dial connects to the endpoint of a decision, from the client's address if that is to be kept. It logs why
-// it cannot: as an error, now and then, if the reason is no endpoint's.
-func (b *Backend) dial(network string, d decision) (conn net.Conn, err error) {
-	ctx, cancel := context.WithTimeout(b.ctx, b.options.tuning.DialTimeout)
+// errItself is why an endpoint is not used that is an address at which this backend listens: a connection would come
+// back to it, without end.
+var errItself = errors.New("this backend itself listens there")
+
+// dial connects to the endpoint of a decision, from the client's address if that is to be kept. It logs why it cannot:
+// now and then, if the reason is no endpoint's. The caller calls ownSockets.disconnect in the end.
+func (b *Backend) dial(ctx context.Context, timeout time.Duration, protocol model.Protocol, d decision) (net.Conn,
+	error) {
+	conn, err := b.tryDial(ctx, timeout, protocol, d)
+	log := klog.FromContext(b.ctx)
+	switch {
+	case err == nil:
+		return conn, nil
+	case errors.Is(err, errItself) && b.itself.due(time.Now()):
+		log.Info("An endpoint is an address of a service: not used", "endpoint", d.endpoint, "reason", err)
+	case (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)) && b.undialled.due(time.Now()):
+		log.Error(err, "Cannot connect to endpoints")
+	default:
+		log.V(2).Info("Cannot connect to an endpoint", "protocol", protocol, "endpoint", d.endpoint, "reason", err)
+	}
+	return nil, err
+}
+
+func (b *Backend) tryDial(ctx context.Context, timeout time.Duration, protocol model.Protocol, d decision) (
+	conn net.Conn, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var dialer net.Dialer
 	if b.options.KeepSource && d.source.IsValid() {
 		dialer.Control = transparent
 		from := netip.AddrPortFrom(d.source, 0)
-		if network == "udp" {
+		if protocol == model.UDP {
 			dialer.LocalAddr = net.UDPAddrFromAddrPort(from)
 		} else {
 			dialer.LocalAddr = net.TCPAddrFromAddrPort(from)
 		}
 	}
+	if b.own.listensAt(protocol, d.endpoint) {
+		return nil, errItself
+	}
 	err = b.options.Open(func() (err error) {
-		conn, err = b.options.tuning.Dial(ctx, &dialer, network, d.endpoint)
+		conn, err = b.options.tuning.Dial(ctx, &dialer, strings.ToLower(protocol.String()), d.endpoint)
 		return err
 	})
-	log := klog.FromContext(b.ctx)
-	if (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)) && b.undialled.due(time.Now()) {
-		log.Error(err, "Cannot connect to endpoints")
-	} else if err != nil {
-		log.V(2).Info("Cannot connect to an endpoint", "network", network, "endpoint", d.endpoint, "reason", err)
+	if err != nil {
+		return nil, err
 	}
-	return conn, err
+	b.own.connect(protocol, conn)
+	if b.own.listensAt(protocol, d.endpoint) { // since a moment ago
+		b.own.disconnect(protocol, conn)
+		reset(conn)
+		return nil, errItself
+	}
+	return conn, nil
+}
+
+// isFaultOfEndpoint reports whether another endpoint may do better.
+func isFaultOfEndpoint(err error) bool {
+	return !errors.Is(err, context.Canceled) && !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE)
 }

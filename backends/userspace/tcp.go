@@ -19,43 +19,27 @@ type tcpListener struct {
 	*net.TCPListener
 	family *family
 	to     atomic.Pointer[target]
-	wait   atomic.Pointer[wait]
-}
-
-// wait is a wait for a place, which can be cancelled.
-type wait struct {
-	ctx    context.Context
-	cancel context.CancelFunc
 }
 
 func (f *family) serveTCP(l *net.TCPListener, t target) *tcpListener {
 	s := &tcpListener{TCPListener: l, family: f}
-	s.wait.Store(f.backend.newWait())
 	s.to.Store(&t)
 	f.backend.traffic.Go(s.accept)
 	return s
 }
 
-func (b *Backend) newWait() *wait {
-	ctx, cancel := context.WithCancel(b.ctx)
-	return &wait{ctx, cancel}
-}
-
-// point also has a connection that waits for a place of another port wait for one of this port.
-func (l *tcpListener) point(t target) {
-	if before := l.to.Swap(&t); before.port != t.port {
-		l.wait.Swap(l.family.backend.newWait()).cancel()
-	}
-}
-
+func (l *tcpListener) point(t target)       { l.to.Store(&t) }
 func (l *tcpListener) target() target       { return *l.to.Load() }
 func (l *tcpListener) socket() socket       { return l.TCPListener }
 func (l *tcpListener) addr() netip.AddrPort { return addrPort(l.Addr()) }
 func (l *tcpListener) close()               { _ = l.Close() }
-func (l *tcpListener) forsake()             { l.wait.Load().cancel() }
 
 // acceptPause is the pause after a failure to accept, which usually means that file descriptors have run out.
 const acceptPause = 50 * time.Millisecond
+
+// minIdle is how long a connection has been idle at least if another one of the same client takes its place. The time of
+// its last data is known to within lookPause.
+const minIdle = 2 * lookPause
 
 // logPause is the time between log lines about what all listeners find out at the same time.
 const logPause = 10 * time.Second
@@ -69,7 +53,6 @@ func (s *seldom) due(now time.Time) bool {
 }
 
 func (l *tcpListener) accept() {
-	defer l.forsake()
 	b := l.family.backend
 	for {
 		conn, err := l.AcceptTCP()
@@ -86,49 +69,51 @@ func (l *tcpListener) accept() {
 			}
 			continue
 		}
-		place := l.takePlace()
-		if place == nil {
+		ctx, cancel := context.WithCancel(b.ctx)
+		t, client := l.target(), addrPort(conn.RemoteAddr())
+		seat := b.seatFor(t.port.name(), client.Addr(), cancel)
+		if seat == nil || b.own.connected(model.TCP, client, addrPort(conn.LocalAddr())) {
+			cancel()
 			reset(conn)
+			if seat != nil {
+				b.connections.release(seat)
+			}
 			continue
 		}
 		b.traffic.Go(func() {
-			defer b.connections.release(place)
-			l.serve(conn)
+			defer b.connections.release(seat)
+			defer cancel()
+			l.serve(ctx, conn, t, seat)
 		})
 	}
 }
 
-// takePlace takes a place for a connection. It returns nil if the listener closes before there is one.
-func (l *tcpListener) takePlace() *share {
-	b := l.family.backend
-	for {
-		wait := l.wait.Load()
-		port := l.target().port.name()
-		if place := b.connections.tryTake(port); place != nil {
-			return place
-		}
-		if b.waiting.due(time.Now()) {
-			klog.FromContext(b.ctx).Info("New connections wait until others end: the limit is reached", "port", port,
-				"limit", b.options.tuning.MaxConnections)
-		}
-		if place := b.connections.take(wait.ctx, port); place != nil || wait == l.wait.Load() {
-			return place
+// seatFor returns a seat for a connection, nil if there is none. end ends the connection.
+func (b *Backend) seatFor(port model.PortName, client netip.Addr, end func()) *seat {
+	seat, replaced := b.connections.take(port, client, end)
+	if (seat == nil || replaced != nil) && b.replaced.due(time.Now()) {
+		log := klog.FromContext(b.ctx).WithValues("port", port, "client", client, "limit", b.connections.limit)
+		if seat == nil {
+			log.Info("Connection limit reached: new connections are reset")
+		} else {
+			log.Info("Connection limit reached: new connections replace others", "replaced", replaced.share.port,
+				"replacedClient", replaced.client)
 		}
 	}
+	return seat
 }
 
-// dialAttempts is the number of attempts to connect to an endpoint, each to another one if there are so many.
+// dialAttempts is the number of attempts to connect to an endpoint, each to another one.
 const dialAttempts = 3
 
-// serve serves one connection until it ends.
-func (l *tcpListener) serve(client *net.TCPConn) {
+// serve serves one connection until it ends, or ctx does.
+func (l *tcpListener) serve(ctx context.Context, client *net.TCPConn, t target, seat *seat) {
 	b := l.family.backend
-	stop := context.AfterFunc(b.ctx, func() { reset(client) })
+	stop := context.AfterFunc(ctx, func() { reset(client) })
 	defer stop()
-	t := l.target()
 	from := l.family.source(addrPort(client.RemoteAddr()).Addr(), t.frontend)
 	var tried []netip.AddrPort
-	for len(tried) < dialAttempts && b.ctx.Err() == nil {
+	for len(tried) < dialAttempts && ctx.Err() == nil {
 		d := t.port.decide(t.frontend, from, tried...)
 		switch {
 		case d.endpoint.IsValid():
@@ -139,16 +124,24 @@ func (l *tcpListener) serve(client *net.TCPConn) {
 			reset(client)
 			return
 		}
-		server, err := b.dial("tcp", d)
+		timeout := b.options.tuning.DialTimeout
+		if tried = append(tried, d.endpoint); !d.last && len(tried) < dialAttempts {
+			timeout /= 5 // others may answer sooner
+		}
+		server, err := b.dial(ctx, timeout, model.TCP, d)
 		if err != nil {
-			tried = append(tried, d.endpoint)
+			if isFaultOfEndpoint(err) {
+				t.port.bury(d.endpoint, from.addr)
+			}
 			continue
 		}
-		stop := context.AfterFunc(b.ctx, func() { reset(server) })
+		t.port.connected(d.endpoint)
+		stop := context.AfterFunc(ctx, func() { reset(server) })
 		defer stop()
+		defer b.own.disconnect(model.TCP, server)
 		t.port.connections.Add(1)
 		defer t.port.connections.Add(-1)
-		b.newRelay(client, server).run()
+		b.newRelay(client, server, seat).run()
 		return
 	}
 	reset(client)

@@ -168,18 +168,12 @@ func TestAClientWithAffinityStaysAndOthersAreSpread(t *testing.T) {
 
 // No connection fails because one endpoint refuses, while there are others.
 func TestAnEndpointThatRefusesIsPassedOver(t *testing.T) {
-	var refusing bool
-	dial := func(ctx context.Context, d *net.Dialer, network string, to netip.AddrPort) (net.Conn, error) {
-		if refusing = !refusing; refusing {
-			return nil, errors.New("connection refused")
-		}
-		return d.DialContext(ctx, network, to.String())
-	}
-	l := newLaptop(t, userspace.Options{}.With(userspace.Tuning{Dial: dial}))
-	l.Set(web().Build(), tcpEndpoint(named(t, "one")))
+	l := newLaptop(t, userspace.Options{})
+	l.Set(web().Build(), tcpEndpoint(named(t, "one")), tcpEndpoint("127.0.0.1:1"))
 	l.Sync()
-	assert.Equal(t, "one", l.who(t))
-	assert.Equal(t, "one", l.who(t))
+	for range 20 {
+		assert.Equal(t, "one", l.who(t))
+	}
 }
 
 func TestAPortInUseFailsAloneAndIsTriedAgain(t *testing.T) {
@@ -197,8 +191,7 @@ func TestAPortInUseFailsAloneAndIsTriedAgain(t *testing.T) {
 	var failed *sink.PortError
 	require.ErrorAs(t, err, &failed)
 	assert.Equal(t, "default/web:http/TCP", failed.Port.String())
-	v4, v6 := sink.FailedFamilies(err)
-	assert.False(t, v4 || v6, "the family has not failed")
+	assert.Zero(t, sink.FailedFamilies(err), "the family has not failed")
 	assert.Equal(t, free, l.addr(t, "free").Port())
 
 	require.NoError(t, taken.Close())
@@ -279,6 +272,17 @@ func readError(t *testing.T, c net.Conn) error {
 	return err
 }
 
+// end connects to a port of default/web and returns the error that the connection ends with.
+func (l *laptop) end(t *testing.T, port string) error {
+	t.Helper()
+	c, err := net.Dial("tcp", l.addr(t, port).String())
+	if err != nil { // it was reset at once
+		return err
+	}
+	defer c.Close()
+	return readError(t, c)
+}
+
 func TestIdleConnectionsEnd(t *testing.T) {
 	l := newLaptop(t, userspace.Options{}.With(userspace.Tuning{TCPEstablishedTimeout: time.Millisecond}))
 	l.Set(web().Build(), tcpEndpoint(mirror(t)))
@@ -301,66 +305,78 @@ func TestConnectionsThatOneSideHasLeftEnd(t *testing.T) {
 	assert.Error(t, readError(t, c))
 }
 
-// Clients of one service hold as many connections as it gets; another service is served, and a connection that ends
-// makes room for one that waits.
+// Clients of one service hold all connections; another service is served at their expense.
 func TestAServiceDoesNotTakeTheConnectionsOfOthers(t *testing.T) {
 	const most = 16
-	l := newLaptop(t, userspace.Options{}.With(userspace.Tuning{MaxConnections: most}))
+	l, lines := newLoggingLaptop(t, userspace.Tuning{MaxConnections: most})
 	l.Set(web().Build(), tcpEndpoint(mirror(t)),
-		fakemodel.Service("default/other").ClusterIP("10.96.0.12").Port("other", 80).Build(),
-		fakemodel.Endpoint("default/other:other/TCP", named(t, "other")).Build())
+		fakemodel.Service("other/web").ClusterIP("10.96.0.12").Port("other", 80).Build(),
+		fakemodel.Endpoint("other/web:other/TCP", mirror(t)).Build())
 	l.Sync()
-	var held []net.Conn
-	for range most {
-		held = append(held, l.dial(t, "http"))
+	held := map[string][]net.Conn{}
+	hold := func(port string, n int) {
+		for range n {
+			c := l.dial(t, port)
+			require.Equal(t, "hello", exchange(t, c, "hello"))
+			held[port] = append(held[port], c)
+		}
 	}
-	for _, c := range held[:most/2] {
+	hold("http", most)
+	require.Error(t, l.end(t, "http"), "its own are not idle")
+	require.Contains(t, <-lines, "Connection limit reached: new connections are reset")
+	hold("other", most/2)
+	for _, c := range held["other"] {
 		require.Equal(t, "hello", exchange(t, c, "hello"))
 	}
-	for range most {
-		c, err := net.Dial("tcp", l.addr(t, "other").String())
-		require.NoError(t, err)
+	alive := 0
+	for _, c := range held["http"] {
+		_, _ = io.WriteString(c, "x")
 		require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
-		name, err := io.ReadAll(c)
-		require.NoError(t, err)
-		require.Equal(t, "other", string(name))
-		require.NoError(t, c.Close())
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			alive++
+		}
 	}
-	require.NoError(t, held[0].Close())
-	assert.Equal(t, "hello", exchange(t, held[most/2], "hello"))
+	assert.Equal(t, most/2, alive)
+	assert.Empty(t, lines, "it is logged once in a while")
 }
 
-func TestAConnectionThatWaitsEndsWithItsService(t *testing.T) {
-	l := newLaptop(t, userspace.Options{}.With(userspace.Tuning{MaxConnections: 2}))
-	l.Set(web().Build(), tcpEndpoint(mirror(t)))
+// A connection to itself would make another one, and so on until there are no more.
+func TestItDoesNotConnectToItself(t *testing.T) {
+	l, lines := newLoggingLaptop(t, userspace.Tuning{MaxConnections: 64})
+	other := fakemodel.Service("default/other").ClusterIP("10.96.0.12").Port("other", 80).Build()
+	l.Set(web().Build(), other, tcpEndpoint("127.0.0.1:1"),
+		fakemodel.Endpoint("default/other:other/TCP", "127.0.0.1:1").Build())
 	l.Sync()
-	served := l.dial(t, "http")
-	require.Equal(t, "hello", exchange(t, served, "hello"))
-	waits := l.dial(t, "http")
-	l.Delete(web().Build())
+	itself := tcpEndpoint(l.addr(t, "other").String()) // web -> other -> web
+	l.Delete(tcpEndpoint("127.0.0.1:1"), fakemodel.Endpoint("default/other:other/TCP", "127.0.0.1:1").Build())
+	l.Set(itself, fakemodel.Endpoint("default/other:other/TCP", l.addr(t, "http").String()).Build())
 	l.Sync()
-	_ = readError(t, waits) // Windows closes what has not been accepted without an error
-	assert.Equal(t, "hello again", exchange(t, served, "hello again"))
+	require.Error(t, l.end(t, "http"))
+	require.Contains(t, <-lines, "An endpoint is an address of a service: not used")
+
+	good := tcpEndpoint(named(t, "good"))
+	l.Set(good)
+	l.Sync()
+	assert.Equal(t, "good", l.who(t), "another endpoint is used")
+
+	l.Delete(itself, good)
+	l.Set(tcpEndpoint(l.addr(t, "http").String()))
+	l.Sync()
+	require.Error(t, l.end(t, "http"))
 }
 
-// The old owner of an address has all the connections that it may have. The new one has none.
-func TestAConnectionThatWaitsIsTheNewServicesIfTheAddressMoves(t *testing.T) {
-	l, lines := newLoggingLaptop(t, userspace.Tuning{MaxConnections: 2})
-	l.Set(web().Build(), tcpEndpoint(mirror(t)))
+func TestAnEndpointIsTriedOnceForAConnection(t *testing.T) {
+	tried := make(chan netip.AddrPort, 10)
+	dial := func(_ context.Context, _ *net.Dialer, _ string, to netip.AddrPort) (net.Conn, error) {
+		tried <- to
+		return nil, errors.New("connection refused")
+	}
+	l := newLaptop(t, userspace.Options{}.With(userspace.Tuning{Dial: dial}))
+	l.Set(web().Build(), tcpEndpoint("192.0.2.1:80"), tcpEndpoint("192.0.2.2:80"))
 	l.Sync()
-	served := l.dial(t, "http")
-	require.Equal(t, "hello", exchange(t, served, "hello"))
-	waits := l.dial(t, "http")
-	require.Contains(t, <-lines, "New connections wait")
-	l.Delete(web().Build())
-	l.Set(fakemodel.Service("default/new").ClusterIP("10.96.0.10").Port("http", 80).Build(),
-		fakemodel.Endpoint("default/new:http/TCP", named(t, "new")).Build())
-	l.Sync()
-	require.NoError(t, waits.SetReadDeadline(time.Now().Add(time.Minute)))
-	name, err := io.ReadAll(waits)
-	require.NoError(t, err)
-	assert.Equal(t, "new", string(name))
-	assert.Equal(t, "hello again", exchange(t, served, "hello again"))
+	require.Error(t, l.end(t, "http"))
+	require.Len(t, tried, 2)
+	assert.NotEqual(t, <-tried, <-tried)
 }
 
 // A service with too many ports is served at some; the one in the other namespace at all of its.
@@ -376,8 +392,7 @@ func TestAServiceDoesNotTakeTheListenersOfOthers(t *testing.T) {
 	var failed *sink.PortError
 	require.ErrorAs(t, err, &failed)
 	assert.ErrorContains(t, err, "too many listeners (limit for all services: 16)")
-	v4, v6 := sink.FailedFamilies(err)
-	assert.False(t, v4 || v6, "the family has not failed")
+	assert.Zero(t, sink.FailedFamilies(err), "the family has not failed")
 	assert.Equal(t, "web", l.who(t))
 	assert.Len(t, l.b.Listeners(), 12+1)
 
@@ -416,20 +431,6 @@ func TestUnservedPortsCostNothingUntilTheyAreTriedAgain(t *testing.T) {
 	assert.Less(t, allocations, float64(many))
 }
 
-func TestThatConnectionsWaitIsLogged(t *testing.T) {
-	l, lines := newLoggingLaptop(t, userspace.Tuning{MaxConnections: 2})
-	l.Set(web().Build(), tcpEndpoint(mirror(t)))
-	l.Sync()
-	require.Equal(t, "hello", exchange(t, l.dial(t, "http"), "hello"))
-	for range 10 {
-		l.dial(t, "http")
-	}
-	line := <-lines
-	assert.Contains(t, line, `"New connections wait until others end: the limit is reached"`)
-	assert.Contains(t, line, `"port"="default/web:http/TCP" "limit"=2`)
-	assert.Empty(t, lines)
-}
-
 // Clients are cut off because this process has too few file descriptors: that is no fault of an endpoint.
 func TestThatFileDescriptorsHaveRunOutIsLogged(t *testing.T) {
 	dial := func(context.Context, *net.Dialer, string, netip.AddrPort) (net.Conn, error) {
@@ -438,12 +439,7 @@ func TestThatFileDescriptorsHaveRunOutIsLogged(t *testing.T) {
 	l, lines := newLoggingLaptop(t, userspace.Tuning{Dial: dial})
 	l.Set(web().Build(), tcpEndpoint("192.0.2.1:80"))
 	l.Sync()
-	c, err := net.Dial("tcp", l.addr(t, "http").String())
-	if err == nil { // otherwise it was reset at once
-		defer c.Close()
-		err = readError(t, c)
-	}
-	require.Error(t, err)
+	require.Error(t, l.end(t, "http"))
 	assert.Contains(t, <-lines, `"Cannot connect to endpoints"`)
 	assert.Empty(t, lines, "the other attempts")
 }

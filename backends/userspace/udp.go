@@ -1,7 +1,6 @@
 package userspace
 
 import (
-	"cmp"
 	"errors"
 	"net"
 	"net/netip"
@@ -32,11 +31,10 @@ type udpListener struct {
 }
 
 type flow struct {
+	*seat
 	client   netip.AddrPort
 	endpoint netip.AddrPort
 	server   net.Conn
-	used     atomic.Int64 // last use, in Unix nanoseconds
-	share    *share       // of its port
 }
 
 func (f *family) serveUDP(conn *net.UDPConn, t target) *udpListener {
@@ -50,7 +48,6 @@ func (l *udpListener) point(t target)       { l.to.Store(&t) }
 func (l *udpListener) target() target       { return *l.to.Load() }
 func (l *udpListener) socket() socket       { return l.UDPConn }
 func (l *udpListener) addr() netip.AddrPort { return addrPort(l.LocalAddr()) }
-func (l *udpListener) forsake()             {}
 
 func (l *udpListener) close() {
 	_ = l.Close()
@@ -102,7 +99,7 @@ func (l *udpListener) forward(client netip.AddrPort, datagram []byte) {
 	defer l.mu.Unlock()
 	fl := l.flows[client]
 	if fl != nil && t.port.serves(fl.endpoint) {
-		fl.used.Store(time.Now().UnixNano())
+		fl.touch()
 		if _, err := fl.server.Write(datagram); !errors.Is(err, net.ErrClosed) {
 			return // any other error is about an earlier datagram
 		}
@@ -119,17 +116,26 @@ func (l *udpListener) forward(client netip.AddrPort, datagram []byte) {
 func (l *udpListener) begin(client netip.AddrPort, t target) *flow {
 	b := l.family.backend
 	d := t.port.decide(t.frontend, l.family.source(client.Addr(), t.frontend))
-	if l.closed || !d.endpoint.IsValid() {
+	if l.closed || !d.endpoint.IsValid() || b.own.connected(model.UDP, client, l.addr()) {
 		return nil
 	}
-	server, err := b.dial("udp", d)
+	server, err := b.dial(b.ctx, b.options.tuning.DialTimeout, model.UDP, d)
 	if err != nil {
 		return nil
 	}
-	fl := &flow{client: client, endpoint: d.endpoint, server: server}
-	fl.used.Store(time.Now().UnixNano())
+	port := t.port.name()
+	seat, replaced := b.flows.take(port, client.Addr(), func() { _ = server.Close() }) // answer then ends the flow
+	if seat == nil {
+		b.own.disconnect(model.UDP, server)
+		_ = server.Close()
+		return nil
+	}
+	if replaced != nil && b.replacedFlow.due(time.Now()) {
+		klog.FromContext(b.ctx).Info("Flow limit reached: new flows replace others", "port", port,
+			"replaced", replaced.share.port, "limit", b.options.tuning.MaxFlows)
+	}
+	fl := &flow{seat: seat, client: client, endpoint: d.endpoint, server: server}
 	l.flows[client] = fl
-	b.addFlow(fl, t.port.name())
 	b.wg.Go(func() { l.answer(fl) })
 	return fl
 }
@@ -139,63 +145,10 @@ func (l *udpListener) end(fl *flow) {
 	if l.flows[fl.client] == fl {
 		delete(l.flows, fl.client)
 	}
+	b := l.family.backend
+	b.own.disconnect(model.UDP, fl.server)
 	_ = fl.server.Close()
-	l.family.backend.removeFlow(fl)
-}
-
-// evictFrom is the number of flows, or of clients with affinity, among which a victim is looked for when there are too
-// many.
-const evictFrom = 16
-
-// addFlow adds a flow of a port. At the limit it first ends another one.
-func (b *Backend) addFlow(fl *flow, port model.PortName) {
-	b.flowsMu.Lock()
-	defer b.flowsMu.Unlock()
-	for len(b.flows) >= b.options.tuning.MaxFlows {
-		victim := b.victim()
-		if b.replaced.due(time.Now()) {
-			klog.FromContext(b.ctx).Info("New flows replace others: the limit is reached", "port", port,
-				"replaced", victim.share.port, "limit", b.options.tuning.MaxFlows)
-		}
-		_ = victim.server.Close() // its answer goroutine then ends it
-		b.dropFlow(victim)
-	}
-	fl.share = b.flowShares.get(port)
-	fl.share.add(1)
-	b.flows[fl] = true
-}
-
-// victim returns a flow of the namespace with most flows, of its port with most flows, the one idle for longest: among
-// a few, because to look at all of them would make every new flow slow.
-func (b *Backend) victim() *flow {
-	var victim *flow
-	seen := 0
-	for fl := range b.flows {
-		if victim == nil || cmp.Or(cmp.Compare(fl.share.namespace.taken, victim.share.namespace.taken),
-			cmp.Compare(fl.share.taken, victim.share.taken), cmp.Compare(victim.used.Load(), fl.used.Load())) > 0 {
-			victim = fl
-		}
-		if seen++; seen == evictFrom {
-			break
-		}
-	}
-	return victim
-}
-
-func (b *Backend) removeFlow(fl *flow) {
-	b.flowsMu.Lock()
-	defer b.flowsMu.Unlock()
-	b.dropFlow(fl)
-}
-
-// dropFlow forgets a flow, unless it is forgotten. b.flowsMu is held.
-func (b *Backend) dropFlow(fl *flow) {
-	if !b.flows[fl] {
-		return
-	}
-	delete(b.flows, fl)
-	fl.share.add(-1)
-	b.flowShares.put(fl.share)
+	b.flows.release(fl.seat)
 }
 
 // answer sends the endpoint's datagrams back until the flow ends or has been idle for too long.
@@ -207,12 +160,12 @@ func (l *udpListener) answer(fl *flow) {
 		l.end(fl)
 	}()
 	for {
-		idleUntil := time.Unix(0, fl.used.Load()).Add(b.options.tuning.UDPTimeout)
+		idleUntil := fl.lastUsed().Add(b.options.tuning.UDPTimeout)
 		_ = fl.server.SetReadDeadline(idleUntil)
 		err := b.receive(fl.server, func(buffer []byte) error {
 			n, err := fl.server.Read(buffer)
 			if err == nil {
-				fl.used.Store(time.Now().UnixNano())
+				fl.touch()
 				_, _ = l.WriteToUDPAddrPort(buffer[:n], fl.client)
 			}
 			return err
@@ -221,7 +174,7 @@ func (l *udpListener) answer(fl *flow) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case errors.Is(err, os.ErrDeadlineExceeded) &&
-			time.Since(time.Unix(0, fl.used.Load())) >= b.options.tuning.UDPTimeout:
+			time.Since(fl.lastUsed()) >= b.options.tuning.UDPTimeout:
 			return
 		}
 		// Any other error is an ICMP error about an earlier datagram, or the flow has been used in the meantime.

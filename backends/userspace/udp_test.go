@@ -92,3 +92,17 @@ func TestAnIdleFlowEnds(t *testing.T) {
 	require.NoError(t, err)
 	<-ended
 }
+
+// A datagram to itself would go round and round.
+func TestADatagramDoesNotGoRound(t *testing.T) {
+	l, lines := newLoggingLaptop(t, userspace.Tuning{MaxFlows: 64})
+	one := udpEndpoint(echo(t, "one "))
+	l.Set(web().Build(), one)
+	l.Sync()
+	l.Delete(one)
+	l.Set(udpEndpoint(l.addr(t, "dns").String()))
+	l.Sync()
+	_, err := l.udp(t).Write([]byte("hello"))
+	require.NoError(t, err)
+	require.Contains(t, <-lines, "An endpoint is an address of a service: not used")
+}

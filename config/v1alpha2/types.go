@@ -57,7 +57,7 @@ type KubeProxyConfiguration struct {
 	// Default "".
 	ShowHiddenMetricsForVersion string `json:"showHiddenMetricsForVersion,omitempty"`
 	// ConfigHardFail ends the start if something in the configuration is wrong; otherwise there is a warning, and the
-	// default is used in its place. Default true.
+	// default is used instead. Default true.
 	ConfigHardFail *bool `json:"configHardFail"`
 
 	// Mode is which backend to use. Default "": the program's choice.

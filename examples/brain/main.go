@@ -1,5 +1,5 @@
 // Command brain watches a cluster once, for many nodes: it computes what each of them must do with service traffic,
-// and sends that to their proxies. It is package remote as a program:
+// and sends that to their proxies. It is package remote/brain as a program:
 //
 //	brain --kubeconfig FILE --listen unix:///run/kube-proxy-lib/brain.sock
 //	brain --in-cluster --listen 0.0.0.0:10270 --tls-cert-file CERT --tls-private-key-file KEY --client-ca-file CA
@@ -8,8 +8,8 @@
 // that its certificate names (system:node:NAME). Any number of replicas may run, independently of each other. See
 // manifest.yaml for a Deployment, and use print-state --server to see what a node gets.
 //
-// With --status ADDRESS it serves /livez, /readyz (it has listed the whole cluster), /metrics, and /status: the state
-// of the nodes, the worst first, as JSON.
+// With --status ADDRESS it serves /livez, /readyz (it is up to date), /metrics, and /status: the state of the nodes, the
+// worst first, as JSON.
 package main
 
 import (
@@ -37,7 +37,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/examples/internal/certificates"
 	"sigs.k8s.io/kube-proxy-lib/examples/internal/source"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
-	"sigs.k8s.io/kube-proxy-lib/remote"
+	"sigs.k8s.io/kube-proxy-lib/remote/brain"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
@@ -66,17 +66,19 @@ func parse(args []string) (options, error) {
 	set := flag.NewFlagSet("brain", flag.ContinueOnError)
 	o.cluster.Register(set)
 	set.BoolVar(&o.inCluster, "in-cluster", false,
-		"watch the API server of the cluster that this runs in, as its service account")
+		"watch the API server of the cluster that this program runs in, using its service account")
 	set.StringVar(&o.listen, "listen", "",
-		"listen for clients at these `targets`, separated by commas, each unix:///PATH or ADDRESS:PORT")
-	set.StringVar(&o.certFile, "tls-cert-file", "", "`path` of the server's certificate; a new one is noticed")
-	set.StringVar(&o.keyFile, "tls-private-key-file", "", "`path` of its key")
-	set.StringVar(&o.clientCA, "client-ca-file", "", "`path` of the certificates that clients' are verified by")
+		"comma-separated `targets` to listen on for clients, each unix:///PATH or ADDRESS:PORT")
+	set.StringVar(&o.certFile, "tls-cert-file", "", "`path` of the server certificate; reloaded when it changes")
+	set.StringVar(&o.keyFile, "tls-private-key-file", "", "`path` of the private key")
+	set.StringVar(&o.clientCA, "client-ca-file", "",
+		"`path` of the CA certificates to verify clients; reloaded when they change")
 	set.BoolVar(&o.insecure, "insecure", false,
-		"no TLS at --listen ADDRESS:PORT: everybody who can connect can read the state of any node")
-	set.StringVar(&o.status, "status", "", "`address` for /livez, /readyz, /metrics and /status; empty: none")
+		"serve --listen ADDRESS:PORT without TLS: anyone who can connect can read the state of any node")
+	set.StringVar(&o.status, "status", "",
+		"`address` to serve /livez, /readyz, /metrics and /status on; empty disables them")
 	set.BoolVar(&o.externalIPs, "service-external-ips", true,
-		"have nodes serve spec.externalIPs of Services; false: for clusters that do not trust who may write them")
+		"serve spec.externalIPs of Services on nodes; use false where the authors of Services are not trusted")
 	if err := set.Parse(args); err != nil {
 		return o, err
 	}
@@ -84,16 +86,16 @@ func parse(args []string) (options, error) {
 	case set.NArg() > 0:
 		return o, fmt.Errorf("unexpected argument %q", set.Arg(0))
 	case o.listen == "":
-		return o, errors.New("--listen is needed")
+		return o, errors.New("--listen is required")
 	case o.inCluster && o.cluster.Given():
-		return o, errors.New("--in-cluster excludes --file and --kubeconfig")
+		return o, errors.New("--in-cluster cannot be used with --file or --kubeconfig")
 	}
 	return o, nil
 }
 
-// state returns the options for the state of all nodes.
-func (o *options) state() localstate.Options {
-	return localstate.Options{NoExternalIPs: !o.externalIPs}
+// allNodes returns the options that hold for all nodes.
+func (o *options) allNodes() localstate.ClusterOptions {
+	return localstate.ClusterOptions{NoExternalIPs: !o.externalIPs}
 }
 
 func (o *options) source() (watch.Source, error) {
@@ -112,32 +114,23 @@ func (o *options) source() (watch.Source, error) {
 }
 
 // admission says which clients a listener admits.
-func (o *options) admission(ln net.Listener) (remote.ServeOptions, error) {
+func (o *options) admission(ln net.Listener) (brain.ServeOptions, error) {
 	switch {
 	case ln.Addr().Network() == "unix":
-		return remote.ServeOptions{}, nil
+		return brain.ServeOptions{}, nil
 	case o.insecure:
-		return remote.ServeOptions{Insecure: true, Node: remote.ClaimedNode}, nil
+		return brain.ServeOptions{Insecure: true, Node: brain.ClaimedNode}, nil
 	case o.certFile == "" || o.keyFile == "" || o.clientCA == "":
-		return remote.ServeOptions{}, fmt.Errorf(
+		return brain.ServeOptions{}, fmt.Errorf(
 			"--listen %v needs --tls-cert-file, --tls-private-key-file and --client-ca-file, or --insecure", ln.Addr())
 	}
-	load := func() (*tls.Certificate, error) {
-		certificate, err := tls.LoadX509KeyPair(o.certFile, o.keyFile)
-		return &certificate, err
-	}
-	if _, err := load(); err != nil {
-		return remote.ServeOptions{}, fmt.Errorf("--tls-cert-file and --tls-private-key-file: %w", err)
-	}
-	pool, err := certificates.Pool(o.clientCA)
+	load := func() (*tls.Config, error) { return certificates.Config(o.certFile, o.keyFile, o.clientCA) }
+	config, err := load()
 	if err != nil {
-		return remote.ServeOptions{}, fmt.Errorf("--client-ca-file: %w", err)
+		return brain.ServeOptions{}, fmt.Errorf("--tls-cert-file, --tls-private-key-file and --client-ca-file: %w", err)
 	}
-	return remote.ServeOptions{TLS: &tls.Config{
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return load() },
-		ClientCAs:      pool,
-		MinVersion:     tls.VersionTLS12,
-	}}, nil
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return load() }
+	return brain.ServeOptions{TLS: config}, nil
 }
 
 // run is the program, until ctx ends or a part of it fails. It prints where it listens.
@@ -153,7 +146,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	server, err := remote.NewServer(ctx, remote.ServerOptions{Source: src, State: o.state(), Metrics: registry})
+	server, err := brain.New(ctx, brain.Options{Source: src, Cluster: o.allNodes(), Metrics: registry})
 	if err != nil {
 		return err
 	}
@@ -169,7 +162,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		})
 	}
 	for target := range strings.SplitSeq(o.listen, ",") {
-		ln, err := remote.Listen(ctx, target, 0)
+		ln, err := brain.Listen(ctx, target, 0)
 		if err != nil {
 			end(fmt.Errorf("--listen %s: %w", target, err))
 			break
@@ -203,12 +196,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 }
 
 // serveStatus serves --status, for people and probes, until ctx ends.
-func serveStatus(ctx context.Context, ln net.Listener, server *remote.Server, registry *prometheus.Registry) error {
+func serveStatus(ctx context.Context, ln net.Listener, server *brain.Server, registry *prometheus.Registry) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !server.Synced() {
-			http.Error(w, "the cluster is still being listed", http.StatusServiceUnavailable)
+		if err := server.Ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"encoding/pem"
 	"io"
 	"net"
 	"net/http"
@@ -101,7 +102,7 @@ func TestExternalIPsCanBeTurnedOff(t *testing.T) {
 	for _, args := range [][]string{nil, {"--service-external-ips=false"}} {
 		o, err := parse(append(args, "--listen", "unix:///x"))
 		require.NoError(t, err)
-		assert.Equal(t, len(args) > 0, o.state().NoExternalIPs)
+		assert.Equal(t, len(args) > 0, o.allNodes().NoExternalIPs)
 	}
 }
 
@@ -117,7 +118,7 @@ clusters: [{name: c, cluster: {server: "http://`+silent.Addr().String()+`"}}]}`)
 	_, status := start(t, "--kubeconfig", kubeconfig, "--listen", "unix://"+filepath.Join(t.TempDir(), "brain.sock"))
 	code, text := get(t, status+"/readyz")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
-	assert.Contains(t, text, "still being listed")
+	assert.Contains(t, text, "not everything has been listed yet")
 	code, _ = get(t, status+"/livez")
 	assert.Equal(t, http.StatusOK, code)
 }
@@ -133,6 +134,16 @@ func TestNodesGetTheirStateOverTLS(t *testing.T) {
 
 	certificate := authority.Client(t, "node", "system:node:node-1")
 	config := &tls.Config{RootCAs: authority.Pool, Certificates: []tls.Certificate{certificate}}
+	assert.Len(t, services(t, remote.Options{Targets: []string{address}, TLS: config}), 5)
+
+	// An authority that comes later counts from then on.
+	other := testcert.New(t, t.TempDir())
+	ca := filepath.Join(dir, "ca.crt")
+	text, err := os.ReadFile(ca)
+	require.NoError(t, err)
+	more := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: other.Certificate.Raw})
+	require.NoError(t, os.WriteFile(ca, append(text, more...), 0o600))
+	config.Certificates = []tls.Certificate{other.Client(t, "node", "system:node:node-1")}
 	assert.Len(t, services(t, remote.Options{Targets: []string{address}, TLS: config}), 5)
 }
 
@@ -200,10 +211,10 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		"nowhere to listen": {[]string{"--file", cluster}, "--listen is needed"},
+		"nowhere to listen": {[]string{"--file", cluster}, "--listen is required"},
 		"no source":         {[]string{"--listen", socket}, "--file and --kubeconfig"},
 		"two sources": {[]string{"--listen", socket, "--file", cluster, "--in-cluster"},
-			"--in-cluster excludes"},
+			"--in-cluster cannot be used with"},
 		"not in a cluster": {[]string{"--listen", socket, "--in-cluster"}, "--in-cluster"},
 		"TCP without a certificate": {[]string{"--listen", "127.0.0.1:0", "--file", cluster},
 			"--client-ca-file, or --insecure"},
@@ -211,7 +222,7 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 			"--tls-private-key-file", "nowhere", "--client-ca-file", "nowhere"}, "--tls-cert-file"},
 		"a status address": {[]string{"--listen", socket, "--file", cluster, "--status", "nowhere"}, "--status"},
 		"an address twice": {[]string{"--listen", socket + "," + socket, "--file", cluster},
-			"listens there already"},
+			"already listens there"},
 		"an argument":         {[]string{"--listen", socket, "now"}, `unexpected argument "now"`},
 		"a directory":         {[]string{"--listen", "unix:///nowhere/brain.sock", "--file", cluster}, "/nowhere"},
 		"nothing at the path": {[]string{"--listen", socket, "--file", "nowhere"}, "nowhere"},
@@ -247,6 +258,8 @@ func TestTheManifest(t *testing.T) {
 	_, err = parse(pod.Spec.Containers[0].Args)
 	assert.NoError(t, err)
 	for _, probe := range []*corev1.Probe{pod.Spec.Containers[0].ReadinessProbe, pod.Spec.Containers[0].LivenessProbe} {
-		assert.Contains(t, pod.Spec.Containers[0].Args, "--status=0.0.0.0:"+probe.HTTPGet.Port.String())
+		assert.Equal(t, "127.0.0.1", probe.HTTPGet.Host, "it is for this machine alone")
+		assert.Contains(t, pod.Spec.Containers[0].Args, "--status="+net.JoinHostPort(probe.HTTPGet.Host,
+			probe.HTTPGet.Port.String()))
 	}
 }

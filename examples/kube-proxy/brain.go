@@ -21,7 +21,7 @@ import (
 func (s *settings) brainOptions() (remote.Options, error) {
 	if !s.gates.Enabled(config.AllowServiceExternalIPs) {
 		return remote.Options{}, errors.New("featureGates: with --server," +
-			" AllowServiceExternalIPs=false is the brain's to know: its --service-external-ips=false")
+			" AllowServiceExternalIPs=false is set on the brain: --service-external-ips=false")
 	}
 	return s.server.Options()
 }
@@ -30,7 +30,7 @@ func (s *settings) brainOptions() (remote.Options, error) {
 func (p *proxy) fromBrain(ctx context.Context) (kubeproxy.Feed, error) {
 	families, missing := p.mode.families(ctx, p.machine)
 	// The request to the brain hardly depends on the IPs of this node.
-	state, _, err := config.StateOptions(p.KubeProxyConfiguration, p.nodeName, unknownNode(families))
+	state, _, _, err := config.StateOptions(p.KubeProxyConfiguration, p.nodeName, unknownNode(families))
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (p *proxy) fromBrain(ctx context.Context) (kubeproxy.Feed, error) {
 	if err != nil {
 		return nil, err
 	}
-	klog.FromContext(ctx).Info("Asking a brain for the state of this node", "node", p.nodeName,
+	klog.FromContext(ctx).Info("Getting the state of this node from a brain", "node", p.nodeName,
 		"servers", p.brain.Targets)
 	node, err := feed.Node(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (p *proxy) fromBrain(ctx context.Context) (kubeproxy.Feed, error) {
 			return nil, err
 		}
 	}
-	known, err := p.withNode(ctx, ips, families, missing)
+	known, _, err := p.withNode(ctx, ips, families, missing)
 	if err == nil && !slices.Equal(known.EnabledFamilies(), state.EnabledFamilies()) {
 		return p.brainFeed(known)
 	}

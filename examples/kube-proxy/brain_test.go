@@ -23,12 +23,12 @@ import (
 
 	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/testcert"
-	"sigs.k8s.io/kube-proxy-lib/remote"
+	"sigs.k8s.io/kube-proxy-lib/remote/brain"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// testBrain is a server of package remote, and a cluster that it knows.
+// testBrain is a brain.Server, and a cluster that it knows.
 type testBrain struct {
 	objects []runtime.Object
 	changes chan watch.Change
@@ -69,11 +69,11 @@ func newBrain(t *testing.T, objects ...runtime.Object) *testBrain {
 }
 
 // start runs the brain until the test ends, or stop is called.
-func (b *testBrain) start(t *testing.T, opts remote.ServeOptions) (stop func()) {
+func (b *testBrain) start(t *testing.T, opts brain.ServeOptions) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	server, err := remote.NewServer(ctx, remote.ServerOptions{Source: b, MinInterval: -1})
+	server, err := brain.New(ctx, brain.Options{Source: b})
 	require.NoError(t, err)
-	listener, err := remote.Listen(ctx, b.target, 0)
+	listener, err := brain.Listen(ctx, b.target, 0)
 	require.NoError(t, err)
 	if listener.Addr().Network() == "tcp" {
 		b.target = listener.Addr().String()
@@ -108,7 +108,7 @@ func TestTheStateComesFromABrain(t *testing.T) {
 	} {
 		t.Run(mode, func(t *testing.T) {
 			b := newBrain(t, cluster()...)
-			b.start(t, remote.ServeOptions{})
+			b.start(t, brain.ServeOptions{})
 			r := newBrainRig(t)
 			stop := r.start(t, "--server="+b.target, "--proxy-mode="+mode, "--cluster-cidr=10.244.0.0/16",
 				"--iptables-min-sync-period=0", "--ipvs-min-sync-period=0")
@@ -138,7 +138,7 @@ func TestHealthSaysSinceWhenThereIsNoBrain(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, code, "no traffic for a node without rules")
 	assert.Zero(t, r.nft.Applied())
 
-	stop := b.start(t, remote.ServeOptions{})
+	stop := b.start(t, brain.ServeOptions{})
 	r.waitServed(t)
 	disconnected := func(want bool) func() bool {
 		return func() bool {
@@ -150,7 +150,7 @@ func TestHealthSaysSinceWhenThereIsNoBrain(t *testing.T) {
 	stop()
 	require.Eventually(t, disconnected(true), time.Minute, time.Millisecond)
 	r.waitServed(t)
-	b.start(t, remote.ServeOptions{})
+	b.start(t, brain.ServeOptions{})
 	require.Eventually(t, disconnected(false), time.Minute, time.Millisecond)
 }
 
@@ -158,7 +158,7 @@ func TestHealthSaysSinceWhenThereIsNoBrain(t *testing.T) {
 func TestTheBrainKnowsTheNodesIPs(t *testing.T) {
 	needModesOfLinux(t)
 	b := newBrain(t, cluster()[1:]...)
-	b.start(t, remote.ServeOptions{})
+	b.start(t, brain.ServeOptions{})
 	r := newBrainRig(t)
 	stop := r.start(t, "--server="+b.target, "--config="+writeFile(t, `apiVersion: kubeproxy.config.k8s.io/v1alpha2
 kind: KubeProxyConfiguration
@@ -172,7 +172,7 @@ clientConnection: {kubeconfig: /nowhere}
 	require.NoError(t, stop())
 	assert.Empty(t, r.nft.Dump(tableIPv4))
 	assert.Contains(t, r.logged(),
-		"clientConnection.kubeconfig: accepted, but without effect: the state comes from --server")
+		"clientConnection.kubeconfig: accepted, but has no effect: the state comes from --server")
 }
 
 // Over TCP the node is the one that its certificate names, and the certificate can be renewed.
@@ -183,7 +183,7 @@ func TestABrainOverTLS(t *testing.T) {
 	ca.Client(t, "node", "system:node:another")
 	b := newBrain(t, cluster()...)
 	b.target = "127.0.0.1:0"
-	b.start(t, remote.ServeOptions{TLS: &tls.Config{Certificates: []tls.Certificate{server}, ClientCAs: ca.Pool}})
+	b.start(t, brain.ServeOptions{TLS: &tls.Config{Certificates: []tls.Certificate{server}, ClientCAs: ca.Pool}})
 	r := newBrainRig(t)
 	stop := r.start(t, append(arguments, "--server="+b.target, "--ca-file="+filepath.Join(dir, "ca.crt"),
 		"--tls-cert-file="+filepath.Join(dir, "node.crt"), "--tls-private-key-file="+filepath.Join(dir, "node.key"))...)
@@ -198,16 +198,16 @@ func TestABrainOverTLS(t *testing.T) {
 
 func TestWrongFlagsOfABrainAreRefused(t *testing.T) {
 	for want, args := range map[string][]string{
-		`target "brain.kube-system:10270" is not ADDRESS:PORT`: {"--server=brain.kube-system:10270"},
-		"--server: invalid options: neither TLS nor Insecure":  {"--server=192.0.2.9:10270"},
-		"--tls-cert-file, --tls-private-key-file and --ca-file: these have to be given together": {"--server=192.0.2.9:1",
+		`target "brain.kube-system:10270" is not ADDRESS:PORT`:       {"--server=brain.kube-system:10270"},
+		"--server: invalid options: neither TLS nor Insecure is set": {"--server=192.0.2.9:10270"},
+		"--tls-cert-file, --tls-private-key-file and --ca-file: must be given together": {"--server=192.0.2.9:1",
 			"--ca-file=/x"},
-		"--ca-file: the client's certificate: open /nowhere": {
+		"--ca-file: certificate: open /nowhere": {
 			"--server=192.0.2.9:1", "--ca-file=/x", "--tls-cert-file=/nowhere", "--tls-private-key-file=/nowhere"},
-		"AllowServiceExternalIPs=false is the brain's to know": {
+		"AllowServiceExternalIPs=false is set on the brain": {
 			"--server=unix:///x", "--feature-gates=AllowServiceExternalIPs=false"},
-		"--tls-cert-file is for --server, which is not given": {"--tls-cert-file=/x"},
-		"--insecure is for --server, which is not given":      {"--insecure"},
+		"--tls-cert-file needs --server": {"--tls-cert-file=/x"},
+		"--insecure needs --server":      {"--insecure"},
 	} {
 		assert.ErrorContains(t, newBrainRig(t).run(args...), want)
 	}
@@ -216,5 +216,5 @@ func TestWrongFlagsOfABrainAreRefused(t *testing.T) {
 func TestABrainIsNotKeptInAConfigurationFile(t *testing.T) {
 	r := newBrainRig(t)
 	require.NoError(t, r.run("--server=unix:///x", "--write-config-to="+filepath.Join(t.TempDir(), "written.yaml")))
-	assert.Contains(t, r.logged(), "--server: is not kept: it is a flag beside a configuration file, too")
+	assert.Contains(t, r.logged(), "--server: is dropped: pass this flag in addition to the configuration file")
 }

@@ -6,7 +6,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	componentbasev1alpha1 "k8s.io/component-base/config/v1alpha1"
 )
 
@@ -31,14 +30,11 @@ func restConfig(c componentbasev1alpha1.ClientConnectionConfiguration, master st
 	var err error
 	if c.Kubeconfig == "" && master == "" {
 		if rc, err = rest.InClusterConfig(); err != nil {
-			return nil, fmt.Errorf("neither kubeconfig nor master is given, and this is not a pod: %w", err)
+			return nil, fmt.Errorf("neither kubeconfig nor master is set, and this program does not run in a pod: %w",
+				err)
 		}
 	} else {
-		rc, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-			&clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig},
-			&clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: master}},
-		).ClientConfig()
-		if err != nil {
+		if rc, err = clientcmd.BuildConfigFromFlags(master, c.Kubeconfig); err != nil {
 			return nil, fmt.Errorf("kubeconfig %q: %w", c.Kubeconfig, err)
 		}
 	}

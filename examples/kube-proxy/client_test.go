@@ -58,7 +58,7 @@ func TestContentTypesThatAreConfiguredStay(t *testing.T) {
 func TestNoAPIServerIsAnError(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	_, err := newClient(componentbasev1alpha1.ClientConnectionConfiguration{}, "")
-	assert.ErrorContains(t, err, "neither kubeconfig nor master is given, and this is not a pod")
+	assert.ErrorContains(t, err, "neither kubeconfig nor master is set, and this program does not run in a pod")
 	_, err = newClient(componentbasev1alpha1.ClientConnectionConfiguration{Kubeconfig: "/nowhere/kubeconfig"}, "")
 	assert.ErrorContains(t, err, `kubeconfig "/nowhere/kubeconfig"`)
 }

@@ -104,7 +104,7 @@ func (e *events) failed(ctx context.Context, reason string, err error) {
 		Note:                err.Error(),
 	}, metav1.CreateOptions{})
 	if failure != nil {
-		klog.FromContext(ctx).Error(failure, "No event tells why the program ends", "reason", reason)
+		klog.FromContext(ctx).Error(failure, "Could not create an Event about why the program ends", "reason", reason)
 	}
 }
 
@@ -116,7 +116,7 @@ func (e *events) ServiceWarning(service model.ServiceName, reason, action, note 
 
 // notServed reports that a part of a service is not served.
 func (e *events) notServed(_ context.Context, p frontend.Problem) {
-	note := fmt.Sprintf("node %s does not serve a part of port %q (%v, %v): %s", e.node.Name, p.Port.Port,
+	note := fmt.Sprintf("node %s does not serve part of port %q (%v, %v): %s", e.node.Name, p.Port.Port,
 		p.Port.Protocol,
 		p.Family, p.Message)
 	e.ServiceWarning(p.Port.Service, string(p.Reason), "Sync", shorten(note))

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
@@ -107,7 +108,7 @@ func TestALostAddressIsAnEventOnTheServiceThatLosesIt(t *testing.T) {
 			s, _, err := flags.settings()
 			require.NoError(t, err)
 			b, err := m.start(t.Context(), s.KubeProxyConfiguration, r.machine,
-				backendOptions{families: []model.Family{model.IPv4}, onProblem: e.notServed})
+				backendOptions{Common: frontend.Common{Families: []model.Family{model.IPv4}, OnProblem: e.notServed}})
 			require.NoError(t, err)
 			defer func() { assert.NoError(t, b.Close()) }()
 			b.SetService(fakemodel.Service("prod/web").Port("http", 80).ExternalIP("203.0.113.1").Build())
@@ -118,7 +119,7 @@ func TestALostAddressIsAnEventOnTheServiceThatLosesIt(t *testing.T) {
 			got := <-written
 			assert.Equal(t, "Service "+other, got.Regarding.Kind+" "+got.Regarding.Namespace+"/"+got.Regarding.Name)
 			assert.Equal(t, "Warning AddressInUse Sync", got.Type+" "+got.Reason+" "+got.Action)
-			assert.Equal(t, `node n1 does not serve a part of port "http" (TCP, IPv4): 203.0.113.1:80/TCP belongs to `+
+			assert.Equal(t, `node n1 does not serve part of port "http" (TCP, IPv4): 203.0.113.1:80/TCP belongs to `+
 				"prod/web:http/TCP", got.Note)
 		})
 	}

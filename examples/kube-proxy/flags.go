@@ -69,31 +69,31 @@ func parseFlags(args []string, usage io.Writer) (*flags, error) {
 
 func (f *flags) addProgram() {
 	f.set.StringVar(&f.configFile, "config", "",
-		"`path` of a configuration file, v1alpha1 or v1alpha2; flags that stand for its fields are ignored then")
+		"`path` of a configuration file, v1alpha1 or v1alpha2; flags for its fields are then ignored")
 	f.set.StringVar(&f.writeConfigTo, "write-config-to", "",
-		"write the configuration to this `path`, as v1alpha2, and end")
-	f.set.BoolVar(&f.cleanup, "cleanup", false, "remove all rules of this program, and end")
+		"write the configuration to this `path`, as v1alpha2, and exit")
+	f.set.BoolVar(&f.cleanup, "cleanup", false, "remove all rules of this program, and exit")
 	f.set.BoolVar(&f.initOnly, "init-only", false,
-		"set the kernel parameters, for which a container has to be privileged, and exit; it is an error if one cannot be set")
-	f.set.Var(&f.version, "version", "print the version, and end; with =raw all that is known of the build")
+		"set the kernel parameters, which needs a privileged container, and exit; fails if one cannot be set")
+	f.set.Var(&f.version, "version", "print the version and exit; --version=raw prints all build information")
 	f.set.Lookup("version").NoOptDefVal = "true"
 	f.set.Var(cliflag.NewMapStringBool(&f.fields.FeatureGates), "feature-gates",
-		"features to turn on or off, as `name=bool,...`: AllowServiceExternalIPs, ComponentFlagz, ComponentStatusz, "+
+		"feature gates as `name=bool,...`: AllowServiceExternalIPs, ComponentFlagz, ComponentStatusz, "+
 			"KubeProxyIPVS, KubeProxyNFTablesLocalhostNodePorts and NativeHistograms")
 }
 
 func (f *flags) addAPI() {
 	c := &f.fields.ClientConnection
 	f.set.StringVar(&c.Kubeconfig, "kubeconfig", c.Kubeconfig,
-		"`path` of a kubeconfig file; without it and --master, the service account of the pod is used")
-	f.set.StringVar(&f.master, "master", "", "`address` of the API server, instead of the one in the kubeconfig file")
+		"`path` of a kubeconfig file; without it and --master, the pod's service account is used")
+	f.set.StringVar(&f.master, "master", "", "`address` of the API server; overrides the kubeconfig file")
 	f.set.StringVar(&c.ContentType, "kube-api-content-type", c.ContentType,
-		"content `type` to talk to the API server in")
+		"content `type` of requests to the API server")
 	f.set.Int32Var(&c.Burst, "kube-api-burst", c.Burst,
-		"requests to the API server in a burst above --kube-api-qps")
-	f.set.Float32Var(&c.QPS, "kube-api-qps", c.QPS, "requests a second to the API server")
+		"maximum burst of requests to the API server")
+	f.set.Float32Var(&c.QPS, "kube-api-qps", c.QPS, "maximum requests per second to the API server")
 	f.set.StringVar(&f.hostnameOverride, "hostname-override", "",
-		"`name` of this node's Node object (default the host's name)")
+		"`name` of this node's Node object (default: the host's name)")
 }
 
 // addServer adds flags that kube-proxy does not have, for the state from a brain.
@@ -106,51 +106,53 @@ func (f *flags) addServer() {
 func (f *flags) addServing() {
 	c := &f.fields
 	f.set.Var(ipValue{&c.BindAddress}, "bind-address",
-		"the node's primary `IP`, if it is not to be taken from the Node object; nothing is bound to it")
+		"primary `IP` of the node, instead of the one in its Node object; nothing binds to it")
 	f.set.Var(ipPortValue{&c.HealthzBindAddress}, "healthz-bind-address",
-		"`IP:port` to serve /healthz and /livez on; empty: not at all")
+		"`IP:port` to serve /healthz and /livez on; empty disables them")
 	f.set.Var(ipPortValue{&c.MetricsBindAddress}, "metrics-bind-address",
-		"`IP:port` to serve metrics on; empty: not at all")
+		"`IP:port` to serve metrics on; empty disables them")
 	f.set.BoolVar(&c.BindAddressHardFail, "bind-address-hard-fail", c.BindAddressHardFail,
-		"end if one of these two addresses cannot be bound")
+		"exit if the health or metrics address cannot be bound")
 	f.set.BoolVar(&c.EnableProfiling, "profiling", c.EnableProfiling, "serve /debug/pprof with the metrics")
 	f.set.BoolVar(&f.page, "page", false,
 		"serve a page that shows what this program does, at /page/ with the metrics, which "+
 			"have to be on a loopback address then")
 	f.set.Int32Var(&f.healthzPort, "healthz-port", 10256,
-		"the port of --healthz-bind-address if that has none; 0: do not serve (deprecated)")
+		"port to use if --healthz-bind-address has none; 0 disables it (deprecated)")
 	f.set.Int32Var(&f.metricsPort, "metrics-port", 10249,
-		"the port of --metrics-bind-address if that has none; 0: do not serve (deprecated)")
+		"port to use if --metrics-bind-address has none; 0 disables it (deprecated)")
 }
 
 func (f *flags) addProxying() {
 	c := &f.fields
 	f.set.Var((*textValue[v1alpha1.ProxyMode])(&c.Mode), "proxy-mode",
-		"`mode`: iptables (default on Linux), nftables, ipvs, or kernelspace, which is that of Windows")
+		"proxy `mode`: iptables (default on Linux), nftables or ipvs; on Windows kernelspace")
 	f.set.BoolVar(&f.masqueradeAll, "masquerade-all", false, "masquerade all traffic to cluster IPs")
 	f.set.Var((*textValue[v1alpha1.LocalMode])(&c.DetectLocalMode), "detect-local-mode",
-		"how to tell that traffic is from a pod of this node: `mode` ClusterCIDR (default), NodeCIDR, BridgeInterface or InterfaceNamePrefix")
+		"how to detect traffic from local pods: `mode` ClusterCIDR (default), NodeCIDR, "+
+			"BridgeInterface or InterfaceNamePrefix")
 	f.set.StringVar(&c.ClusterCIDR, "cluster-cidr", c.ClusterCIDR,
-		"the `CIDRs` of the pods in the cluster, for ClusterCIDR")
+		"pod `CIDRs` of the cluster, for mode ClusterCIDR")
 	f.set.StringVar(&c.DetectLocal.BridgeInterface, "pod-bridge-interface", "",
-		"the `name` of the bridge that pods are behind, for BridgeInterface")
+		"`name` of the bridge that pods are connected to, for mode BridgeInterface")
 	f.set.StringVar(&c.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "",
-		"the `prefix` that names of the pods' interfaces have, for InterfaceNamePrefix")
+		"name `prefix` of pod interfaces, for mode InterfaceNamePrefix")
 	f.set.StringSliceVar(&c.NodePortAddresses, "nodeport-addresses", c.NodePortAddresses,
-		"serve node ports on the addresses that this `list` of CIDRs and keywords covers: primary (the node's own, the default in mode nftables), localhost (127.0.0.0/8 and ::1/128) and all")
+		"addresses that serve node ports: `list` of CIDRs and the keywords primary (the node's own, "+
+			"the default in mode nftables), localhost (127.0.0.0/8 and ::1/128) and all")
 	f.set.Int32Var(c.OOMScoreAdj, "oom-score-adj", *c.OOMScoreAdj, "oom_score_adj of this process, from -1000 to 1000")
 }
 
 func (f *flags) addIPTables() {
 	c := &f.fields.IPTables
 	f.set.Int32Var(c.MasqueradeBit, "iptables-masquerade-bit", *c.MasqueradeBit,
-		"bit of the packet mark for packets to masquerade, from 0 to 31, in modes iptables and ipvs")
+		"bit of the packet mark that marks packets to masquerade, 0 to 31, in modes iptables and ipvs")
 	f.set.BoolVar(c.LocalhostNodePorts, "iptables-localhost-nodeports", *c.LocalhostNodePorts,
-		"serve node ports on 127.0.0.1, too, in mode iptables")
+		"also serve node ports on 127.0.0.1, in mode iptables")
 	f.set.DurationVar(&f.iptablesSyncPeriod, "iptables-sync-period", c.SyncPeriod.Duration,
-		"the maximum time between a failure to write rules and the next attempt, in all modes but ipvs")
+		"maximum time until a failed sync is retried, in all modes but ipvs")
 	f.set.DurationVar(&f.iptablesMinPeriod, "iptables-min-sync-period", c.MinSyncPeriod.Duration,
-		"the minimum time between two syncs of rules, in all modes but ipvs; 0: none")
+		"minimum time between two syncs, in all modes but ipvs; 0: no limit")
 }
 
 func (f *flags) addIPVS() {
@@ -158,57 +160,61 @@ func (f *flags) addIPVS() {
 	// The minimum period is that of the other modes: the flag differs from the field of the same name there.
 	shared := f.fields.IPTables.MinSyncPeriod.Duration
 	f.set.DurationVar(&f.ipvsSyncPeriod, "ipvs-sync-period", c.SyncPeriod.Duration,
-		"--iptables-sync-period of mode ipvs")
-	f.set.DurationVar(&f.ipvsMinPeriod, "ipvs-min-sync-period", shared, "--iptables-min-sync-period of mode ipvs")
-	f.set.StringVar(&c.Scheduler, "ipvs-scheduler", c.Scheduler, "`name` of the scheduler in mode ipvs")
+		"like --iptables-sync-period, for mode ipvs")
+	f.set.DurationVar(&f.ipvsMinPeriod, "ipvs-min-sync-period", shared,
+		"like --iptables-min-sync-period, for mode ipvs")
+	f.set.StringVar(&c.Scheduler, "ipvs-scheduler", c.Scheduler, "`name` of the IPVS scheduler, for mode ipvs")
 	f.set.StringSliceVar(&c.ExcludeCIDRs, "ipvs-exclude-cidrs", c.ExcludeCIDRs,
-		"`CIDRs` that mode ipvs leaves alone when it cleans up")
-	f.set.BoolVar(&c.StrictARP, "ipvs-strict-arp", c.StrictARP, "set arp_ignore and arp_announce in mode ipvs")
+		"`CIDRs` whose virtual servers mode ipvs never deletes")
+	f.set.BoolVar(&c.StrictARP, "ipvs-strict-arp", c.StrictARP,
+		"answer ARP only for addresses of the receiving interface (arp_ignore, arp_announce), in mode ipvs")
 	f.set.DurationVar(&c.TCPTimeout.Duration, "ipvs-tcp-timeout", 0,
-		"timeout of idle TCP connections in mode ipvs; 0: as it is")
+		"timeout of idle TCP connections in mode ipvs; 0: leave unchanged")
 	f.set.DurationVar(&c.TCPFinTimeout.Duration, "ipvs-tcpfin-timeout", 0,
-		"timeout of TCP connections after a FIN in mode ipvs; 0: as it is")
-	f.set.DurationVar(&c.UDPTimeout.Duration, "ipvs-udp-timeout", 0, "timeout of UDP flows in mode ipvs; 0: as it is")
+		"timeout of TCP connections after a FIN in mode ipvs; 0: leave unchanged")
+	f.set.DurationVar(&c.UDPTimeout.Duration, "ipvs-udp-timeout", 0,
+		"timeout of UDP flows in mode ipvs; 0: leave unchanged")
 }
 
 func (f *flags) addConntrack() {
 	c := &f.fields.Conntrack
 	f.set.Int32Var(c.MaxPerCore, "conntrack-max-per-core", *c.MaxPerCore,
-		"`number` of connections for each CPU core that the kernel must be able to track; 0: leave the limit alone, and "+
+		"`number` of tracked connections per CPU core; 0: leave the kernel's limit unchanged, and "+
 			"ignore --conntrack-min")
-	f.set.Int32Var(c.Min, "conntrack-min", *c.Min, "`number` of connections that the kernel must be able to track, however few cores there are")
+	f.set.Int32Var(c.Min, "conntrack-min", *c.Min,
+		"minimum `number` of tracked connections, however few CPU cores there are")
 	f.set.DurationVar(&c.TCPEstablishedTimeout.Duration, "conntrack-tcp-timeout-established",
-		c.TCPEstablishedTimeout.Duration, "timeout of idle TCP connections; 0: as it is")
+		c.TCPEstablishedTimeout.Duration, "timeout of idle TCP connections; 0: leave unchanged")
 	f.set.DurationVar(&c.TCPCloseWaitTimeout.Duration, "conntrack-tcp-timeout-close-wait",
-		c.TCPCloseWaitTimeout.Duration, "timeout of TCP connections in CLOSE_WAIT; 0: as it is")
+		c.TCPCloseWaitTimeout.Duration, "timeout of TCP connections in CLOSE_WAIT; 0: leave unchanged")
 	f.set.BoolVar(&c.TCPBeLiberal, "conntrack-tcp-be-liberal", c.TCPBeLiberal,
 		"treat TCP packets outside of the window as valid")
 	f.set.DurationVar(&c.UDPTimeout.Duration, "conntrack-udp-timeout", 0,
-		"timeout of UDP flows without an answer; 0: as it is")
+		"timeout of UDP flows without a reply; 0: leave unchanged")
 	f.set.DurationVar(&c.UDPStreamTimeout.Duration, "conntrack-udp-timeout-stream", 0,
-		"timeout of UDP flows with answers; 0: as it is")
+		"timeout of UDP flows with replies; 0: leave unchanged")
 }
 
 // addWindows adds flags that kube-proxy has only on Windows.
 func (f *flags) addWindows() {
 	c := &f.fields.Winkernel
-	f.set.BoolVar(&f.fields.WindowsRunAsService, "windows-service", false, "run as a service of Windows")
+	f.set.BoolVar(&f.fields.WindowsRunAsService, "windows-service", false, "run as a Windows service")
 	f.set.StringVar(&c.NetworkName, "network-name", "",
-		"`name` of the HNS network (default the environment variable KUBE_NETWORK)")
+		"`name` of the HNS network (default: the environment variable KUBE_NETWORK)")
 	f.set.StringVar(&c.SourceVip, "source-vip", "",
-		"`IP` that is the source of masqueraded traffic in an overlay network")
-	f.set.BoolVar(&c.EnableDSR, "enable-dsr", false, "have endpoints of cluster IPs answer clients directly")
+		"source `IP` of masqueraded traffic in an overlay network")
+	f.set.BoolVar(&c.EnableDSR, "enable-dsr", false, "let endpoints of cluster IPs reply to clients directly (DSR)")
 	f.set.StringVar(&c.RootHnsEndpointName, "root-hnsendpoint-name", defaultRootEndpoint,
-		"`name` of the HNS endpoint of the node itself")
+		"`name` of the node's own HNS endpoint")
 	f.set.BoolVar(&c.ForwardHealthCheckVip, "forward-healthcheck-vip", false,
-		"send health checks at load-balancer IPs to the node itself")
+		"forward health checks of load-balancer IPs to the node itself")
 }
 
 // addWithoutEffect adds flags that are accepted only so that kube-proxy's command lines work here.
 func (f *flags) addWithoutEffect() {
 	c := &f.fields
-	f.set.DurationVar(&c.ConfigSyncPeriod.Duration, "config-sync-period", c.ConfigSyncPeriod.Duration, "without effect")
-	f.set.StringVar(&c.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", "", "without effect")
-	f.set.String("boot-id-file", "/proc/sys/kernel/random/boot_id", "without effect")
-	f.set.String("machine-id-file", "/etc/machine-id,/var/lib/dbus/machine-id", "without effect")
+	f.set.DurationVar(&c.ConfigSyncPeriod.Duration, "config-sync-period", c.ConfigSyncPeriod.Duration, "no effect")
+	f.set.StringVar(&c.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", "", "no effect")
+	f.set.String("boot-id-file", "/proc/sys/kernel/random/boot_id", "no effect")
+	f.set.String("machine-id-file", "/etc/machine-id,/var/lib/dbus/machine-id", "no effect")
 }

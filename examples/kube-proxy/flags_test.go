@@ -187,17 +187,17 @@ func TestArgumentsThatAreEmptyAreIgnored(t *testing.T) {
 func TestFlagsWithoutEffectAreNamed(t *testing.T) {
 	needModesOfLinux(t)
 	for arg, want := range map[string]string{
-		"--ipvs-scheduler=lc": "--ipvs-scheduler: accepted, but without effect: it is for mode ipvs",
-		"--proxy-mode=nftables --iptables-localhost-nodeports=false": "--iptables-localhost-nodeports: accepted, but without effect: it is for mode iptables",
-		"--proxy-mode=nftables --iptables-masquerade-bit=3":          "--iptables-masquerade-bit: accepted, but without effect: it is for modes iptables and ipvs",
-		"--boot-id-file=/x":                                        "--boot-id-file: accepted, but without effect: the file is not read",
-		"--machine-id-file=/x":                                     "--machine-id-file: accepted, but without effect: the file is not read",
-		"--config-sync-period=1m":                                  "configSyncPeriod: accepted, but without effect: changes are followed as they come, and nothing is gone through again",
-		"--show-hidden-metrics-for-version=1.35":                   "showHiddenMetricsForVersion: accepted, but without effect: no metric is hidden",
-		"--feature-gates=New=true":                                 "featureGates: New is accepted, but without effect: there is no such feature here",
-		"--feature-gates=NFTablesNetlink=false":                    "featureGates: NFTablesNetlink is accepted, but without effect: the feature is always on here",
-		"--feature-gates=KubeProxyNFTablesLocalhostNodePorts=true": "featureGates: KubeProxyNFTablesLocalhostNodePorts is accepted, but without effect: it is for mode nftables",
-		"--proxy-mode=nftables --feature-gates=KubeProxyNFTablesLocalhostNodePorts=true": "featureGates: KubeProxyNFTablesLocalhostNodePorts is accepted, but without effect: nodePortAddresses includes no loopback address",
+		"--ipvs-scheduler=lc": "--ipvs-scheduler: accepted, but has no effect: it is for mode ipvs",
+		"--proxy-mode=nftables --iptables-localhost-nodeports=false": "--iptables-localhost-nodeports: accepted, but has no effect: it is for mode iptables",
+		"--proxy-mode=nftables --iptables-masquerade-bit=3":          "--iptables-masquerade-bit: accepted, but has no effect: it is for modes iptables and ipvs",
+		"--boot-id-file=/x":                                        "--boot-id-file: accepted, but has no effect: the file is not read",
+		"--machine-id-file=/x":                                     "--machine-id-file: accepted, but has no effect: the file is not read",
+		"--config-sync-period=1m":                                  "configSyncPeriod: accepted, but has no effect: changes are applied as they come, without periodic resyncs",
+		"--show-hidden-metrics-for-version=1.35":                   "showHiddenMetricsForVersion: accepted, but has no effect: no metric is hidden",
+		"--feature-gates=New=true":                                 "featureGates: New is accepted, but has no effect: no such feature gate",
+		"--feature-gates=NFTablesNetlink=false":                    "featureGates: NFTablesNetlink is accepted, but has no effect: the feature is always enabled",
+		"--feature-gates=KubeProxyNFTablesLocalhostNodePorts=true": "featureGates: KubeProxyNFTablesLocalhostNodePorts is accepted, but has no effect: it is for mode nftables",
+		"--proxy-mode=nftables --feature-gates=KubeProxyNFTablesLocalhostNodePorts=true": "featureGates: KubeProxyNFTablesLocalhostNodePorts is accepted, but has no effect: nodePortAddresses includes no loopback address",
 		"--healthz-port=9": "--healthz-port: deprecated: use --healthz-bind-address",
 	} {
 		_, warnings, err := fromArgs(t, strings.Fields(arg)...)
@@ -274,9 +274,9 @@ func TestWithAFileOnlySomeFlagsCount(t *testing.T) {
 	assert.EqualValues(t, 6, s.Logging.Verbosity)
 	assert.Len(t, s.Logging.VModule, 1, "what no flag says stays as the file has it")
 	assert.ElementsMatch(t, []string{
-		"--cluster-cidr: ignored, because there is a configuration file",
-		"--metrics-port: ignored, because there is a configuration file",
-		"--proxy-mode: ignored, because there is a configuration file",
+		"--cluster-cidr: ignored because a configuration file is given",
+		"--metrics-port: ignored because a configuration file is given",
+		"--proxy-mode: ignored because a configuration file is given",
 	}, warnings)
 }
 
@@ -319,22 +319,22 @@ func TestWriteConfigTo(t *testing.T) {
 }
 
 func TestFlagsThatWriteConfigToCannotWriteAreNamed(t *testing.T) {
-	const off = ": that nothing is served there is not kept: a configuration file cannot say so"
+	const off = ": disabling it is dropped: a configuration file cannot express that"
 	all := map[string]string{
 		"--healthz-port=0": "healthzBindAddress" + off, "--healthz-bind-address=": "healthzBindAddress" + off,
 		"--metrics-port=0": "metricsBindAddress" + off, "--metrics-bind-address=": "metricsBindAddress" + off,
-		"--page":               "--page: is not kept: it is a flag beside a configuration file, too",
-		"--master=https://a:1": `--master: \"https://a:1\" is not kept: it is a flag beside a configuration file, too`,
+		"--page":               "--page: is dropped: pass this flag in addition to the configuration file",
+		"--master=https://a:1": `--master: \"https://a:1\" is dropped: pass this flag in addition to the configuration file`,
 	}
 	for arg, want := range all {
 		r := newRig(t)
 		require.NoError(t, r.run(arg, "--write-config-to="+filepath.Join(t.TempDir(), "written.yaml")))
-		assert.Equal(t, 1, strings.Count(r.logged(), "is not kept"), arg)
+		assert.Equal(t, 1, strings.Count(r.logged(), "is dropped"), arg)
 		assert.Contains(t, r.logged(), want, arg)
 	}
 	r := newRig(t)
 	require.NoError(t, r.run("--write-config-to="+filepath.Join(t.TempDir(), "written.yaml")))
-	assert.NotContains(t, r.logged(), "is not kept")
+	assert.NotContains(t, r.logged(), "is dropped")
 }
 
 func TestVersion(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -142,14 +143,10 @@ func (m *machine) setOOMScore(ctx context.Context, score int32) {
 		return
 	}
 	if err := os.WriteFile(m.path("proc/self/oom_score_adj"), []byte(strconv.Itoa(int(score))), 0); err != nil {
-		klog.FromContext(ctx).V(2).Info("oom_score_adj is not as it was configured", "err", err)
+		klog.FromContext(ctx).V(2).Info("Could not set oom_score_adj", "err", err)
 	}
 }
 
 func (m *machine) path(name string) string {
-	root := string(m.root)
-	if root == "" {
-		root = "/"
-	}
-	return filepath.Join(root, name)
+	return filepath.Join(cmp.Or(string(m.root), "/"), name)
 }

@@ -19,19 +19,12 @@ import (
 
 func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine,
 	o backendOptions) (backend, error) {
-	choice, err := config.NodePortAddresses(c)
-	if err != nil {
-		return nil, err
-	}
 	return iptables.New(ctx, iptables.Options{
+		Common:             o.Common,
 		MasqueradeMark:     config.MasqueradeMark(c),
-		NodePortAddresses:  choice,
 		LocalhostNodePorts: *c.IPTables.LocalhostNodePorts,
-		Families:           o.families,
 		Sysctls:            m.root,
 		Dataplanes:         m.iptables,
-		Metrics:            o.metrics,
-		OnProblem:          o.onProblem,
 	})
 }
 
@@ -50,7 +43,7 @@ func usableIPTables(ctx context.Context, f model.Family, m *machine) error {
 	}
 	if !dataplane.IsAbsent(err) {
 		// The program exists; if the problem lasts, the start fails with it.
-		klog.FromContext(ctx).V(2).Info("iptables does not work just now", "family", f, "reason", err)
+		klog.FromContext(ctx).V(2).Info("iptables does not work at the moment", "family", f, "reason", err)
 		return nil
 	}
 	return err
@@ -97,12 +90,8 @@ func upstreamChain(name string) bool {
 		"KUBE-IPVS-OUT-FILTER":
 		return true
 	}
-	for _, prefix := range []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"} {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"},
+		func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 func cleanUpUpstreamIPTables(ctx context.Context, m *machine) error {

@@ -21,29 +21,22 @@ func startIPVS(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machi
 
 // ipvsOptions returns the options for the section ipvs of the configuration.
 func ipvsOptions(c *v1alpha2.KubeProxyConfiguration, o backendOptions, m *machine) (ipvs.Options, error) {
-	choice, err := config.NodePortAddresses(c)
-	if err != nil {
-		return ipvs.Options{}, err
-	}
 	exclude, err := config.ExcludeCIDRs(c)
 	if err != nil {
 		return ipvs.Options{}, err
 	}
 	return ipvs.Options{
+		Common:       o.Common,
 		Scheduler:    c.IPVS.Scheduler,
 		ExcludeCIDRs: exclude,
 		StrictARP:    c.IPVS.StrictARP,
 		Timeouts: ipvs.Timeouts{TCP: c.IPVS.TCPTimeout.Duration, TCPFin: c.IPVS.TCPFinTimeout.Duration,
 			UDP: c.IPVS.UDPTimeout.Duration},
-		MasqueradeMark:    config.MasqueradeMark(c),
-		NodePortAddresses: choice,
-		Host:              m.host,
-		Families:          o.families,
-		Dataplane:         m.ipvs,
-		NFTables:          m.nftables,
-		Sysctls:           m.root,
-		OnProblem:         o.onProblem,
-		Metrics:           o.metrics,
+		MasqueradeMark: config.MasqueradeMark(c),
+		Host:           m.host,
+		Dataplane:      m.ipvs,
+		NFTables:       m.nftables,
+		Sysctls:        m.root,
 	}, nil
 }
 

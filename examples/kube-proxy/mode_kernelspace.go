@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
 // kernelspace is the mode for Windows.
@@ -66,18 +67,17 @@ const (
 // kernelspaceOptions returns the options for the section winkernel of the configuration (S51 to S55).
 func kernelspaceOptions(c *v1alpha2.KubeProxyConfiguration, o backendOptions, m *machine) (hns.Options, error) {
 	w := c.Winkernel
+	o.NodePortAddresses = nodeaddr.Choice{} // HNS has no choice
 	network, err := networkName(c)
 	if err != nil {
 		return hns.Options{}, err
 	}
 	options := hns.Options{
+		Common:     o.Common,
 		Network:    network,
 		DSR:        w.EnableDSR,
 		RecordFile: m.recordFile(),
-		Families:   o.families,
 		Dataplane:  m.hns,
-		OnProblem:  o.onProblem,
-		Metrics:    o.metrics,
 	}
 	if w.ForwardHealthCheckVip {
 		options.RootEndpoint = cmp.Or(w.RootHnsEndpointName, defaultRootEndpoint)
@@ -118,7 +118,7 @@ func (m *machine) recordFile() string {
 
 func cleanUpKernelspace(ctx context.Context, m *machine) error {
 	if m.network == "" {
-		return errors.New("the name of the HNS network is not known: give --network-name, or --config")
+		return errors.New("the name of the HNS network is unknown: set --network-name or --config")
 	}
 	return hns.CleanUp(ctx, hns.Options{Network: m.network, RecordFile: m.recordFile(), Dataplane: m.hns})
 }

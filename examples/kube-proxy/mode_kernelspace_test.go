@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	hnsdataplane "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -15,7 +16,8 @@ import (
 func TestTheSectionWinkernelCounts(t *testing.T) {
 	t.Setenv(networkVariable, "from-the-environment")
 	c := v1alpha2.Default()
-	o, err := kernelspaceOptions(c, backendOptions{families: []model.Family{model.IPv4}}, &machine{hnsRecord: "record"})
+	o, err := kernelspaceOptions(c, backendOptions{Common: frontend.Common{
+		Families: []model.Family{model.IPv4}}}, &machine{hnsRecord: "record"})
 	require.NoError(t, err)
 	assert.Equal(t, "from-the-environment", o.Network)
 	assert.Empty(t, o.RootEndpoint)
@@ -69,7 +71,7 @@ func TestModeKernelspaceStartsAndChangesNothingBeforeItsFirstSync(t *testing.T) 
 	c.Winkernel.NetworkName = "cbr0"
 	k := kernelspace()
 	assert.Equal(t, v1alpha2.ProxyModeKernelspace, k.name)
-	b, err := k.start(t.Context(), c, m, backendOptions{families: []model.Family{model.IPv4}})
+	b, err := k.start(t.Context(), c, m, backendOptions{Common: frontend.Common{Families: []model.Family{model.IPv4}}})
 	require.NoError(t, err)
 	require.NoError(t, b.Close())
 	assert.Empty(t, fake.TakeCalls().Writes)

@@ -16,28 +16,15 @@ import (
 
 func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine,
 	o backendOptions) (backend, error) {
-	choice, err := config.NodePortAddresses(c)
-	if err != nil {
-		return nil, err
-	}
 	kernel, err := nft.New(ctx, nft.Options{
-		MasqueradeMark:    config.MasqueradeMark(c),
-		NodePortAddresses: choice,
-		Families:          o.families,
-		Dataplane:         m.nftables,
-		Metrics:           o.metrics,
-		OnProblem:         o.onProblem,
+		Common:         o.Common,
+		MasqueradeMark: config.MasqueradeMark(c),
+		Dataplane:      m.nftables,
 	})
 	if err != nil || !o.loopback {
 		return kernel, err
 	}
-	// What it cannot serve because of another service is a problem that the kernel's backend reports as well.
-	loopback, err := userspace.NewLoopback(ctx, userspace.Options{
-		NodePortAddresses: choice,
-		Families:          o.families,
-		Host:              m.host,
-		Metrics:           o.metrics,
-	})
+	loopback, err := userspace.NewLoopback(ctx, userspace.Options{Common: o.Common, Host: m.host})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("node ports on loopback addresses: %w", err), kernel.Close())
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
@@ -31,10 +30,8 @@ type mode struct {
 
 // backendOptions are the options of all backends, in addition to the configuration.
 type backendOptions struct {
-	families  []model.Family
-	loopback  bool // node ports on loopback addresses are served by a proxy in this process (S36a)
-	metrics   prometheus.Registerer
-	onProblem func(context.Context, frontend.Problem)
+	frontend.Common
+	loopback bool // node ports on loopback addresses are served by a proxy in this process (S36a)
 }
 
 // backend is a sink that can be closed.
@@ -74,14 +71,15 @@ func (s *settings) chooseMode(ctx context.Context) (*mode, error) {
 	for i := range modes {
 		if modes[i].name == c.Mode {
 			// The mode decides which fields have to be valid.
-			if _, err := config.Check(c); err != nil {
-				return nil, err
+			_, err := config.Check(c)
+			if err == nil {
+				s.nodePorts, err = config.NodePortAddresses(c)
 			}
-			return &modes[i], nil
+			return &modes[i], err
 		}
 		names = append(names, string(modes[i].name))
 	}
-	return nil, fmt.Errorf("proxy mode %q does not exist on this system; there is: %s", c.Mode, strings.Join(names, ", "))
+	return nil, fmt.Errorf("unsupported proxy mode %q; this system supports: %s", c.Mode, strings.Join(names, ", "))
 }
 
 // families returns the IP families that the mode can serve on this machine, and an error for others that the kernel
@@ -93,7 +91,7 @@ func (current *mode) families(ctx context.Context, m *machine) (families []model
 			err = current.usable(ctx, f, m)
 		}
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "The kernel has an IP family that this mode cannot serve here",
+			klog.FromContext(ctx).Error(err, "This mode cannot serve an IP family that the kernel supports",
 				"mode", current.name, "family", f)
 			missing = errors.Join(missing, err)
 			continue

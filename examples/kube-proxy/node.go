@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 	netutils "k8s.io/utils/net"
@@ -45,27 +46,18 @@ func waitForIPs(
 	ctx context.Context, name string, ask func(context.Context) ([]netip.Addr, error),
 ) ([]netip.Addr, error) {
 	log := klog.FromContext(ctx).WithValues("node", name)
-	timeout, cancel := context.WithTimeout(ctx, nodeIPsTimeout)
-	defer cancel()
-	tick := time.NewTicker(nodePoll)
-	defer tick.Stop()
-	for {
-		ips, err := ask(timeout)
-		if err != nil && timeout.Err() == nil {
-			log.Error(err, "Cannot read the Node; trying again")
+	var ips []netip.Addr
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, nodePoll, nodeIPsTimeout, true, func(ctx context.Context) (bool, error) {
+		if ips, last = ask(ctx); last != nil && ctx.Err() == nil {
+			log.Error(last, "Cannot read the Node; trying again")
 		}
-		if err == nil && len(ips) > 0 {
-			return ips, nil
-		}
-		select {
-		case <-timeout.Done():
-			if ctx.Err() == nil {
-				log.Info("Going on without the node's IPs", "waited", nodeIPsTimeout, "lastError", err)
-			}
-			return nil, ctx.Err()
-		case <-tick.C:
-		}
+		return last == nil && len(ips) > 0, nil
+	})
+	if err != nil && ctx.Err() == nil {
+		log.Info("Continuing without the node's IPs", "waited", nodeIPsTimeout, "lastError", last)
 	}
+	return ips, ctx.Err()
 }
 
 // nodeIPs returns the IPs of a Node in the order that model.Node.IPs has.

@@ -71,7 +71,7 @@ func TestThePageIsForThisMachineAlone(t *testing.T) {
 	} {
 		r := newRig(t)
 		assert.ErrorContains(t, r.run(strings.Fields(args)...),
-			"--page: the metrics have to be served on a loopback address", args)
+			"--page: metrics must be served on a loopback address", args)
 	}
 	for _, args := range []string{"--page", "--page --metrics-bind-address=[::1]:80",
 		"--page --metrics-bind-address=127.0.0.2"} {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/health"
@@ -131,9 +132,7 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 	}
 	// The servers come first: waiting for the node may take minutes, and a liveness probe has to be answered meanwhile.
 	if s.page {
-		if p.page, err = p.newPage(); err != nil {
-			return err
-		}
+		p.page = p.newPage()
 	}
 	servers, err := newServers(s, m, p.health, p.registry, p.page)
 	if err != nil {
@@ -167,16 +166,16 @@ func (p *proxy) feed(ctx context.Context) (kubeproxy.Feed, error) {
 		return nil, err
 	}
 	families, missing := p.mode.families(ctx, p.machine)
-	state, err := p.withNode(ctx, ips, families, missing)
+	state, cluster, err := p.withNode(ctx, ips, families, missing)
 	if err != nil {
 		return nil, err
 	}
-	state.EndpointDetails = p.settings.page // the names of pods
+	cluster.EndpointDetails = p.settings.page // the names of pods
 	source, err := watch.NewClientset(p.client, watch.ClientsetOptions{EndpointDetails: p.settings.page})
 	if err != nil {
 		return nil, err
 	}
-	feed := &kubeproxy.LocalFeed{Source: source, State: state}
+	feed := &kubeproxy.LocalFeed{Source: source, State: state, Cluster: cluster}
 	if p.page != nil {
 		p.page.SetExplainer(feed)
 	}
@@ -186,24 +185,24 @@ func (p *proxy) feed(ctx context.Context) (kubeproxy.Feed, error) {
 // withNode returns the options of the state of a node with these IPs that can serve these IP families.
 func (p *proxy) withNode(
 	ctx context.Context, ips []netip.Addr, families []model.Family, missing error,
-) (localstate.Options, error) {
+) (localstate.Options, localstate.ClusterOptions, error) {
 	p.health.SetNode(nil)
 	node, warnings, err := config.DetectNodeIPs(p.KubeProxyConfiguration, ips, families)
 	if err != nil && missing != nil {
 		err = fmt.Errorf("%w (%w)", err, missing)
 	}
 	if err != nil {
-		return localstate.Options{}, err
+		return localstate.Options{}, localstate.ClusterOptions{}, err
 	}
-	state, more, err := config.StateOptions(p.KubeProxyConfiguration, p.nodeName, node)
+	state, cluster, more, err := config.StateOptions(p.KubeProxyConfiguration, p.nodeName, node)
 	if err != nil {
-		return state, err
+		return state, cluster, err
 	}
 	logWarnings(ctx, append(warnings, more...))
 	klog.FromContext(ctx).Info("Starting", "mode", p.mode.name, "node", p.nodeName,
 		"families", fmt.Sprint(node.Families),
 		"primaryIP", node.IPs[node.Primary])
-	return state, nil
+	return state, cluster, nil
 }
 
 // serve keeps the rules in step with the cluster until ctx ends.
@@ -216,7 +215,7 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 	// These parameters concern the whole machine, so they are set only once the configuration and the node are known to
 	// be valid. In a container /proc/sys is often read-only, and another program has set the parameters.
 	if err := p.machine.setConntrack(ctx, p.KubeProxyConfiguration); err != nil {
-		klog.FromContext(ctx).Error(err, "Some kernel parameters are not as they were configured")
+		klog.FromContext(ctx).Error(err, "Some kernel parameters do not have their configured values")
 	}
 	p.machine.setOOMScore(ctx, *p.Linux.OOMScoreAdj)
 
@@ -227,8 +226,8 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 	// The chain of sinks, from the kernel outwards: rules; then stale UDP flows; then health checks.
 	families := feed.Families()
 	backend, err := p.mode.start(ctx, p.KubeProxyConfiguration, p.machine,
-		backendOptions{families: families, loopback: p.proxiesLoopback(), metrics: p.registry,
-			onProblem: p.events.notServed})
+		backendOptions{loopback: p.proxiesLoopback(), Common: frontend.Common{Families: families,
+			NodePortAddresses: p.nodePorts, Metrics: p.registry, OnProblem: p.events.notServed}})
 	if err != nil {
 		return fmt.Errorf("mode %s: %w", p.mode.name, err)
 	}
@@ -240,7 +239,7 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 		default: // there is one already
 		}
 	}
-	addresses, err := nodePortAddresses(p.KubeProxyConfiguration, p.machine, requestSync)
+	addresses, err := p.nodePortAddresses(requestSync)
 	if err != nil {
 		return err
 	}
@@ -274,14 +273,10 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 }
 
 // newPage returns the page. Its answers about packets depend on the configuration and the host's addresses.
-func (p *proxy) newPage() (*page.Page, error) {
-	choice, err := config.NodePortAddresses(p.KubeProxyConfiguration)
-	if err != nil {
-		return nil, err
-	}
+func (p *proxy) newPage() *page.Page {
 	return page.New(page.Options{Health: p.health, Config: func() oracle.Config {
 		c := oracle.Config{
-			NodePortCIDRs: choice.CIDRs, NodePortPrimary: choice.Primary,
+			NodePortCIDRs: p.nodePorts.CIDRs, NodePortPrimary: p.nodePorts.Primary,
 			LocalhostNodePorts: servesLocalhost(p.KubeProxyConfiguration),
 			LoopbackProxy:      p.proxiesLoopback(),
 		}
@@ -292,7 +287,7 @@ func (p *proxy) newPage() (*page.Page, error) {
 			}
 		}
 		return c
-	}}), nil
+	}})
 }
 
 func logWarnings(ctx context.Context, warnings []config.Warning) {

@@ -96,7 +96,7 @@ func setVerbosity(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	klog.FromContext(r.Context()).Info("The verbosity of the log has been set", "v", string(level))
+	klog.FromContext(r.Context()).Info("Changed the log verbosity", "v", string(level))
 	text("text/plain; charset=utf-8", answer).ServeHTTP(w, r)
 }
 

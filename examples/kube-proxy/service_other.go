@@ -9,5 +9,5 @@ import (
 
 // runAsService is for Windows.
 func runAsService(context.Context, func(context.Context) error) error {
-	return errors.New("there are services on Windows only")
+	return errors.New("only Windows has Windows services")
 }

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/examples/internal/brain"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
 // settings are the result of the flags and the configuration file.
@@ -38,6 +39,8 @@ type settings struct {
 	flags map[string]string
 	// notices are about the mode, once it is chosen.
 	notices []notice
+	// nodePorts says which addresses serve node ports, once the mode is chosen.
+	nodePorts nodeaddr.Choice
 	// page: package page is served with the metrics. It has no field.
 	page bool
 }
@@ -77,9 +80,7 @@ func (f *flags) settings() (*settings, []config.Warning, error) {
 		}
 		s.HostnameOverride = name
 	}
-	warnings = append(warnings, withoutEffect(s.KubeProxyConfiguration)...)
-	warnings = append(warnings, s.gatesWithoutEffect()...)
-	return s, append(warnings, s.withoutEffectBesideServer()...), nil
+	return s, append(warnings, s.withoutEffect()...), nil
 }
 
 // checkPage checks that the page is served only to this machine, because it shows all services to everyone who can
@@ -87,7 +88,7 @@ func (f *flags) settings() (*settings, []config.Warning, error) {
 func (s *settings) checkPage() error {
 	address, err := netip.ParseAddrPort(s.MetricsBindAddress)
 	if s.page && (s.noMetrics || err != nil || !address.Addr().Unmap().IsLoopback()) {
-		return fmt.Errorf("--page: the metrics have to be served on a loopback address, not on %q",
+		return fmt.Errorf("--page: metrics must be served on a loopback address, not on %q",
 			s.MetricsBindAddress)
 	}
 	return nil
@@ -113,7 +114,7 @@ func (f *flags) fromFile() (*v1alpha2.KubeProxyConfiguration, []config.Warning, 
 			err = cmp.Or(err, l.Value.Set(flag.Value.String()))
 		} else if !slices.Contains(besideFile, flag.Name) {
 			warnings = append(warnings,
-				config.Warning{Field: "--" + flag.Name, Message: "ignored, because there is a configuration file"})
+				config.Warning{Field: "--" + flag.Name, Message: "ignored because a configuration file is given"})
 		}
 	})
 	c.Logging.VModule = append(c.Logging.VModule, vmodule...)
@@ -160,73 +161,61 @@ func (f *flags) fromFlags() (*v1alpha2.KubeProxyConfiguration, []config.Warning,
 func (f *flags) noEffect(flag, mode string) string {
 	switch {
 	case flag == "boot-id-file", flag == "machine-id-file":
-		return "accepted, but without effect: the file is not read"
+		return "accepted, but has no effect: the file is not read"
 	case strings.HasPrefix(flag, "ipvs-") && mode != "ipvs":
-		return "accepted, but without effect: it is for mode ipvs"
+		return "accepted, but has no effect: it is for mode ipvs"
 	case flag == "iptables-localhost-nodeports" && mode != "iptables":
-		return "accepted, but without effect: it is for mode iptables"
+		return "accepted, but has no effect: it is for mode iptables"
 	case flag == "iptables-masquerade-bit" && mode != "iptables" && mode != "ipvs":
-		return "accepted, but without effect: it is for modes iptables and ipvs"
+		return "accepted, but has no effect: it is for modes iptables and ipvs"
 	case flag == "healthz-port", flag == "metrics-port":
 		return "deprecated: use --" + strings.TrimSuffix(flag, "port") + "bind-address"
 	}
 	return ""
 }
 
-// withoutEffect names the fields that are set, but have no effect in this program.
-func withoutEffect(c *v1alpha2.KubeProxyConfiguration) []config.Warning {
-	var w []config.Warning
-	if c.ConfigSyncPeriod != v1alpha2.Default().ConfigSyncPeriod {
-		w = append(w, config.Warning{Field: "configSyncPeriod",
-			Message: "accepted, but without effect: changes are followed as they come, and nothing is gone through again"})
+// warnings collects warnings.
+type warnings []config.Warning
+
+// addIf adds a warning if it applies.
+func (w *warnings) addIf(applies bool, field, message string) {
+	if applies {
+		*w = append(*w, config.Warning{Field: field, Message: message})
 	}
-	if c.ShowHiddenMetricsForVersion != "" {
-		w = append(w, config.Warning{Field: "showHiddenMetricsForVersion",
-			Message: "accepted, but without effect: no metric is hidden"})
-	}
-	if c.Windows.RunAsService && runtime.GOOS != "windows" {
-		w = append(w, config.Warning{Field: "windows.runAsService",
-			Message: "accepted, but without effect: this is not Windows"})
-	}
-	return w
 }
 
-// alwaysOn are the feature gates of kube-proxy that turn off what is always on here.
-var alwaysOn = []string{"NFTablesNetlink"}
-
-// gatesWithoutEffect names the feature gates that are set, but have no effect in this program.
-func (s *settings) gatesWithoutEffect() []config.Warning {
-	var w []config.Warning
-	known := s.gates.GetAll()
+// withoutEffect names the settings that have no effect in this program.
+func (s *settings) withoutEffect() []config.Warning {
+	const accepted = "accepted, but has no effect: "
+	var w warnings
+	w.addIf(s.ConfigSyncPeriod != v1alpha2.Default().ConfigSyncPeriod, "configSyncPeriod",
+		accepted+"changes are applied as they come, without periodic resyncs")
+	w.addIf(s.ShowHiddenMetricsForVersion != "", "showHiddenMetricsForVersion", accepted+"no metric is hidden")
+	w.addIf(s.Windows.RunAsService && runtime.GOOS != "windows", "windows.runAsService",
+		accepted+"this is not Windows")
 	for _, gate := range slices.Sorted(maps.Keys(s.FeatureGates)) {
-		reason := ""
-		if _, ok := known[featuregate.Feature(gate)]; !ok {
-			reason = "there is no such feature here"
-		} else if !s.FeatureGates[gate] && slices.Contains(alwaysOn, gate) {
-			reason = "the feature is always on here"
-		} else if gate == string(config.KubeProxyNFTablesLocalhostNodePorts) && s.FeatureGates[gate] {
-			reason = s.noLoopbackProxy()
-		}
-		if reason != "" {
-			w = append(w, config.Warning{Field: "featureGates",
-				Message: gate + " is accepted, but without effect: " + reason})
-		}
+		reason := s.gateWithoutEffect(gate)
+		w.addIf(reason != "", "featureGates", gate+" is accepted, but has no effect: "+reason)
 	}
+	const brain = accepted + "the state comes from --server"
+	w.addIf(s.server.Given() && s.ClientConnection.Kubeconfig != "", "clientConnection.kubeconfig", brain)
+	w.addIf(s.server.Given() && s.master != "", "--master", brain)
 	return w
 }
 
-// withoutEffectBesideServer names settings for the API server, which have no effect with a brain.
-func (s *settings) withoutEffectBesideServer() []config.Warning {
-	var w []config.Warning
-	add := func(field, value string) {
-		if s.server.Given() && value != "" {
-			const message = "accepted, but without effect: the state comes from --server"
-			w = append(w, config.Warning{Field: field, Message: message})
-		}
+// gateWithoutEffect says why a feature gate that is set has no effect in this program, or "".
+func (s *settings) gateWithoutEffect(gate string) string {
+	on := s.FeatureGates[gate]
+	if _, known := s.gates.GetAll()[featuregate.Feature(gate)]; !known {
+		return "no such feature gate"
 	}
-	add("clientConnection.kubeconfig", s.ClientConnection.Kubeconfig)
-	add("--master", s.master)
-	return w
+	switch {
+	case gate == "NFTablesNetlink" && !on: // a gate of kube-proxy that turns off what is always on here
+		return "the feature is always enabled"
+	case gate == string(config.KubeProxyNFTablesLocalhostNodePorts) && on:
+		return s.noLoopbackProxy()
+	}
+	return ""
 }
 
 // withPort adds a port to an address that has none.
@@ -239,20 +228,16 @@ func withPort(address string, port int32) string {
 
 // notInAFile names the settings that version v1alpha2 has no field for.
 func (s *settings) notInAFile() []config.Warning {
-	var w []config.Warning
-	add := func(lost bool, field, message string) {
-		if lost {
-			w = append(w, config.Warning{Field: field, Message: message})
-		}
-	}
-	add(s.noHealthz, "healthzBindAddress",
-		"that nothing is served there is not kept: a configuration file cannot say so")
-	add(s.noMetrics, "metricsBindAddress",
-		"that nothing is served there is not kept: a configuration file cannot say so")
-	add(s.master != "", "--master",
-		fmt.Sprintf("%q is not kept: it is a flag beside a configuration file, too", s.master))
-	add(s.page, "--page", "is not kept: it is a flag beside a configuration file, too")
-	add(s.server.Given(), "--server", "is not kept: it is a flag beside a configuration file, too")
+	const (
+		served = "disabling it is dropped: a configuration file cannot express that"
+		flag   = "is dropped: pass this flag in addition to the configuration file"
+	)
+	var w warnings
+	w.addIf(s.noHealthz, "healthzBindAddress", served)
+	w.addIf(s.noMetrics, "metricsBindAddress", served)
+	w.addIf(s.master != "", "--master", fmt.Sprintf("%q %s", s.master, flag))
+	w.addIf(s.page, "--page", flag)
+	w.addIf(s.server.Given(), "--server", flag)
 	return w
 }
 

@@ -7,8 +7,6 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"sigs.k8s.io/kube-proxy-lib/config"
-	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -30,15 +28,15 @@ const cleanUpPause = time.Hour
 // Sync implements sink.Sink.
 func (s *sinks) Sync(ctx context.Context) error {
 	err := s.TeeSink.Sync(ctx)
-	failed4, failed6 := sink.FailedFamilies(err)
-	if failed4 || failed6 || s.afterFirstSync == nil || !s.tried.IsZero() && time.Since(s.tried) < cleanUpPause {
+	if sink.FailedFamilies(err) != 0 || s.afterFirstSync == nil ||
+		!s.tried.IsZero() && time.Since(s.tried) < cleanUpPause {
 		return err
 	}
 	s.tried = time.Now()
 	if cleanUp := s.afterFirstSync(ctx); cleanUp == nil {
 		s.afterFirstSync = nil
 	} else if ctx.Err() == nil {
-		klog.FromContext(ctx).Error(cleanUp, "Not everything of earlier modes is cleaned up; trying again",
+		klog.FromContext(ctx).Error(cleanUp, "Could not clean up everything that earlier modes left; trying again",
 			"retryIn", cleanUpPause)
 	}
 	return err
@@ -46,16 +44,12 @@ func (s *sinks) Sync(ctx context.Context) error {
 
 // nodePortAddresses follows the addresses that serve node ports and the health checks of Services (S35). It calls
 // changed when they change: the health checks follow at the next Sync, the backend does so itself.
-func nodePortAddresses(c *v1alpha2.KubeProxyConfiguration, m *machine, changed func()) (*nodeaddr.Tracker, error) {
-	choice, err := config.NodePortAddresses(c)
-	if err != nil {
-		return nil, err
-	}
+func (p *proxy) nodePortAddresses(changed func()) (*nodeaddr.Tracker, error) {
 	tracker, err := nodeaddr.NewTracker(nodeaddr.Options{
-		Choice: choice,
-		Host:   m.host,
+		Choice: p.nodePorts,
+		Host:   p.machine.host,
 		Changed: func(a nodeaddr.Addresses) {
-			if !a.AllIPv4 || !a.AllIPv6 { // otherwise the individual addresses do not matter
+			if a.All != model.BothFamilies { // otherwise the individual addresses do not matter
 				changed()
 			}
 		},

@@ -96,7 +96,7 @@ var zpageTypes = []string{"application/json", "application/yaml", "text/plain"}
 func (z *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	contentType, version, ok := z.negotiate(strings.Join(r.Header.Values("Accept"), ","))
 	if !ok {
-		http.Error(w, fmt.Sprintf("not acceptable: there are text/plain, and application/json and application/yaml "+
+		http.Error(w, fmt.Sprintf("not acceptable: supported are text/plain, and application/json and application/yaml "+
 			"with the parameters g=config.k8s.io;v=v1beta1;as=%s", z.kind), http.StatusNotAcceptable)
 		return
 	}

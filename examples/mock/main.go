@@ -43,11 +43,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	set := flag.NewFlagSet("mock", flag.ContinueOnError)
 	var from source.Flags
 	from.Register(set, "node-1")
-	once := set.Bool("once", false, "print the routing table as it is when everything has been listed, and end")
+	once := set.Bool("once", false, "print the routing table once everything is listed, and exit")
 	showPage := set.Bool("page", false,
 		"serve a page that shows what the proxy does, and play the script until interrupted")
 	address := set.String("page-address", "127.0.0.1:10249",
-		"`address` of the page: a loopback address, for everybody who can reach it may see it")
+		"`address` of the page; keep it on loopback: anyone who can reach it can read it")
 	pause := set.Duration("pause", 1500*time.Millisecond, "time between the steps of the script")
 	if err := set.Parse(args); err != nil {
 		return err
@@ -57,7 +57,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 
 	if *once && *showPage {
-		return errors.New("--once and --page exclude each other")
+		return errors.New("--once and --page are mutually exclusive")
 	}
 
 	ctx, cancel := context.WithCancel(ctx)
@@ -89,7 +89,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		opts.Health = health.New(health.Options{})
 		p := page.New(page.Options{Health: opts.Health})
 		opts.Sink = p.Sink(&described{screen})
-		feed.State.EndpointDetails = true // the names of pods
+		feed.Cluster.EndpointDetails = true // the names of pods
 		p.SetExplainer(feed)
 		wg.Go(func() {
 			if err := servePage(ctx, p, listener); err != nil {

@@ -54,10 +54,10 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 		want string
 	}{
 		"an argument":                      {[]string{"now"}, `unexpected argument "now"`},
-		"two sources":                      {[]string{"--file", "cluster", "--kubeconfig", "x"}, "exclude each other"},
+		"two sources":                      {[]string{"--file", "cluster", "--kubeconfig", "x"}, "are mutually exclusive"},
 		"a file that is not":               {[]string{"--file", "nowhere"}, "nowhere"},
 		"a kubeconfig that does not exist": {[]string{"--kubeconfig", "nowhere"}, "kubeconfig nowhere"},
-		"a page for a moment":              {[]string{"--page", "--once"}, "--once and --page exclude each other"},
+		"a page for a moment":              {[]string{"--page", "--once"}, "--once and --page are mutually exclusive"},
 		"an invalid address":               {[]string{"--page", "--page-address", "nowhere"}, "--page-address"},
 		"an unknown flag":                  {[]string{"--twice"}, "-twice"},
 	} {

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"strings"
 	"testing/fstest"
@@ -46,10 +47,7 @@ func newScript() (*script, error) {
 // apply puts the files of a folder over those of the cluster. It replaces the files, because a source may still be
 // reading the old ones.
 func (s *script) apply(folder string) error {
-	next := fstest.MapFS{}
-	for name, file := range s.cluster {
-		next[name] = file
-	}
+	next := maps.Clone(s.cluster)
 	files, err := embedded.ReadDir(folder)
 	if err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
@@ -23,9 +23,9 @@ import (
 // flowFlags are the flags for the question what happens to a packet. Those for the proxy's configuration have the names
 // of kube-proxy's flags.
 type flowFlags struct {
-	question, url                                string
-	detectMode, clusterCIDRs, bridge, interfaces string
-	mode, nodePorts                              string
+	question, url           string
+	proxy                   v1alpha2.KubeProxyConfiguration
+	clusterCIDRs, nodePorts string // of proxy, as lists with commas
 
 	detect localstate.DetectLocal // of the flags, once they are validated
 	config oracle.Config
@@ -33,21 +33,21 @@ type flowFlags struct {
 
 func (f *flowFlags) register(set *flag.FlagSet) {
 	set.StringVar(&f.question, "flow", "",
-		"say what happens to a `packet`, and end: SOURCE -> ADDRESS:PORT[/PROTOCOL], where "+
+		"say what happens to a `packet`, and exit: SOURCE -> ADDRESS:PORT[/PROTOCOL], where "+
 			"SOURCE is pod ADDRESS, pod NAMESPACE/NAME, node, or outside ADDRESS")
-	set.StringVar(&f.url, "url", "", "ask the proxy that serves package page at this `URL`, for --flow")
-	set.StringVar(&f.detectMode, "detect-local-mode", "",
-		"how the proxy tells local pods, for --flow: `mode` ClusterCIDR, "+
-			"NodeCIDR, BridgeInterface or InterfaceNamePrefix (default: ClusterCIDR if --cluster-cidr is given, else not at all)")
-	set.StringVar(&f.clusterCIDRs, "cluster-cidr", "", "the `CIDRs` of the pods in the cluster, for ClusterCIDR")
-	set.StringVar(&f.bridge, "pod-bridge-interface", "",
-		"the `name` of the bridge that pods are behind, for BridgeInterface")
-	set.StringVar(&f.interfaces, "pod-interface-name-prefix", "",
-		"the `prefix` of the pods' interfaces, for InterfaceNamePrefix")
+	set.StringVar(&f.url, "url", "", "for --flow: ask the proxy whose page is at this `URL`")
+	set.StringVar((*string)(&f.proxy.DetectLocalMode), "detect-local-mode", "",
+		"for --flow: how the proxy detects local pods, `mode` ClusterCIDR, NodeCIDR, "+
+			"BridgeInterface or InterfaceNamePrefix (default: ClusterCIDR if --cluster-cidr is given, else none)")
+	set.StringVar(&f.clusterCIDRs, "cluster-cidr", "", "pod `CIDRs` of the cluster, for mode ClusterCIDR")
+	set.StringVar(&f.proxy.DetectLocal.BridgeInterface, "pod-bridge-interface", "",
+		"`name` of the bridge that pods are connected to, for mode BridgeInterface")
+	set.StringVar(&f.proxy.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "",
+		"name `prefix` of pod interfaces, for mode InterfaceNamePrefix")
 	set.StringVar(&f.nodePorts, "nodeport-addresses", "",
 		"the `list` of CIDRs and keywords (primary, localhost, all) whose addresses serve node ports, for --flow "+
 			"(default: primary in mode nftables, else all)")
-	set.StringVar(&f.mode, "proxy-mode", "",
+	set.StringVar((*string)(&f.proxy.Mode), "proxy-mode", "",
 		"the `mode` of the proxy, on which the default of --nodeport-addresses depends, for --flow; node ports on "+
 			"127.0.0.1 count as not served in any")
 }
@@ -57,57 +57,36 @@ func (f *flowFlags) asked() bool { return f.question != "" }
 
 // parse parses the flags about the node.
 func (f *flowFlags) parse() error {
-	if f.url != "" && !f.asked() {
+	c, modes := &f.proxy, []v1alpha2.ProxyMode{v1alpha2.ProxyModeIPTables, v1alpha2.ProxyModeIPVS,
+		v1alpha2.ProxyModeNFTables, v1alpha2.ProxyModeKernelspace}
+	switch mode, names := c.DetectLocalMode, c.DetectLocal; {
+	case f.url != "" && !f.asked():
 		return errors.New("--url is for --flow")
+	case c.Mode != "" && !slices.Contains(modes, c.Mode):
+		return fmt.Errorf("--proxy-mode %q is not one of %v", c.Mode, modes)
+	case mode == v1alpha2.LocalModeBridgeInterface && names.BridgeInterface == "",
+		mode == v1alpha2.LocalModeInterfaceNamePrefix && names.InterfaceNamePrefix == "":
+		return fmt.Errorf("--detect-local-mode %s needs the name of the interfaces", mode)
 	}
-	var errs []error
-	var err error
-	errs = append(errs, f.parseNodePorts())
-	switch mode := f.detectMode; {
-	case mode == "ClusterCIDR" || mode == "" && f.clusterCIDRs != "":
-		f.detect.ClusterCIDRs, err = parseCIDRs(f.clusterCIDRs)
-		errs = append(errs, err)
-	case mode == "NodeCIDR":
-		f.detect.NodeCIDR = true
-	case mode == "BridgeInterface" && f.bridge != "":
-		f.detect.Bridge = f.bridge
-	case mode == "InterfaceNamePrefix" && f.interfaces != "":
-		f.detect.InterfacePrefix = f.interfaces
-	case mode == "BridgeInterface" || mode == "InterfaceNamePrefix":
-		errs = append(errs, fmt.Errorf("--detect-local-mode %s needs the name of the interfaces", mode))
-	case mode != "":
-		errs = append(errs, fmt.Errorf("--detect-local-mode %q is not one of ClusterCIDR, NodeCIDR, BridgeInterface, "+
-			"InterfaceNamePrefix", mode))
+	c.DetectLocal.ClusterCIDRs, c.NodePortAddresses = split(f.clusterCIDRs), split(f.nodePorts)
+	state, _, _, err := config.StateOptions(c, "", config.NodeIPs{Primary: model.IPv4, Families: model.Families()})
+	if err != nil {
+		return fmt.Errorf("--detect-local-mode, --cluster-cidr: %w", err)
 	}
-	return errors.Join(errs...)
-}
-
-func (f *flowFlags) parseNodePorts() error {
-	modes := []v1alpha2.ProxyMode{"", v1alpha2.ProxyModeIPTables, v1alpha2.ProxyModeIPVS, v1alpha2.ProxyModeNFTables,
-		v1alpha2.ProxyModeKernelspace}
-	c := &v1alpha2.KubeProxyConfiguration{Mode: v1alpha2.ProxyMode(f.mode)}
-	if !slices.Contains(modes, c.Mode) {
-		return fmt.Errorf("--proxy-mode %q is not one of %v", f.mode, modes[1:])
-	}
-	if f.nodePorts != "" {
-		for text := range strings.SplitSeq(f.nodePorts, ",") {
-			c.NodePortAddresses = append(c.NodePortAddresses, strings.TrimSpace(text))
-		}
-	}
+	f.detect = state.DetectLocal
 	choice, err := config.NodePortAddresses(c)
 	f.config.NodePortCIDRs, f.config.NodePortPrimary = choice.CIDRs, choice.Primary
 	return err
 }
 
-func parseCIDRs(list string) (cidrs []netip.Prefix, err error) {
+// split returns the elements of a list with commas.
+func split(list string) (elements []string) {
 	for text := range strings.SplitSeq(list, ",") {
-		p, err := netip.ParsePrefix(strings.TrimSpace(text))
-		if err != nil {
-			return nil, fmt.Errorf("--cluster-cidr: %w", err)
+		if text = strings.TrimSpace(text); list != "" {
+			elements = append(elements, text)
 		}
-		cidrs = append(cidrs, p.Masked())
 	}
-	return cidrs, nil
+	return elements
 }
 
 // snapshotPrinter prints a state, or an answer about it.
@@ -152,7 +131,7 @@ func (f *flowFlags) askProxy(ctx context.Context, print printFunc, out io.Writer
 	}
 	var answer oracle.Answer
 	if err := json.Unmarshal(body, &answer); err != nil {
-		return fmt.Errorf("%s: this is not an answer of package page: %w", f.url, err)
+		return fmt.Errorf("%s: not a reply from a proxy's page: %w", f.url, err)
 	}
 	return print(out, &answer)
 }

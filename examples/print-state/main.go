@@ -59,12 +59,12 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 	from.Register(set, "")
 	var server serverFlags
 	server.register(set)
-	once := set.Bool("once", false, "print the state as it is when everything has been read, and end")
+	once := set.Bool("once", false, "print the state once everything has been read, and exit")
 	format := set.String("o", "text", "output `format`: text, json or yaml")
 	var flow flowFlags
 	flow.register(set)
 	explain := set.String("explain", "",
-		"`namespace/name` of a service: say why each of its endpoints is or is not used, and end")
+		"`namespace/name` of a service: explain why each of its endpoints is or is not used, and exit")
 	if err := set.Parse(args); err != nil {
 		return err
 	}
@@ -79,31 +79,31 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 		return err
 	}
 	if flow.asked() && *explain != "" {
-		return errors.New("--flow excludes --explain")
+		return errors.New("--flow cannot be used with --explain")
 	}
 	if flow.url != "" {
 		if from.Given() || server.Given() {
-			return errors.New("--url excludes --file, --kubeconfig and --server")
+			return errors.New("--url cannot be used with --file, --kubeconfig or --server")
 		}
 		return flow.askProxy(ctx, print, out)
 	}
-	state := localstate.Options{NodeName: from.NodeName, DetectLocal: flow.detect, EndpointDetails: flow.asked()}
+	state := localstate.Options{NodeName: from.NodeName, DetectLocal: flow.detect}
 	if server.Given() {
 		if from.Given() || *explain != "" {
-			return errors.New("--server excludes --file, --kubeconfig and --explain")
+			return errors.New("--server cannot be used with --file, --kubeconfig or --explain")
 		}
-		state.EndpointDetails = false // is the server's to say
 		return printRemote(ctx, server, state, *once || flow.asked(), flow.printer(print), out, notes)
 	}
 	if err := server.Check(); err != nil {
 		return err
 	}
-	from.Details = state.EndpointDetails
+	from.Details = flow.asked()
 	src, err := from.Source()
 	if err != nil {
 		return err
 	}
-	feed := &kubeproxy.LocalFeed{Source: src, State: state}
+	feed := &kubeproxy.LocalFeed{Source: src, State: state,
+		Cluster: localstate.ClusterOptions{EndpointDetails: from.Details}}
 	if *explain != "" {
 		namespace, name, ok := strings.Cut(*explain, "/")
 		if !ok || namespace == "" || name == "" {
@@ -112,7 +112,7 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 		return printStates(ctx, feed, true, func(out io.Writer, _ *sink.Snapshot) error {
 			e, ok := feed.Explain(model.ServiceName{Namespace: namespace, Name: name})
 			if !ok {
-				return fmt.Errorf("service %s is unknown", *explain)
+				return fmt.Errorf("unknown service %s", *explain)
 			}
 			return print(out, e)
 		}, out)
@@ -149,7 +149,7 @@ func printRemote(ctx context.Context, server serverFlags, state localstate.Optio
 		return err
 	}
 	if at := feed.Position(); once && at.InstanceID != "" {
-		_, err = fmt.Fprintf(notes, "to see what changes from here on: --instance-id %s --rev %d\n", at.InstanceID,
+		_, err = fmt.Fprintf(notes, "to see later changes: --instance-id %s --rev %d\n", at.InstanceID,
 			at.Revision)
 	}
 	return err

@@ -22,9 +22,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 	"sigs.k8s.io/yaml"
 
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
-	"sigs.k8s.io/kube-proxy-lib/remote"
+	"sigs.k8s.io/kube-proxy-lib/remote/brain"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
@@ -130,12 +131,12 @@ func TestNodePortAddressesDefaultToThoseOfTheMode(t *testing.T) {
 		{"nftables", "all", false, everywhere},
 		{"iptables", "010.0.0.0/8, primary", true, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
 	} {
-		f := flowFlags{mode: test.mode, nodePorts: test.list}
+		f := flowFlags{proxy: v1alpha2.KubeProxyConfiguration{Mode: v1alpha2.ProxyMode(test.mode)}, nodePorts: test.list}
 		require.NoError(t, f.parse())
 		assert.Equal(t, test.primary, f.config.NodePortPrimary, "%+v", test)
 		assert.Equal(t, test.cidrs, f.config.NodePortCIDRs, "%+v", test)
 	}
-	f := flowFlags{mode: "nftable"}
+	f := flowFlags{proxy: v1alpha2.KubeProxyConfiguration{Mode: "nftable"}}
 	require.ErrorContains(t, f.parse(), `--proxy-mode "nftable" is not one of`)
 }
 
@@ -197,14 +198,14 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 		"no source":          {nil, "--file and --kubeconfig"},
 		"a format":           {[]string{"--file", cluster, "-o", "xml"}, `"xml" is not one of text, json, yaml`},
 		"a name to explain":  {[]string{"--file", cluster, "--explain", "web"}, `"web" is not namespace/name`},
-		"an unknown service": {[]string{"--file", cluster, "--explain", "shop/none"}, "shop/none is unknown"},
+		"an unknown service": {[]string{"--file", cluster, "--explain", "shop/none"}, "unknown service shop/none"},
 		"an argument":        {[]string{"--file", cluster, "now"}, `unexpected argument "now"`},
 		"a flow":             {[]string{"--file", cluster, "--flow", "x"}, `--flow: flow "x" is not of the form`},
 		"a URL without flow": {[]string{"--url", "http://127.0.0.1:1"}, "--url is for --flow"},
 		"a URL and a file": {[]string{"--url", "http://127.0.0.1:1", "--flow", "x", "--file", cluster},
-			"--url excludes"},
+			"--url cannot be used with"},
 		"flow and explain": {[]string{"--file", cluster, "--flow", "x", "--explain", "a/b"},
-			"--flow excludes --explain"},
+			"--flow cannot be used with --explain"},
 		"a detector": {[]string{"--file", cluster, "--flow", "x", "--detect-local-mode", "Magic"},
 			`"Magic" is not one of`},
 		"a bridge's name": {[]string{"--file", cluster, "--flow", "x", "--detect-local-mode", "BridgeInterface"},
@@ -238,16 +239,16 @@ func TestWithABrain(t *testing.T) {
 	require.NoError(t, os.CopyFS(dir, os.DirFS(cluster)))
 	source, err := watch.NewFiles(dir)
 	require.NoError(t, err)
-	server, err := remote.NewServer(ctx, remote.ServerOptions{Source: source})
+	server, err := brain.New(ctx, brain.Options{Source: source})
 	require.NoError(t, err)
 	target := "unix://" + filepath.Join(t.TempDir(), "brain.sock")
-	listener, err := remote.Listen(ctx, target, 0)
+	listener, err := brain.Listen(ctx, target, 0)
 	require.NoError(t, err)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
 	wg.Go(func() { assert.NoError(t, server.Run(ctx)) })
-	wg.Go(func() { assert.NoError(t, server.Serve(ctx, listener, remote.ServeOptions{})) })
+	wg.Go(func() { assert.NoError(t, server.Serve(ctx, listener, brain.ServeOptions{})) })
 
 	look := func(more ...string) (out, notes string) {
 		var printed, said strings.Builder
@@ -271,11 +272,11 @@ func TestWithABrain(t *testing.T) {
 
 func TestWrongFlagsOfABrainAreRefused(t *testing.T) {
 	for want, args := range map[string][]string{
-		"--server excludes":               {"--file", cluster},
-		"--instance-id and --rev":         {"--rev", "7"},
-		"neither TLS nor Insecure":        {"--server", "127.0.0.1:1"},
-		"these have to be given together": {"--tls-cert-file", "nowhere"},
-		"excludes --file, --kubeconfig":   {"--explain", "shop/web"},
+		"--server cannot be used with":             {"--file", cluster},
+		"--instance-id and --rev":                  {"--rev", "7"},
+		"neither TLS nor Insecure is set":          {"--server", "127.0.0.1:1"},
+		"must be given together":                   {"--tls-cert-file", "nowhere"},
+		"cannot be used with --file, --kubeconfig": {"--explain", "shop/web"},
 	} {
 		args = append([]string{"--server", "unix:///nowhere"}, args...)
 		assert.ErrorContains(t, run(t.Context(), args, io.Discard, io.Discard), want)

@@ -19,8 +19,8 @@ type serverFlags struct {
 // register adds the flags to a set.
 func (f *serverFlags) register(set *flag.FlagSet) {
 	f.Register(set)
-	set.StringVar(&f.instance, "instance-id", "", "resume: the `id` of the server instance whose revision --rev is")
-	set.Uint64Var(&f.revision, "rev", 0, "resume: the `revision` after which changes are wanted")
+	set.StringVar(&f.instance, "instance-id", "", "to resume: `id` of the server instance that --rev is from")
+	set.Uint64Var(&f.revision, "rev", 0, "to resume: `revision` after which changes are wanted")
 }
 
 // options returns the options for a node that follow from the flags.

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/remote"
+	"sigs.k8s.io/kube-proxy-lib/remote/brain"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
@@ -55,19 +55,19 @@ func serve(t *testing.T, dir, target string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	source, err := watch.NewFiles(dir)
 	require.NoError(t, err)
-	server, err := remote.NewServer(ctx, remote.ServerOptions{Source: source, MinInterval: -1})
+	server, err := brain.New(ctx, brain.Options{Source: source})
 	require.NoError(t, err)
-	listener, err := remote.Listen(ctx, target, 0)
+	listener, err := brain.Listen(ctx, target, 0)
 	require.NoError(t, err)
 	var wg sync.WaitGroup
 	wg.Go(func() { assert.NoError(t, server.Run(ctx)) })
-	wg.Go(func() { assert.NoError(t, server.Serve(ctx, listener, remote.ServeOptions{})) })
+	wg.Go(func() { assert.NoError(t, server.Serve(ctx, listener, brain.ServeOptions{})) })
 	stop = sync.OnceFunc(func() {
 		cancel()
 		wg.Wait()
 	})
 	t.Cleanup(stop)
-	require.Eventually(t, server.Synced, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return server.Ready() == nil }, patience, time.Millisecond)
 	return stop
 }
 

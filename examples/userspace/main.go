@@ -53,7 +53,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	from.Register(set, "")
 	listen := set.String("listen", "localhost", "`where` to serve services: localhost, anyip or given")
 	keepSource := set.Bool("keep-source", false, "connect to endpoints from the client's address")
-	drain := set.Duration("drain", 30*time.Second, "`how long` connections may continue after SIGTERM")
+	drain := set.Duration("drain", 30*time.Second, "`time` that connections may continue after SIGTERM")
 	cleanup := set.Bool("cleanup", false, "undo what --listen anyip has done, and exit")
 	if err := set.Parse(args); err != nil {
 		return err
@@ -70,7 +70,11 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		options.Addresses, options.LocalhostNodePorts = userspace.Localhost{}, true
 	case "given":
 	case "anyip":
-		anyIP, err := userspace.NewAnyIP()
+		apiServer, err := from.APIServer(ctx)
+		if err != nil {
+			return err
+		}
+		anyIP, err := userspace.NewAnyIP(apiServer...)
 		if err != nil {
 			return err
 		}

@@ -81,7 +81,7 @@ func TestWrongFlags(t *testing.T) {
 		{[]string{"--listen", "everywhere"}, `--listen "everywhere": must be localhost, anyip or given`},
 		{[]string{"--keep-source"}, "clients have the address 127.0.0.1"},
 		{[]string{"x"}, `unexpected argument "x"`},
-		{nil, "one of --file and --kubeconfig is needed"},
+		{nil, "one of --file and --kubeconfig is required"},
 	} {
 		assert.ErrorContains(t, run(t.Context(), tc.args, io.Discard), tc.want)
 	}

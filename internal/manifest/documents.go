@@ -60,7 +60,7 @@ func Documents(text []byte) iter.Seq2[Document, error] {
 			case body[0] == '{' || body[0] == '[':
 				more = jsonDocuments(body, number)
 			case endsBefore(chunk):
-				more = number(Document{}, errors.New(`there is something after the end marker "..."`))
+				more = number(Document{}, errors.New(`content after the end marker "..."`))
 			default:
 				more = number(Document{Text: chunk}, nil)
 			}

@@ -2,33 +2,40 @@
 package registration
 
 import (
-	"errors"
+	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// All registers all collectors, and returns what takes them away again; or none of them, and every reason. A nil
-// Registerer wants none.
-func All(r prometheus.Registerer, collectors ...prometheus.Collector) (unregister func(), err error) {
+// Group is metrics that are registered and unregistered together.
+type Group struct{ Metrics []prometheus.Collector }
+
+// Register registers the metrics, if there is a registerer, and returns a function that unregisters them.
+func (g *Group) Register(r prometheus.Registerer) (unregister func(), err error) {
 	if r == nil {
 		return func() {}, nil
 	}
-	var done []prometheus.Collector
-	unregister = func() {
-		for _, c := range done {
-			r.Unregister(c)
-		}
+	if err := r.Register(g); err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	for _, c := range collectors {
-		if e := r.Register(c); e != nil {
-			err = errors.Join(err, e)
-			continue
-		}
-		done = append(done, c)
+	return func() { r.Unregister(g) }, nil
+}
+
+// All registers metrics like [Group.Register].
+func All(r prometheus.Registerer, metrics ...prometheus.Collector) (unregister func(), err error) {
+	return (&Group{metrics}).Register(r)
+}
+
+// Describe implements [prometheus.Collector].
+func (g *Group) Describe(ch chan<- *prometheus.Desc) {
+	for _, m := range g.Metrics {
+		m.Describe(ch)
 	}
-	if err != nil {
-		unregister()
-		return nil, err
+}
+
+// Collect implements [prometheus.Collector].
+func (g *Group) Collect(ch chan<- prometheus.Metric) {
+	for _, m := range g.Metrics {
+		m.Collect(ch)
 	}
-	return unregister, nil
 }

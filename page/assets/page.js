@@ -313,7 +313,7 @@ function showAnswer(a) {
     element('p', { class: 'flowtext' }, `${f.from} ${f.source} → ${f.destination}/${f.protocol}`),
     ...(a.notes ?? []).map((n) => element('p', { class: 'note' }, n)), ...outcome(a.outcome),
     ...(a.outcome.alsoAllowed ?? []).map((o) => element('div', { class: 'also' },
-      element('p', { class: 'lead' }, 'or, which is as right:'), ...outcome(o))));
+      element('p', { class: 'lead' }, 'or, equally right:'), ...outcome(o))));
 }
 
 function outcome(o) {

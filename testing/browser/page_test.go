@@ -227,7 +227,7 @@ func TestTheMocksPage(t *testing.T) {
 		text("#answer .verdict", "The packet is delivered"),
 		text("#answer", "shop/web-a"), text("#answer .reasons", "S28"))
 	b.do(fill("#to", "10.96.0.10:99"), text("#answer .verdict", "The packet is rejected"),
-		fill("#to", "nowhere"), text("#answer .warning", "no ADDRESS:PORT"))
+		fill("#to", "nowhere"), text("#answer .warning", "not ADDRESS:PORT"))
 
 	b.do(open("#/activity"), text("#events", "5 services with"), text("#families", "last applied"),
 		text("#repairs", "This backend does not report repairs"))

@@ -6,10 +6,10 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
 // bystanderCases are about traffic that is not for a service, and about processes of the node.
@@ -18,8 +18,8 @@ func bystanderCases() []testCase {
 		{name: "traffic that is for no service is left alone, before, during and after changes", rules: "S46",
 			run: bystandersAreLeftAlone},
 		{name: "processes of the node that listen on all addresses get nothing that is for a service",
-			rules: "S25, S33",
-			needs: []Feature{WildcardListeners}, run: wildcardListenersGetNothing},
+			rules: "S25, S33", run: serving(external(service{endpoints: at(localPod1, remotePod1)}),
+				wildcardListenersGetNothing)},
 	}
 }
 
@@ -30,7 +30,7 @@ const (
 )
 
 // internetAddr is the address of that server.
-func internetAddr(f model.Family) netip.Addr { return nth(planOf(f).clients, 250) }
+func internetAddr(f model.Family) netip.Addr { return network.Nth(network.PlanOf(f).Clients, 250) }
 
 // wildcard is all addresses of a family.
 func wildcard(f model.Family, port uint16) netip.AddrPort {
@@ -42,21 +42,21 @@ func wildcard(f model.Family, port uint16) netip.AddrPort {
 
 // bystander is traffic that no backend may touch, with the server that answers it.
 type bystander struct {
-	flow
+	network.Attempt
 	// server is the server that answers. The zero value: none answers, and the traffic leaves the node.
 	server netip.AddrPort
 }
 
-// wrong returns what is wrong with an outcome, or "".
-func (b bystander) wrong(s seen) string {
+// wrong returns what is wrong with an outcome, or nil.
+func (b bystander) wrong(s network.Seen) error {
 	want := oracle.Observation{Verdict: oracle.NotOurs}
 	if b.server.IsValid() {
 		want = oracle.Observation{Verdict: oracle.Deliver, Endpoint: b.server, Source: b.Source}
 	}
-	if s.Observation == want && s.broken == nil {
-		return ""
+	if s.Observation == want && s.Broken == nil {
+		return nil
 	}
-	return fmt.Sprintf("flow: %v\nseen: %v\nwant: %v: this is for no service", b.flow, s, want)
+	return fmt.Errorf("flow: %v\nseen: %v\nwant: %v: this is for no service", b.Attempt, s, want)
 }
 
 // startBystanders starts the additional servers that bystanders need.
@@ -69,15 +69,15 @@ func (s *session) startBystanders() (stop func(), err error) {
 	}
 	for _, f := range s.env.Families {
 		for _, server := range []struct {
-			ns       *namespace
+			on       string
 			protocol model.Protocol
 			at       netip.AddrPort
 		}{
-			{s.n.node, model.TCP, wildcard(f, nodeProcessPort)},
-			{s.n.client, model.TCP, netip.AddrPortFrom(internetAddr(f), internetPort)},
-			{s.n.client, model.UDP, netip.AddrPortFrom(internetAddr(f), internetPort)},
+			{theNode, model.TCP, wildcard(f, nodeProcessPort)},
+			{client, model.TCP, netip.AddrPortFrom(internetAddr(f), internetPort)},
+			{client, model.UDP, netip.AddrPortFrom(internetAddr(f), internetPort)},
 		} {
-			end, err := s.n.servers.serve(server.ns, server.protocol, server.at)
+			end, err := s.n.Serve(server.on, server.protocol, server.at)
 			if err != nil {
 				stop()
 				return nil, err
@@ -92,27 +92,27 @@ func (s *session) startBystanders() (stop func(), err error) {
 // Traffic to pods has source ports from the whole range.
 func (s *session) bystanders() map[string][]bystander {
 	list := map[string][]bystander{}
-	bands := portBands()
+	bands := network.PortBands()
 	for i, name := range []string{localPod1, localPod3, theNode, remotePod3, client} {
-		from := placeNamed(name)
+		from := network.PlaceNamed(name)
 		for _, f := range s.env.Families {
-			add := func(what string, protocol model.Protocol, to, server netip.AddrPort, bands ...portBand) {
+			add := func(what string, protocol model.Protocol, to, server netip.AddrPort, bands ...network.PortBand) {
 				for _, band := range bands {
-					list[name] = append(list[name], bystander{server: server, flow: flow{from: from, ports: band,
-						about: name + " to " + what, Flow: oracle.Flow{
-							From: from.kind, Source: from.addr(f), Destination: to, Protocol: protocol}}})
+					b := bystander{from.FlowTo(to, protocol, what), server}
+					b.Ports = band
+					list[name] = append(list[name], b)
 				}
 			}
 			// Two of the bands, other ones for each source and family.
-			some := []portBand{bands[(2*i)%len(bands)], bands[(2*i+int(f))%len(bands)]}
+			some := []network.PortBand{bands[(2*i)%len(bands)], bands[(2*i+int(f))%len(bands)]}
 			for _, pod := range []string{localPod2, remotePod1} {
-				at := serverAt(placeNamed(pod), f)
+				at := network.PlaceNamed(pod).ServerAt(f)
 				add(pod, model.TCP, at, at, bands...)
 				add(pod, model.UDP, at, at, some...)
 			}
-			process := netip.AddrPortFrom(planOf(f).hostAddresses()[1], nodeProcessPort)
+			process := netip.AddrPortFrom(network.PlanOf(f).HostAddresses()[1], nodeProcessPort)
 			add("a process of the node", model.TCP, process, wildcard(f, nodeProcessPort), some...)
-			own := serverAt(placeNamed(theNode), f)
+			own := network.PlaceNamed(theNode).ServerAt(f)
 			add("a process of the node", model.UDP, own, own, some...)
 			if name == client {
 				continue
@@ -120,7 +120,7 @@ func (s *session) bystanders() map[string][]bystander {
 			internet := netip.AddrPortFrom(internetAddr(f), internetPort)
 			add("a server outside", model.TCP, internet, internet, some...)
 			add("a server outside", model.UDP, internet, internet, some...)
-			nowhere := netip.AddrPortFrom(nth(planOf(f).externalIPs, 240), internetPort)
+			nowhere := netip.AddrPortFrom(network.Nth(externalIPs(f), 240), internetPort)
 			add("an address outside that nobody has", model.TCP, nowhere, netip.AddrPort{}, some...)
 		}
 	}
@@ -134,35 +134,27 @@ func (s *session) checkBystanders(ctx context.Context) error {
 
 // tryBystanders tries bystanders once, all at the same time.
 func (s *session) tryBystanders(ctx context.Context, list []bystander) error {
-	var flows []attempt
-	for _, b := range list {
-		flows = append(flows, attempt{flow: b.flow})
-	}
-	var failed failures
-	for i, seen := range s.n.tryAll(ctx, flows, s.patience) {
-		if why := list[i].wrong(seen); why != "" {
-			failed.add(why)
+	return each(list, func(b bystander) error {
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-	}
-	return failed.err()
+		return b.wrong(s.try(b.Attempt, s.patience.Patience))
+	})
 }
 
 // standAside opens connections that are not for a service.
-func (s *session) standAside() (*standing, error) {
-	st := &standing{}
+func (s *session) standAside() (standing, error) {
+	var flows []network.Attempt
 	for _, group := range s.bystanders() {
 		for _, b := range group {
 			if b.Protocol != model.TCP || !b.server.IsValid() ||
-				b.ports != portBands()[0] && b.server.Port() == serverPort {
+				b.Ports != network.PortBands()[0] && b.server.Port() == serverPort {
 				continue // one of each kind will do
 			}
-			if err := st.open(s, b.flow); err != nil {
-				st.close()
-				return nil, err
-			}
+			flows = append(flows, b.Attempt)
 		}
 	}
-	return st, nil
+	return s.stand(flows)
 }
 
 // streamOfBystanders makes bystanders' connections, from each source one after the other, until it is stopped.
@@ -171,11 +163,11 @@ func (s *session) streamOfBystanders() *stream {
 	for _, group := range s.bystanders() {
 		var list []streamed
 		for _, b := range group {
-			list = append(list, streamed{b.flow, func(seen seen) string {
-				if why := b.wrong(seen); why != "" || !seen.lost {
-					return why
+			list = append(list, streamed{b.Attempt, func(seen network.Seen) error {
+				if err := b.wrong(seen); err != nil || !seen.Lost {
+					return err
 				}
-				return fmt.Sprintf("flow: %v\nseen: %v\nwant: no packet to be lost", b.flow, seen)
+				return fmt.Errorf("flow: %v\nseen: %v\nwant: no packet to be lost", b.Attempt, seen)
 			}})
 		}
 		groups = append(groups, list)
@@ -199,12 +191,8 @@ func bystandersAreLeftAlone(ctx context.Context, s *session) error {
 	}
 	defer open.close()
 	st := s.streamOfBystanders()
-	err = s.churnForBystanders(ctx, st)
-	if failed := st.end(); failed != nil {
-		return fmt.Errorf("while services came, changed and went:\n\n%w", failed)
-	}
-	if err != nil {
-		return err
+	if err := st.during(func() error { return s.churnForBystanders(ctx, st) }); err != nil {
+		return fmt.Errorf("while services came, changed and went:\n\n%w", err)
 	}
 	if err := s.checkBystanders(ctx); err != nil {
 		return fmt.Errorf("after services had come, changed and gone:\n\n%w", err)
@@ -244,24 +232,20 @@ func (s *session) churnForBystanders(ctx context.Context, st *stream) error {
 			return err
 		}
 	}
-	if err := s.resync(); err != nil {
+	if err := s.resync(ctx); err != nil {
 		return err
-	}
-	if err := s.sync(ctx); err != nil {
-		return fmt.Errorf("sync after ForceResync: %w", err)
 	}
 	return st.await(ctx, 5)
 }
 
 // wildcardListenersGetNothing has processes of the node listen on all addresses, on the ports of a service, on its node
 // ports, and on a port that it does not have.
-func wildcardListenersGetNothing(ctx context.Context, s *session) error {
-	svc := external(service{endpoints: at(localPod1, remotePod1)})
+func wildcardListenersGetNothing(ctx context.Context, s *session, svc service) error {
 	full := svc.withDefaults(0)
 	for _, f := range s.env.Families {
 		for i, p := range full.ports {
 			for _, port := range []uint16{p.number, full.nodePortOf(i), nodeProcessPort} {
-				stop, err := s.n.servers.serve(s.n.node, p.protocol, wildcard(f, port))
+				stop, err := s.n.Serve(theNode, p.protocol, wildcard(f, port))
 				if err != nil {
 					return err
 				}
@@ -272,11 +256,11 @@ func wildcardListenersGetNothing(ctx context.Context, s *session) error {
 	unknown := service{name: "a process of the node", slot: full.slot, ports: []servicePort{
 		{protocol: model.TCP, number: nodeProcessPort}, {protocol: model.UDP, number: nodeProcessPort}}}
 	noPort := leftAlone
-	if !s.factory.lacks(UnknownPorts) {
+	if !s.factory.lacks(UnusedAddresses) && !s.factory.waives(unknownPortsCase) {
 		noPort = refused.strictly()
 	}
 	guard := []traffic{{as: &unknown, from: fromAll, to: toCluster, want: noPort}}
-	if !s.factory.lacks(ExternalPorts) {
+	if !s.factory.waives(externalPortsCase) {
 		guard = append(guard,
 			traffic{as: &unknown, from: fromAll, to: []destination{toExternalIP, toVIP}, want: leftAlone})
 	}
@@ -304,29 +288,11 @@ func (s *session) nodeProcessAnswers(ctx context.Context) error {
 	var list []bystander
 	for _, f := range s.env.Families {
 		for _, name := range fromAll {
-			for _, to := range planOf(f).hostAddresses()[:2] {
-				from := placeNamed(name)
-				b := bystander{server: wildcard(f, nodeProcessPort), flow: flow{from: from,
-					about: name + " to a process of the node",
-					Flow: oracle.Flow{From: from.kind, Source: from.addr(f), Protocol: model.TCP,
-						Destination: netip.AddrPortFrom(to, nodeProcessPort)}}}
-				list = append(list, b)
+			for _, to := range network.PlanOf(f).HostAddresses()[:2] {
+				f := network.PlaceNamed(name).FlowTo(netip.AddrPortFrom(to, nodeProcessPort), model.TCP, "a process of the node")
+				list = append(list, bystander{f, wildcard(model.FamilyOf(to), nodeProcessPort)})
 			}
 		}
 	}
 	return s.tryBystanders(ctx, list)
-}
-
-// open adds a connection that has to survive.
-func (st *standing) open(s *session, f flow) error {
-	c, err := s.n.open(f, time.Now().Add(s.patience.answer))
-	if err != nil {
-		return fmt.Errorf("flow: %v\nseen: %w\nwant: a connection", f, err)
-	}
-	st.list = append(st.list, standingConnection{connection: c})
-	last := &st.list[len(st.list)-1]
-	if last.first, err = c.ask(time.Now().Add(s.patience.answer)); err != nil {
-		return fmt.Errorf("flow: %v\nseen: %w\nwant: an answer", f, err)
-	}
-	return nil
 }

@@ -9,12 +9,13 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
 // ownerCases are about an external IP or VIP that several services list (S59).
 func ownerCases() []testCase {
 	return []testCase{{name: "of services that list one address the owner keeps it, and the oldest newcomer is next",
-		rules: "S59", needs: []Feature{LastingOwners}, inSimulation: true, run: ownersLast}}
+		rules: "S59", inSimulation: true, run: ownersLast}}
 }
 
 // ownersLast tries all ways to get an address and to lose it.
@@ -67,28 +68,23 @@ func ownersLast(ctx context.Context, s *session) error {
 
 // owns checks that a service has the contested address.
 func (s *session) owns(ctx context.Context, owner string) error {
-	o, err := s.told.oracle(s.setup, s.env.Families)
+	var flows []network.Attempt
+	for _, f := range s.env.Families {
+		for _, name := range []string{localPod3, theNode, client} {
+			flows = append(flows, network.PlaceNamed(name).FlowTo(netip.AddrPortFrom(contestedAddr(f), 80), model.TCP,
+				"the contested address"))
+		}
+	}
+	list, err := s.expect(flows)
 	if err != nil {
 		return err
 	}
-	var list []expectation
-	for _, f := range s.env.Families {
-		for _, name := range []string{localPod3, theNode, client} {
-			from := placeNamed(name)
-			x, err := s.expect(o,
-				flow{from: from, about: name + " to the contested address", Flow: oracle.Flow{From: from.kind,
-					Source: from.addr(f), Destination: netip.AddrPortFrom(contestedAddr(f), 80), Protocol: model.TCP}},
-				s.told)
-			if err != nil {
-				return err
-			}
-			if x.out, err = ofService(x.out, owner); err != nil {
-				return err
-			}
-			list = append(list, x)
+	for i := range list {
+		if list[i].out, err = ofService(list[i].out, owner); err != nil {
+			return err
 		}
 	}
-	return s.verify(ctx, o, list)
+	return s.verify(ctx, list)
 }
 
 // ofService returns what must happen if a service has the address.

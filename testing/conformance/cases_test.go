@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
 var allProtocols = []model.Protocol{model.TCP, model.UDP, model.SCTP}
@@ -26,16 +27,16 @@ func TestCasesAndOracleAgree(t *testing.T) {
 			for i, st := range c.steps {
 				require.Equal(t, i == 0, st.then == "", "each step but the first says what happens")
 				state := stateOf(t, c.setup, families, st.services)
-				o, err := state.oracle(c.setup, families)
+				o, err := state.oracle(c.setup.oracleConfig(families))
 				require.NoError(t, err)
 				expected, err := st.flows(families, allProtocols)
 				require.NoError(t, err)
 				require.NotEmpty(t, expected)
 				for _, e := range expected {
-					out, err := o.Expect(e.flow)
+					out, err := o.Expect(e.Flow)
 					require.NoError(t, err)
 					assert.Equal(t, describeWant(e, e.want), describeOutcome(e, out), "%s %v, which is %s\n%v", st.then,
-						e.flow, e.about, out)
+						e.Flow, e.About, out)
 					flows++
 				}
 			}
@@ -65,14 +66,6 @@ func TestCasesTryTrafficWithEveryBackend(t *testing.T) {
 	}
 }
 
-func TestCasesHaveNamesOfTheirOwn(t *testing.T) {
-	seen := map[string]bool{}
-	for _, c := range trafficCases() {
-		assert.False(t, seen[c.name], "%q twice", c.name)
-		seen[c.name] = true
-	}
-}
-
 // stateOf returns what a new backend is told of services.
 func stateOf(t *testing.T, set setup, families []model.Family, services []service) state {
 	c, err := newCluster(t.Context(), set, families)
@@ -88,7 +81,7 @@ func describeWant(e expectedFlow, w want) string {
 	text := w.verdict.String()
 	var targets []oracle.Destination
 	for _, r := range w.reach {
-		addr := placeNamed(r.at).addr(e.flow.Family())
+		addr := network.PlaceNamed(r.at).Addr(e.Family())
 		targets = append(targets,
 			oracle.Destination{Endpoint: netip.AddrPortFrom(addr, r.target), SourceNAT: r.masqueraded})
 	}

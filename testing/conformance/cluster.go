@@ -10,6 +10,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
@@ -86,6 +87,21 @@ func inPhase(ph phase, places ...string) []endpoint {
 	return eps
 }
 
+// Node ports begin here. No client has such a source port.
+const firstNodePort = network.FirstReservedPort
+
+// The ranges that services have their addresses from. Nobody in the network has one of them.
+func clusterIPs(f model.Family) netip.Prefix  { return inFamily(f, "10.190.0.0/16", "fd00:190::/112") }
+func externalIPs(f model.Family) netip.Prefix { return inFamily(f, "192.0.2.0/24", "2001:db8:e::/64") }
+func vips(f model.Family) netip.Prefix        { return inFamily(f, "198.51.100.0/24", "2001:db8:1b::/64") }
+
+func inFamily(f model.Family, v4, v6 string) netip.Prefix {
+	if f == model.IPv6 {
+		return netip.MustParsePrefix(v6)
+	}
+	return netip.MustParsePrefix(v4)
+}
+
 // The first slot.
 const firstSlot = 1
 
@@ -127,16 +143,16 @@ func (s service) withDefaults(index int) service {
 	return s
 }
 
-func (s service) clusterIP(f model.Family) netip.Addr { return nth(planOf(f).services, 10+s.slot) }
+func (s service) clusterIP(f model.Family) netip.Addr { return network.Nth(clusterIPs(f), 10+s.slot) }
 
 func (s service) externalAddr(f model.Family) netip.Addr {
-	return nth(planOf(f).externalIPs, 10+s.slot)
+	return network.Nth(externalIPs(f), 10+s.slot)
 }
 
-func (s service) vipAddr(f model.Family) netip.Addr { return nth(planOf(f).vips, 10+s.slot) }
+func (s service) vipAddr(f model.Family) netip.Addr { return network.Nth(vips(f), 10+s.slot) }
 
 // contestedAddr is the address that several services may list.
-func contestedAddr(f model.Family) netip.Addr { return nth(planOf(f).externalIPs, 220) }
+func contestedAddr(f model.Family) netip.Addr { return network.Nth(externalIPs(f), 220) }
 
 // nodePortOf returns the node port of a port, by its place in the list.
 func (s service) nodePortOf(index int) uint16 {
@@ -158,9 +174,9 @@ func (r sourceRange) String() string {
 // resolve returns the range of a family.
 func (r sourceRange) resolve(f model.Family) netip.Prefix {
 	if r.pods {
-		return planOf(f).localPods
+		return network.PlanOf(f).LocalPods
 	}
-	return hostPrefix(placeNamed(r.place).addr(f))
+	return network.HostPrefix(network.PlaceNamed(r.place).Addr(f))
 }
 
 // objectsOf returns the Services and EndpointSlices of services. It fails if a table contradicts itself.
@@ -199,9 +215,9 @@ func (s service) object() metav1.Object {
 	if s.affinity > 0 {
 		b.Affinity(int32(s.affinity / time.Second))
 	}
-	var clusterIPs []string
+	var ips []string
 	for _, f := range s.families {
-		clusterIPs = append(clusterIPs, s.clusterIP(f).String())
+		ips = append(ips, s.clusterIP(f).String())
 		if s.externalIP {
 			b.ExternalIP(s.externalAddr(f).String())
 		}
@@ -220,7 +236,7 @@ func (s service) object() metav1.Object {
 			}
 		}
 	}
-	return b.ClusterIP(clusterIPs...).Build()
+	return b.ClusterIP(ips...).Build()
 }
 
 // The zones that hints name: that of the node under test, and another one.
@@ -232,12 +248,12 @@ func (s service) slices() []metav1.Object {
 	for _, p := range s.ports {
 		hinted := slices.ContainsFunc(p.endpoints, func(e endpoint) bool { return e.elsewhere })
 		for i, e := range p.endpoints {
-			place := placeNamed(e.at)
+			place := network.PlaceNamed(e.at)
 			for _, f := range s.families {
 				b := kube.EndpointSlice(s.name).Name(fmt.Sprintf("%s-%s-%d-%v", s.name, p.name, i, f))
 				addPort(b, p.name, e.target, p.protocol)
-				b.Endpoint(place.addr(f).String()).OnNode(otherNode)
-				if place.kind == oracle.LocalPod || place.kind == oracle.Node {
+				b.Endpoint(place.Addr(f).String()).OnNode(otherNode)
+				if place.Kind == oracle.LocalPod || place.Kind == oracle.Node {
 					b.OnNode(theNode)
 				}
 				switch e.phase {

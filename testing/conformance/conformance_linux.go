@@ -2,9 +2,7 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -13,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
@@ -86,7 +84,7 @@ func resultText(all, chosen, failed, notRun int) string {
 
 // seedText says how to use the same source ports again; "" in a simulation.
 func (s *session) seedText() string {
-	if s.n.forward != nil {
+	if s.n == nil {
 		return ""
 	}
 	return fmt.Sprintf("\n\nThe source ports of clients are those of the seed %d: %s=%[1]d.", s.seed, portSeedVariable)
@@ -103,13 +101,10 @@ func (s *session) logWaived(t *testing.T) {
 // testSession returns a session for a test, or skips the test. The seed determines the source ports of clients.
 func testSession(t *testing.T, f Factory, seed uint64) *session {
 	t.Helper()
-	if f.lacks(IPv4) && f.lacks(IPv6) {
-		t.Fatal("conformance: the factory lacks both IP families")
+	if err := f.check(); err != nil {
+		t.Fatalf("conformance: %v", err)
 	}
-	if f.New == nil {
-		t.Fatal("conformance: the factory has no New")
-	}
-	families, err := machineFamilies()
+	families, err := network.Families()
 	need.That(t, err == nil,
 		fmt.Sprintf("the right to make network namespaces, as root or under unshare -rn (%v)", err))
 	if !f.lacks(IPv6) && len(families) == 1 {
@@ -123,6 +118,11 @@ func testSession(t *testing.T, f Factory, seed uint64) *session {
 	if err != nil {
 		t.Fatalf("conformance: %v", err)
 	}
+	return endWith(t, s)
+}
+
+// endWith ends a session with its test.
+func endWith(t *testing.T, s *session) *session {
 	t.Cleanup(func() {
 		if err := s.cleanup(context.Background()); err != nil {
 			t.Errorf("at the end: %v", err)
@@ -132,44 +132,12 @@ func testSession(t *testing.T, f Factory, seed uint64) *session {
 	return s
 }
 
-// machineFamilies returns the IP families of network namespaces on this machine, or why there are none.
-func machineFamilies() ([]model.Family, error) {
-	ns, err := newNamespace("kpl-probe")
-	if err != nil {
-		return nil, err
-	}
-	defer ns.Close()
-	families := []model.Family{model.IPv4}
-	err = ns.Do(func() error {
-		_, err := os.Stat("/proc/sys/net/ipv6")
-		if err == nil {
-			families = append(families, model.IPv6)
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
-	})
-	return families, err
-}
-
 // bySetup groups cases with the same setup, and otherwise keeps their order.
 func bySetup(list []testCase) []testCase {
-	var setups []setup
-	for _, c := range list {
-		if !slices.Contains(setups, c.setup) {
-			setups = append(setups, c.setup)
-		}
+	first := func(c testCase) int {
+		return slices.IndexFunc(list, func(other testCase) bool { return other.setup == c.setup })
 	}
-	var sorted []testCase
-	for _, set := range setups {
-		for _, c := range list {
-			if c.setup == set {
-				sorted = append(sorted, c)
-			}
-		}
-	}
-	return sorted
+	return slices.SortedStableFunc(slices.Values(list), func(a, b testCase) int { return first(a) - first(b) })
 }
 
 // runCase runs one case, on the current backend if that has the right setup and the last case did not fail.
@@ -187,12 +155,10 @@ func (s *session) runCase(ctx context.Context, c testCase) error {
 		}
 	}
 	err := c.run(ctx, s)
-	if err == nil && s.sink != nil {
-		// The next case begins with nothing.
-		if err = s.put(ctx); err == nil {
-			return nil
+	if err == nil && s.sink != nil { // the next case begins with nothing
+		if err = s.put(ctx); err != nil {
+			err = fmt.Errorf("removing all services: %w", err)
 		}
-		err = fmt.Errorf("removing all services: %w", err)
 	}
 	if err == nil {
 		return nil

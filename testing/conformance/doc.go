@@ -47,7 +47,7 @@
 // process, even if it is killed, so nothing has to be cleaned up. The names of interfaces in them begin with "kpl-".
 //
 // Nothing is skipped silently: a case that needs a feature in Factory.Lacks, or a function that the factory does not
-// have, is reported as skipped, and listed at the end.
+// have, or that Factory.Waives names, is reported as skipped, and listed at the end.
 //
 // # Simulated dataplanes
 //

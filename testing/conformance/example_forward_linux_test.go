@@ -94,10 +94,10 @@ func (s *simulation) forward(f oracle.Flow, sourcePort uint16) oracle.Observatio
 // factory describes the backend to the suite. What needs packets is not asked of a simulation.
 func (s *simulation) factory() conformance.Factory {
 	return conformance.Factory{New: s.start, Lacks: []conformance.Feature{
-		conformance.SessionAffinity, conformance.AffinityTimeout, conformance.SharedAffinity,
-		conformance.InterfaceDetectors, conformance.LocalhostNodePorts, conformance.LoopbackProxy,
-		conformance.UnknownPorts,
-		conformance.UnallocatedAddresses,
+		conformance.SessionAffinity, conformance.LoopbackNodePorts, conformance.UnusedAddresses,
+	}, Waives: []string{
+		"local pods are known by the bridge that they are behind",
+		"local pods are known by the names of their interfaces",
 	}}
 }
 

@@ -43,6 +43,9 @@ type Factory struct {
 	// Lacks lists the features that the backend does not claim to have. The cases that need them are reported as
 	// skipped.
 	Lacks []Feature
+	// Waives lists single cases that the backend does not claim to pass, by name. They are reported as skipped, and
+	// random states leave out what they are about. A name that no case has fails the test.
+	Waives []string
 }
 
 // Env is the node that a backend serves.
@@ -62,98 +65,68 @@ type Env struct {
 	// themselves.
 	NodePorts         nodeaddr.Choice
 	NodePortAddresses []netip.Addr
-	// LocalhostNodePorts asks for node ports on 127.0.0.1, if NodePorts has it (S36). It is never set for a backend that
-	// lacks the feature.
-	LocalhostNodePorts bool
-	// LoopbackProxy asks for node ports on 127.0.0.1 and ::1 by a proxy on the node (S36a). It is never set for a
-	// backend that lacks the feature, nor together with LocalhostNodePorts.
-	LoopbackProxy bool
+	// LocalhostNodePorts asks for node ports on 127.0.0.1, if NodePorts has it (S36), and LoopbackProxy for node ports
+	// on 127.0.0.1 and ::1 by a proxy on the node (S36a). They are never set together, nor for a backend that lacks
+	// LoopbackNodePorts or waives the cases about them.
+	LocalhostNodePorts, LoopbackProxy bool
 }
 
 // Feature is something that not every backend supports. Its value is the name of the constant, which results print.
+// What is smaller than a feature is a case that Factory.Waives can name.
 type Feature string
 
+// What the backend carries. It may lack one of the IP families, and SCTP; every backend has to serve TCP and UDP. What
+// it lacks is not sent, and the cases that are about nothing else are skipped.
 const (
-	// IPv4 and IPv6 are the families. A backend may lack one of them.
 	IPv4 Feature = "IPv4"
 	IPv6 Feature = "IPv6"
-	// SCTP is ports of that protocol. Every backend has to serve TCP and UDP.
 	SCTP Feature = "SCTP"
-	// SessionAffinity is S32, and AffinityTimeout is that affinity ends after its timeout.
-	SessionAffinity Feature = "SessionAffinity"
-	AffinityTimeout Feature = "AffinityTimeout"
-	// SharedAffinity is that a client has one endpoint at all addresses of a port; without it, it has one at each.
-	SharedAffinity Feature = "SharedAffinity"
-	// SourceRanges are S26.
-	SourceRanges Feature = "SourceRanges"
-	// Refusal is that connections are refused where the route says so; without it, dropping them is enough (S25).
-	Refusal Feature = "Refusal"
-	// EarlyRefusal is that a connection is refused before it is accepted. Without it a later reset is enough and, where
-	// there is no connection, silence.
-	EarlyRefusal Feature = "EarlyRefusal"
-	// SourcePreservation is that endpoints see the client's address where the route does not masquerade (S27, S28).
-	// Without it they may see an address of the node.
-	SourcePreservation Feature = "SourcePreservation"
-	// InterfaceDetectors are the ways to detect local pods by a bridge or an interface prefix (S30).
-	InterfaceDetectors Feature = "InterfaceDetectors"
-	// NodePortAddresses is S35; without it, node ports are served on all addresses.
-	NodePortAddresses Feature = "NodePortAddresses"
-	// LocalhostNodePorts is S36.
-	LocalhostNodePorts Feature = "LocalhostNodePorts"
-	// LoopbackProxy is S36a.
-	LoopbackProxy Feature = "LoopbackProxy"
-	// UnknownPorts is that other ports of a cluster IP are refused, and UnallocatedAddresses that addresses of the
-	// service CIDRs that no service has are dropped (S33).
-	UnknownPorts         Feature = "UnknownPorts"
-	UnallocatedAddresses Feature = "UnallocatedAddresses"
-	// ExternalPorts is that ports of external IPs and VIPs that no service has are left alone; without it they may be
-	// refused, because the backend makes these addresses the node's own.
-	ExternalPorts Feature = "ExternalPorts"
-	// WildcardListeners is that a process of the node that listens on all addresses gets no traffic for a service,
-	// neither at its ports, with and without endpoints, nor at others. Without it such a process may answer instead of
-	// a service, because the backend makes the service's addresses the node's own.
-	WildcardListeners Feature = "WildcardListeners"
-	// HostAddressChanges is that node ports are served on addresses that are added to the node, and no longer on those
-	// that are removed (S35). It may take a resync.
-	HostAddressChanges Feature = "HostAddressChanges"
-	// LastingOwners is that the owner keeps an address that several services list (S59); among newcomers the oldest
-	// gets it, then a VIP before an external IP, then the first by name. Without it any of them may have it, at any
-	// time.
-	LastingOwners Feature = "LastingOwners"
-	// StaleFlows is that UDP flows do not continue to deleted endpoints (S40, S41). Package conntrack provides that, as
-	// a sink around another one.
-	StaleFlows Feature = "StaleFlows"
-	// PathErrors is that ICMP errors from behind a service reach the sender: the MTU is too small, or no process
-	// listens. A proxy that terminates connections and opens others cannot pass them on.
-	PathErrors Feature = "PathErrors"
-	// NodeDatagrams is that processes of the node itself can send datagrams to services that are larger than the MTU.
-	NodeDatagrams Feature = "NodeDatagrams"
-	// DrainedConnections is that established connections stay with an endpoint that gets no new ones.
-	DrainedConnections Feature = "DrainedConnections"
-	// StandingOverRestart is that established connections survive a restart of the backend, and NewOverRestart that new
-	// ones are served throughout it, also while no backend runs (S44).
-	StandingOverRestart Feature = "StandingOverRestart"
-	NewOverRestart      Feature = "NewOverRestart"
 )
 
-// What only a backend in a simulation may lack, see Simulate.
+// What a Service asks for: session affinity (S32), and load-balancer source ranges (S26). Without one of them no
+// service of the suite asks for it.
 const (
-	// SourceRoutes is that pods of the node, and the node itself, reach all endpoints at external addresses of a
-	// service with policy Local (S27). Without it they are treated like traffic from outside.
-	SourceRoutes Feature = "SourceRoutes"
-	// Hairpins is that a pod's traffic to itself is masqueraded, whatever the route says (S29).
-	Hairpins Feature = "Hairpins"
-	// EmptySets is S25. Without it flows to addresses without endpoints may be left alone.
-	EmptySets Feature = "EmptySets"
-	// TargetPorts is that the endpoints of a service port may have different ports. Without it only those with the most
-	// frequent port get traffic; of several, the lowest.
-	TargetPorts Feature = "TargetPorts"
-	// HostEndpoints is that processes of the node itself are endpoints. Without it they get no traffic.
-	HostEndpoints Feature = "HostEndpoints"
+	SessionAffinity Feature = "SessionAffinity"
+	SourceRanges    Feature = "SourceRanges"
 )
+
+// Where node ports are served. Without NodePortAddresses that is all addresses of the node, and the cases that choose
+// some are skipped (S35). Without LoopbackNodePorts it is no loopback address, neither by the dataplane (S36) nor by a
+// proxy beside it (S36a), and the cases about these are skipped. Backends that do it in one way waive the other's.
+const (
+	NodePortAddresses Feature = "NodePortAddresses"
+	LoopbackNodePorts Feature = "LoopbackNodePorts"
+)
+
+// What is seen of the backend. Without Refusal, where the route says that a connection is refused (S25) it may be
+// dropped, or reset after it was accepted. Without SourcePreservation endpoints may see an address of the node where
+// the route does not masquerade (S27, S28). No case is skipped for that.
+const (
+	Refusal            Feature = "Refusal"
+	SourcePreservation Feature = "SourcePreservation"
+)
+
+// What is next to the traffic of services. Without UnusedAddresses nothing is expected of the other ports of a cluster
+// IP, which are to be refused, and of addresses of the service CIDRs that no service has, which are to be dropped
+// (S33). Without StaleFlows UDP flows may go on to deleted endpoints (S40, S41); package conntrack cuts them, as a sink
+// around another one. The cases about these are skipped.
+const (
+	UnusedAddresses Feature = "UnusedAddresses"
+	StaleFlows      Feature = "StaleFlows"
+)
+
+// Routes is what a load balancer without rules cannot do. Only a backend in a simulation may lack it, see Simulate.
+// Without it pods of the node, and the node itself, are treated like traffic from outside at external addresses of a
+// service with policy Local (S27); a pod's traffic to itself need not be masqueraded (S29); flows to addresses without
+// endpoints may be left alone (S25); and of the endpoints of a service port only those with the most frequent port, of
+// several the lowest, get traffic, and none that is a process of the node itself.
+const Routes Feature = "Routes"
 
 // lacks reports whether the backend lacks a feature.
 func (f Factory) lacks(feature Feature) bool { return slices.Contains(f.Lacks, feature) }
+
+// waives reports whether the backend waives a case.
+func (f Factory) waives(name string) bool { return slices.Contains(f.Waives, name) }
 
 // families returns the families that the backend serves.
 func (f Factory) families() []model.Family {

@@ -7,10 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
-	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,17 +19,18 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // The end of a run lists what passed only because the backend lacks something, like what was not run.
 func TestWaivedDeviationsAreListed(t *testing.T) {
 	need.Program(t, "nft")
-	testNetwork(t)
+	needNetwork(t)
 	for _, name := range []string{"TestChildLacksFeatures", "TestChildRandomlyLacksFeatures"} {
 		out, err := child(t.Context(), name).CombinedOutput()
 		require.NoError(t, err, "%s", out)
-		assert.Regexp(t, `WAIVED, what is wrong but for what the backend lacks:\n( +\w+: \d+ times\n)* +Refusal: \d+ times`,
+		assert.Regexp(t, `WAIVED, what is wrong but for what the backend lacks:\n( +[\w ]+: \d+ times\n)* +Refusal: \d+ times`,
 			string(out))
 	}
 }
@@ -39,53 +38,39 @@ func TestWaivedDeviationsAreListed(t *testing.T) {
 func TestChildRandomlyLacksFeatures(t *testing.T) {
 	childOnly(t)
 	Random(t, Factory{New: simpleFactory(limited).New, Lacks: []Feature{
-		IPv6, SCTP, SessionAffinity, SourceRanges, Refusal, ExternalPorts, InterfaceDetectors,
-		NodePortAddresses}}, 3, 20)
+		IPv6, SCTP, SessionAffinity, SourceRanges, Refusal, NodePortAddresses},
+		Waives: []string{externalPortsCase, bridgeCase, interfaceCase}}, 3, 20)
 }
 
-// Whatever a backend does to a connection is judged; only errors of the test's own sockets break the test.
-func TestWhatTheBackendDoesIsSeen(t *testing.T) {
-	e := expectation{out: oracle.Outcome{Verdict: oracle.Reject}, waived: &waivers{}}
-	e.Protocol = model.TCP
+// What is tolerated of a backend in place of a refusal.
+func TestRefusalsOfAllKinds(t *testing.T) {
 	o, err := oracle.New(oracle.State{Node: &model.Node{Name: theNode}}, oracle.Config{})
 	require.NoError(t, err)
+	e := expectation{out: oracle.Outcome{Verdict: oracle.Reject}, oracle: o, waived: &waivers{}}
+	e.Protocol = model.TCP
+	saw := func(v oracle.Verdict) network.Seen { return network.Seen{Observation: oracle.Observation{Verdict: v}} }
+	late := saw(oracle.Reject)
+	late.Accepted = true
 	for _, tc := range []struct {
-		name    string
-		err     error
-		want    string
-		verdict oracle.Verdict
-		right   []Feature // what a backend has to lack for it to pass for a refusal; nil: nothing
+		name  string
+		seen  network.Seen
+		right map[Feature]bool // for a backend that lacks it; "": for every backend
 	}{
-		{"a refusal", &networkError{errno: unix.ECONNREFUSED}, "reject: ", oracle.Reject, []Feature{}},
-		{"a reset of an accepted connection", &networkError{errno: unix.ECONNRESET},
-			"reject after the connection was accepted: ", oracle.Reject, []Feature{EarlyRefusal}},
-		{"the same, noticed by a write", &networkError{errno: unix.EPIPE},
-			"reject after the connection was accepted: ", oracle.Reject, []Feature{EarlyRefusal}},
-		{"a blackhole route", &networkError{errno: unix.EINVAL}, "drop: ", oracle.Drop, []Feature{Refusal}},
-		{"a route of type prohibit", &networkError{errno: unix.EACCES}, "reject: ", oracle.Reject, []Feature{}},
-		{"a route of type unreachable", &networkError{errno: unix.EHOSTUNREACH}, "reject: ", oracle.Reject,
-			[]Feature{}},
-		{"an end without an answer", errors.New("closed"), "drop: ", oracle.Drop, []Feature{Refusal}},
-		{"an answer that is none", garbledError{errors.New("HTTP/1.1 400")}, "something else: ", 0, nil},
-		{"an error that nobody expects", &networkError{errno: unix.ENOBUFS}, "something else: ", 0, nil},
+		{"a refusal", saw(oracle.Reject), map[Feature]bool{"": true, Refusal: true, SourcePreservation: true}},
+		{"a reset of an accepted connection", late, map[Feature]bool{Refusal: true}},
+		{"silence", saw(oracle.Drop), map[Feature]bool{Refusal: true}},
+		{"an answer", saw(oracle.Deliver), nil},
+		{"something else", saw(0), nil},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			s := classify(tc.err, time.Second)
-			require.NoError(t, s.broken)
-			assert.Equal(t, tc.verdict, s.Verdict)
-			assert.Contains(t, s.String(), tc.want)
-			for _, lacks := range [][]Feature{nil, {Refusal}, {EarlyRefusal}} {
-				e.lacks = lacks
-				err := e.check(o, s)
-				if right := tc.right != nil && (len(tc.right) == 0 || slices.Equal(tc.right, lacks)); right {
-					assert.NoError(t, err, "without %v", lacks)
-				} else {
-					assert.Error(t, err, "without %v", lacks)
-				}
+		for _, lacks := range []Feature{"", Refusal, SourcePreservation} {
+			e.factory = &Factory{Lacks: []Feature{lacks}}
+			if err := e.check(tc.seen); tc.right[lacks] {
+				assert.NoError(t, err, "%s, without %v", tc.name, lacks)
+			} else {
+				assert.Error(t, err, "%s, without %v", tc.name, lacks)
 			}
-		})
+		}
 	}
-	assert.ErrorContains(t, classify(brokenError{errors.New("no port left")}, 0).broken, "no port left")
 }
 
 // blackholes is a backend that drops traffic to unallocated addresses by routes of type blackhole.
@@ -99,7 +84,7 @@ func (b *blackholes) SetNode(n *model.Node) {
 }
 
 func (b *blackholes) SetService(svc *model.Service) {
-	bridge, err := netlink.LinkByName(bridgeName)
+	bridge, err := netlink.LinkByName(network.BridgeName)
 	if err != nil {
 		panic(err)
 	}
@@ -110,7 +95,7 @@ func (b *blackholes) SetService(svc *model.Service) {
 }
 
 func (b *blackholes) add(r *netlink.Route, to netip.Prefix) {
-	r.Dst = ipNet(to)
+	r.Dst = &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())}
 	if err := netlink.RouteAdd(r); err != nil && !errors.Is(err, unix.EEXIST) {
 		panic(err)
 	}
@@ -136,7 +121,7 @@ func TestABackendMayDropWithBlackholeRoutes(t *testing.T) {
 
 // IDs differ between tests, and what a backend leaves running is stopped when no sink is alive.
 func TestTheEnvironmentHasALife(t *testing.T) {
-	testNetwork(t)
+	needNetwork(t)
 	ids := map[string]int{}
 	var events []string
 	for range 2 {
@@ -176,7 +161,7 @@ func TestSocketsCanBeOpenedOnTheNode(t *testing.T) {
 	s := testSession(t, Factory{New: func(context.Context, Env) (sink.Sink, error) { return new(sink.Recorder), nil }},
 		1)
 	require.NoError(t, s.start(t.Context(), setup{}))
-	node := placeNamed(theNode).v4.String()
+	node := network.PlaceNamed(theNode).V4.String()
 	var group sync.WaitGroup
 	for range 3 {
 		group.Go(func() {

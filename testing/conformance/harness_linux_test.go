@@ -22,9 +22,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	nftbackend "sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
@@ -42,9 +44,16 @@ func childOnly(t *testing.T) {
 	}
 }
 
+// needNetwork skips a test where there are no network namespaces.
+func needNetwork(t *testing.T) {
+	t.Helper()
+	_, err := network.Families()
+	need.That(t, err == nil, "network namespaces (root, or unshare -rn)")
+}
+
 func TestCasesThatAreNotRunAreListed(t *testing.T) {
 	need.Program(t, "nft")
-	testNetwork(t)
+	needNetwork(t)
 	out, err := child(t.Context(), "TestChildLacksFeatures").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	lines := string(out)
@@ -54,6 +63,7 @@ func TestCasesThatAreNotRunAreListed(t *testing.T) {
 		"not run: the factory has no Break",
 		"NOT RUN, ",
 		"  single-stack services leave the other family alone: the backend lacks IPv6",
+		"  other ports of external addresses are left alone: the backend waives it",
 		"  rules that somebody else removed come back: the factory has no Break",
 		"--- PASS: TestChildLacksFeatures/a_cluster_IP_leads_to_all_endpoints,_of_this_node_and_others",
 	} {
@@ -85,7 +95,7 @@ func TestFeaturesAreNamedAsTheirConstants(t *testing.T) {
 			}
 		}
 	}
-	assert.Greater(t, features, 20)
+	assert.Greater(t, features, 10)
 }
 
 // A backend that does little and declares it passes: nothing that it lacks is demanded of it.
@@ -93,14 +103,14 @@ func TestChildLacksFeatures(t *testing.T) {
 	childOnly(t)
 	complete := simpleFactory(limited)
 	Test(t, Factory{New: complete.New, Lacks: []Feature{
-		IPv6, SCTP, SessionAffinity, SourceRanges, Refusal, InterfaceDetectors, NodePortAddresses, LocalhostNodePorts,
-		LoopbackProxy,
-		UnknownPorts, UnallocatedAddresses, ExternalPorts, HostAddressChanges, StaleFlows}})
+		IPv6, SCTP, SessionAffinity, SourceRanges, Refusal, NodePortAddresses, LoopbackNodePorts, UnusedAddresses,
+		StaleFlows},
+		Waives: []string{bridgeCase, interfaceCase, externalPortsCase, "node ports follow the addresses of the host"}})
 }
 
 func TestNothingIsLeftByAProcessThatWasKilled(t *testing.T) {
 	need.Program(t, "nft")
-	testNetwork(t)
+	needNetwork(t)
 	cmd := child(t.Context(), "TestChildWaitsToBeKilled")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -147,7 +157,7 @@ func TestChildWaitsToBeKilled(t *testing.T) {
 func TestAFailingCaseTellsEverything(t *testing.T) {
 	need.Program(t, "nft")
 	s := testSession(t, simpleFactory(rejectsInsteadOfDrops), 1)
-	s.patience.quiet = 500 * time.Millisecond // the refusal has to come within it
+	s.patience.Quiet = 500 * time.Millisecond // the refusal has to come within it
 	err := s.runCase(t.Context(),
 		caseNamed(t, "external traffic policy Local without a local endpoint drops what comes from outside"))
 	require.Error(t, err)
@@ -171,7 +181,7 @@ func TestAFailingCaseTellsEverything(t *testing.T) {
 func TestCasesAreIndependentOfEarlierFailures(t *testing.T) {
 	need.Program(t, "nft")
 	s := testSession(t, simpleFactory(keepsEndpoints), 1)
-	s.patience.answer = time.Second
+	s.patience.Answer = time.Second
 	require.Error(t, s.runCase(t.Context(), caseNamed(t, "endpoints come and go")))
 	require.NoError(t, s.runCase(t.Context(), caseNamed(t, "a service without endpoints refuses on every address")))
 }
@@ -187,8 +197,25 @@ func caseNamed(t *testing.T, name string) testCase {
 	return testCase{}
 }
 
+func TestFactoriesThatMakeNoSense(t *testing.T) {
+	idle := func(context.Context, Env) (sink.Sink, error) { return new(sink.Recorder), nil }
+	assert.ErrorContains(t, Factory{New: idle, Lacks: []Feature{IPv4, IPv6}}.check(), "lacks both IP families")
+	assert.ErrorContains(t, Factory{}.check(), "has no New")
+	assert.ErrorContains(t, Factory{New: idle, Waives: []string{bridgeCase, "a case"}}.check(), `waives "a case"`)
+	names := map[string]bool{}
+	for _, c := range cases() {
+		assert.False(t, names[c.name], "two cases are named %q", c.name)
+		names[c.name] = true
+		assert.NoError(t, Factory{New: idle, Waives: []string{c.name}}.check())
+		assert.NotEmpty(t, c.missing(Factory{New: idle, Waives: []string{c.name}}), "%q is not run", c.name)
+	}
+	for _, name := range []string{sharedAffinityCase, unknownPortsCase, externalPortsCase, bridgeCase, interfaceCase} {
+		assert.True(t, names[name], "there is no case %q", name)
+	}
+}
+
 func TestInvalidFactoriesAreRejected(t *testing.T) {
-	testNetwork(t)
+	needNetwork(t)
 	idle := func(context.Context, Env) (sink.Sink, error) { return new(sink.Recorder), nil }
 	aCase := "a cluster IP leads to all endpoints, of this node and others"
 	for _, tc := range []struct {
@@ -235,12 +262,11 @@ func TestInvalidFactoriesAreRejected(t *testing.T) {
 func withHook(change func(*Factory)) Factory {
 	f := Factory{
 		New: func(ctx context.Context, env Env) (sink.Sink, error) {
-			return nftbackend.New(ctx, nftbackend.Options{Families: env.Families})
+			return nftbackend.New(ctx, nftbackend.Options{Common: frontend.Common{Families: env.Families}})
 		},
 		Cleanup: func(ctx context.Context, env Env) error {
-			return nftbackend.CleanUp(ctx, nftbackend.Options{Families: env.Families})
+			return nftbackend.CleanUp(ctx, nftbackend.Options{Common: frontend.Common{Families: env.Families}})
 		},
-		Lacks: []Feature{LocalhostNodePorts},
 	}
 	change(&f)
 	return f
@@ -248,7 +274,7 @@ func withHook(change func(*Factory)) Factory {
 
 // The backend runs in the node's namespace, and can find it from elsewhere.
 func TestBackendsRunInTheNodesNamespace(t *testing.T) {
-	testNetwork(t)
+	needNetwork(t)
 	var env Env
 	var here, named os.FileInfo
 	s := testSession(t, Factory{New: func(_ context.Context, e Env) (sink.Sink, error) {
@@ -280,7 +306,7 @@ func (c *closer) Close() error {
 }
 
 func TestEverySinkIsClosedAndCleanedUp(t *testing.T) {
-	testNetwork(t)
+	needNetwork(t)
 	var open, made, cleaned int
 	t.Run("session", func(t *testing.T) {
 		s := testSession(t, Factory{
@@ -308,7 +334,7 @@ func TestEverySinkIsClosedAndCleanedUp(t *testing.T) {
 // A machine without IPv6 runs the rest.
 func TestTheSuiteRunsWithoutIPv6(t *testing.T) {
 	need.Program(t, "nft")
-	testNetwork(t)
+	needNetwork(t)
 	f := simpleFactory("")
 	f.Lacks = []Feature{IPv6}
 	s, err := newSession(f, []model.Family{model.IPv4}, 1)

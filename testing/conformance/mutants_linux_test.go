@@ -150,7 +150,7 @@ var mustCatch = map[mutant]map[string]string{
 	forgetsFailures: {"a Sync that fails loses nothing": "after a Sync that failed",
 		"a Sync that is cancelled loses nothing": "after a Sync that failed"},
 	trustsItsMemory:  {"rules that somebody else removed come back": "seen:"},
-	flushesOnStart:   {"a restart keeps traffic, and corrects what has changed meanwhile": "while the backend restarted"},
+	flushesOnStart:   {"no new connection is lost while the backend restarts": "while the backend restarted"},
 	keepsWhatItFinds: {"a restart keeps traffic, and corrects what has changed meanwhile": "after a restart"},
 	reloadsWithAGap:  {"no new connection is lost while endpoints come and go": "at every moment"},
 	cutsTransfers:    {"megabytes get through in both directions, whichever side ends first": "bytes each way"},
@@ -192,9 +192,9 @@ func TestEveryMutantIsCaught(t *testing.T) {
 			t.Parallel()
 			s := testSession(t, simpleFactory(m), 1)
 			// Where the right backend would answer it does so within milliseconds; mutants are not waited for.
-			s.patience.answer = time.Second
+			s.patience.Answer = time.Second
 			// What is wrongly answered is an error only where the answer comes within this time.
-			s.patience.quiet = 500 * time.Millisecond
+			s.patience.Quiet = 500 * time.Millisecond
 			s.patience.repair = time.Second
 			for name, sign := range catchers {
 				c, ok := byName[name]
@@ -203,7 +203,7 @@ func TestEveryMutantIsCaught(t *testing.T) {
 				if err != nil && !strings.Contains(err.Error(), sign) {
 					// On a machine that stands still for a second what is right looks wrong as well.
 					patient := s.patience
-					s.patience.answer = defaultPatience.answer
+					s.patience.Answer = defaultPatience().Answer
 					err = s.runCase(context.Background(), c)
 					s.patience = patient
 				}

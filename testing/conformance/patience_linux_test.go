@@ -12,8 +12,8 @@ func TestSlowMachinesAreWaitedFor(t *testing.T) {
 		t.Setenv("KPL_PATIENCE", value)
 		p, err := patienceHere()
 		require.NoError(t, err)
-		assert.EqualValues(t, factor, p.answer/defaultPatience.answer, value)
-		assert.Equal(t, defaultPatience.quiet, p.quiet, "where nothing must come, nothing is waited for")
+		assert.EqualValues(t, factor, p.Answer/defaultPatience().Answer, value)
+		assert.Equal(t, defaultPatience().Quiet, p.Quiet, "where nothing must come, nothing is waited for")
 	}
 	for _, value := range []string{"x", "0", "-1"} {
 		t.Setenv("KPL_PATIENCE", value)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
 // flowsPerWave is how many flows are tried in each state of a random test.
@@ -129,7 +130,8 @@ const episodeLength = 10
 // setup returns a random setup that the backend can serve.
 func (g *generator) setup() setup {
 	s := setup{detector: pick(g, byNodeCIDR, byNodeCIDR, byClusterCIDR, undetected, byBridge, byInterface)}
-	if g.factory.lacks(InterfaceDetectors) && (s.detector == byBridge || s.detector == byInterface) {
+	if s.detector == byBridge && g.factory.waives(bridgeCase) ||
+		s.detector == byInterface && g.factory.waives(interfaceCase) {
 		s.detector = byNodeCIDR
 	}
 	s.nodePorts = pick(g, onNodeIPs, onNodeIPs, onAllAddresses, onOtherIPv4Only, onPrimaryAndOtherIPv4)
@@ -141,6 +143,9 @@ func (g *generator) setup() setup {
 }
 
 const maxServices = 6
+
+// mostPorts is how many ports a service may have: two numbers for each protocol.
+const mostPorts = 6
 
 // next returns a random wave after another one.
 func (g *generator) next(services []service) scriptStep {
@@ -208,7 +213,7 @@ func (g *generator) service(others []service) service {
 			if g.chance(3) || len(s.ports) == 0 && g.chance(2) {
 				s.ports = append(s.ports,
 					servicePort{name: fmt.Sprintf("p%d", len(s.ports)), protocol: protocol, number: number,
-						target: pick(g, serverPorts()...)})
+						target: pick(g, network.ServerPorts()...)})
 			}
 		}
 	}
@@ -242,7 +247,7 @@ func (g *generator) endpoints() []endpoint {
 		}
 		e := endpoint{at: place, elsewhere: g.chance(6)}
 		if g.chance(8) {
-			e.target = pick(g, serverPorts()...)
+			e.target = pick(g, network.ServerPorts()...)
 		}
 		switch {
 		case g.chance(6):

@@ -12,6 +12,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
 // Random applies n random states in turn, and compares what happens to random traffic with what the oracle says. Now
@@ -22,7 +23,12 @@ import (
 // has the seed, these events, the flows, and the ruleset. Random needs what [Test] needs.
 func Random(t *testing.T, f Factory, seed uint64, n int) {
 	t.Helper()
-	s := testSession(t, f, seed)
+	testSession(t, f, seed).runRandom(t, seed, n)
+}
+
+// runRandom runs the random test, and reports its result.
+func (s *session) runRandom(t *testing.T, seed uint64, n int) {
+	t.Helper()
 	if err := s.random(t.Context(), seed, n); err != nil {
 		t.Errorf("random test with seed %d and %d states\n\n%v", seed, n, err)
 	}
@@ -78,7 +84,7 @@ type effort struct {
 type contactKey struct {
 	port    model.PortName
 	source  netip.Addr
-	address netip.AddrPort // only for a backend without SharedAffinity
+	address netip.AddrPort // only for a backend that waives sharedAffinityCase
 }
 
 type contact struct {
@@ -90,6 +96,12 @@ type contact struct {
 type flowsFailed struct {
 	failures
 	traffic []traffic
+}
+
+// add adds what is wrong with traffic.
+func (e *flowsFailed) add(wrong error, tr traffic) {
+	e.failures.add(wrong)
+	e.traffic = append(e.traffic, tr)
 }
 
 func (e *flowsFailed) Error() string { return e.failures.err().Error() }
@@ -118,7 +130,7 @@ func (r *randomRun) wave(ctx context.Context, st scriptStep, flows []traffic) er
 		_ = r.sync(stopped)
 	}
 	if st.event == cancelled || st.event == resynced {
-		if err := r.resync(); err != nil {
+		if err := r.forceResync(); err != nil {
 			return err
 		}
 	}
@@ -148,10 +160,6 @@ func (r *randomRun) forgetContacts(last state) {
 // tryTraffic tries flows in the applied state, all concurrently except for those with affinity, where each depends on
 // the ones before.
 func (r *randomRun) tryTraffic(ctx context.Context, flows []traffic) error {
-	o, err := r.told.oracle(r.setup, r.env.Families)
-	if err != nil {
-		return err
-	}
 	failed := &flowsFailed{}
 	var free []expectation
 	var freeTraffic []traffic
@@ -162,26 +170,24 @@ func (r *randomRun) tryTraffic(ctx context.Context, flows []traffic) error {
 			return err
 		}
 		for _, e := range expanded {
-			x, err := r.expect(o, flow{Flow: e.flow, from: e.source, about: e.about}, r.told)
+			x, err := r.expect([]network.Attempt{e.Attempt})
 			if err != nil {
 				return err
 			}
-			if x.out.AffinityTimeout == 0 {
-				free, freeTraffic = append(free, x), append(freeTraffic, tr)
-			} else if wrong := r.visitOften(o, x); wrong != "" {
-				failed.add(wrong)
-				failed.traffic = append(failed.traffic, tr)
+			if x[0].out.AffinityTimeout == 0 {
+				free, freeTraffic = append(free, x[0]), append(freeTraffic, tr)
+			} else if wrong := r.visitOften(x[0]); wrong != nil {
+				failed.add(wrong, tr)
 			}
 		}
 	}
 	reported := make([]bool, len(free))
 	// Each once, and the other copies only if that was right, because failures are often silent and take long.
 	for _, copies := range []int{1, r.effort.copies - 1} {
-		for i, wrong := range r.judge(ctx, o, slices.Repeat(free, copies)) {
-			if i %= len(free); wrong != "" && !reported[i] {
+		for i, wrong := range r.judge(ctx, slices.Repeat(free, copies)) {
+			if i %= len(free); wrong != nil && !reported[i] {
 				reported[i] = true
-				failed.add(wrong)
-				failed.traffic = append(failed.traffic, freeTraffic[i])
+				failed.add(wrong, freeTraffic[i])
 			}
 		}
 		if failed.err() != nil {
@@ -192,9 +198,9 @@ func (r *randomRun) tryTraffic(ctx context.Context, flows []traffic) error {
 }
 
 // visitOften makes a few connections of one client to a service with affinity, one after the other.
-func (r *randomRun) visitOften(o *oracle.Oracle, x expectation) string {
+func (r *randomRun) visitOften(x expectation) error {
 	out, key := x.out, contactKey{port: x.out.Port, source: x.Source}
-	if r.factory.lacks(SharedAffinity) {
+	if r.factory.waives(sharedAffinityCase) {
 		key.address = x.Destination
 	}
 	for range r.effort.visits {
@@ -203,15 +209,16 @@ func (r *randomRun) visitOften(o *oracle.Oracle, x expectation) string {
 			contacts = append(contacts, oracle.Contact{Endpoint: c.endpoint, Ago: time.Since(c.at)})
 		}
 		x.out = out.After(contacts...)
-		seen := r.n.try(attempt{x.flow, x.allowsSilence()}, r.patience)
-		if err := x.check(o, seen); err != nil {
-			return err.Error()
+		x.DropIsRight = x.allowsSilence()
+		seen := r.try(x.Attempt, r.patience.Patience)
+		if err := x.check(seen); err != nil {
+			return err
 		}
 		if seen.Verdict == oracle.Deliver {
 			r.contacts[key] = append(r.contacts[key], contact{seen.Endpoint, time.Now()})
 		}
 	}
-	return ""
+	return nil
 }
 
 // notation explains what a script looks like.
@@ -263,7 +270,7 @@ func (s *session) reproduce(ctx context.Context, sc script, flows []traffic) err
 		return err
 	}
 	impatient := *s
-	impatient.patience.answer = min(s.patience.answer, time.Second)
+	impatient.patience.Answer = min(s.patience.Answer, time.Second)
 	r := &randomRun{session: &impatient, script: sc, effort: effort{visits: 20, copies: 20}}
 	defer func() {
 		s.sink, s.end, s.told, s.cluster, s.setup, s.env = r.sink, r.end, r.told, r.cluster, r.setup, r.env

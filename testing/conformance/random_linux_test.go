@@ -25,7 +25,7 @@ func TestRandomStatesFindMutantsAndShrinkThem(t *testing.T) {
 		t.Run(string(m), func(t *testing.T) {
 			t.Parallel()
 			s := testSession(t, simpleFactory(m), 1)
-			s.patience.answer, s.patience.shrink = time.Second, time.Hour
+			s.patience.Answer, s.patience.shrink = time.Second, time.Hour
 			err := s.random(t.Context(), 1, 60)
 			require.Error(t, err)
 			assert.Contains(t, err.Error(), "flow:")

@@ -39,14 +39,14 @@ func TestRandomStatesMakeSenseToTheOracle(t *testing.T) {
 		sc, flows := randomScript(seed, Factory{}, 25)
 		for i, st := range sc.steps {
 			families := model.Families()
-			o, err := stateOf(t, sc.setup, families[:], st.services).oracle(sc.setup, families[:])
+			o, err := stateOf(t, sc.setup, families[:], st.services).oracle(sc.setup.oracleConfig(families[:]))
 			require.NoError(t, err, "seed %d, wave %d", seed, i+1)
 			for _, tr := range flows[i] {
 				expanded, err := step{services: []service{*tr.as}, traffic: []traffic{tr}}.flows(families[:],
 					allProtocols)
 				require.NoError(t, err)
 				for _, e := range expanded {
-					out, err := o.Expect(e.flow)
+					out, err := o.Expect(e.Flow)
 					require.NoError(t, err)
 					verdicts[out.Verdict.String()]++
 				}
@@ -59,7 +59,8 @@ func TestRandomStatesMakeSenseToTheOracle(t *testing.T) {
 }
 
 func TestRandomStatesKeepToWhatTheBackendDoes(t *testing.T) {
-	f := Factory{Lacks: []Feature{SCTP, IPv6, SourceRanges, SessionAffinity, InterfaceDetectors, NodePortAddresses}}
+	f := Factory{Lacks: []Feature{SCTP, IPv6, SourceRanges, SessionAffinity, NodePortAddresses},
+		Waives: []string{bridgeCase, interfaceCase}}
 	for seed := range uint64(40) {
 		sc, flows := randomScript(seed, f, 25)
 		assert.NotContains(t, []detector{byBridge, byInterface}, sc.setup.detector)

@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 
-	"github.com/vishvananda/netlink"
-
-	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
 // testCase is one test of the suite.
@@ -44,6 +41,22 @@ func (c trafficCase) testCase() testCase {
 	}
 }
 
+// check returns why a factory makes no sense, or nil.
+func (f Factory) check() error {
+	if f.lacks(IPv4) && f.lacks(IPv6) {
+		return errors.New("the factory lacks both IP families")
+	}
+	if f.New == nil {
+		return errors.New("the factory has no New")
+	}
+	for _, name := range f.Waives {
+		if !slices.ContainsFunc(cases(), func(c testCase) bool { return c.name == name }) {
+			return fmt.Errorf("the factory waives %q, and there is no such case", name)
+		}
+	}
+	return nil
+}
+
 // missing returns why a case is not run for a backend, "" if it is.
 func (c testCase) missing(f Factory) string {
 	for _, feature := range c.needs {
@@ -51,7 +64,10 @@ func (c testCase) missing(f Factory) string {
 			return "the backend lacks " + string(feature)
 		}
 	}
-	if c.has != nil && !c.has(f) {
+	switch {
+	case f.waives(c.name):
+		return "the backend waives it"
+	case c.has != nil && !c.has(f):
 		return "the factory has no " + c.hook
 	}
 	return ""
@@ -59,12 +75,12 @@ func (c testCase) missing(f Factory) string {
 
 // run takes the backend through the steps of the case.
 func (c trafficCase) run(ctx context.Context, s *session) error {
-	if c.vipsOnNode {
-		remove, err := s.n.giveToNode(c.steps[0].services[0].withDefaults(0).vipAddr)
-		if err != nil {
+	if c.vipsOnNode && s.n != nil {
+		vip := c.steps[0].services[0].withDefaults(0).vipAddr
+		defer func() { _ = s.n.TakeFromNode("lo", vip) }()
+		if err := s.n.GiveToNode("lo", vip); err != nil {
 			return err
 		}
-		defer remove()
 	}
 	for _, st := range c.steps {
 		if err := s.step(ctx, st); err != nil {
@@ -75,6 +91,16 @@ func (c trafficCase) run(ctx context.Context, s *session) error {
 		}
 	}
 	return nil
+}
+
+// serving runs a case that begins with a service.
+func serving(svc service, run func(context.Context, *session, service) error) func(context.Context, *session) error {
+	return func(ctx context.Context, s *session) error {
+		if err := s.put(ctx, svc); err != nil {
+			return err
+		}
+		return run(ctx, s, svc)
+	}
 }
 
 // step applies a state and tries its traffic.
@@ -89,11 +115,7 @@ func (s *session) step(ctx context.Context, st step) error {
 func (s *session) traffic(ctx context.Context, st step) error { return s.trafficIn(ctx, st, s.told) }
 
 // trafficIn tries the traffic of a step in a state.
-func (s *session) trafficIn(ctx context.Context, st step, inForce state) error {
-	o, err := inForce.oracle(s.setup, s.env.Families)
-	if err != nil {
-		return err
-	}
+func (s *session) trafficIn(ctx context.Context, st step, applied state) error {
 	expected, err := st.flows(s.env.Families, s.protocols())
 	if err != nil {
 		return err
@@ -101,73 +123,50 @@ func (s *session) trafficIn(ctx context.Context, st step, inForce state) error {
 	if len(expected) == 0 {
 		return errors.New("there is no traffic that this backend can be tried with: the case should not be run")
 	}
-	var list []expectation
+	var flows []network.Attempt
 	for _, e := range expected {
-		x, err := s.expect(o, flow{Flow: e.flow, from: e.source, about: e.about}, inForce)
-		if err != nil {
-			return err
-		}
-		if e.want.strict {
-			x.out.AlsoAllowed = nil
-		}
-		x.anySource = e.want.anySource
-		list = append(list, x)
+		flows = append(flows, e.Attempt)
 	}
-	return s.verify(ctx, o, list)
+	list, err := s.expectIn(applied, s.setup.oracleConfig(s.env.Families), flows)
+	if err != nil {
+		return err
+	}
+	for i, e := range expected {
+		if e.want.strict {
+			list[i].out.AlsoAllowed = nil
+		}
+		list[i].anySource = e.want.anySource
+	}
+	return s.verify(ctx, list)
 }
 
-// expectAll asks the oracle about flows, in the state that the backend has been told.
-func (s *session) expectAll(o *oracle.Oracle, flows []flow) ([]expectation, error) {
-	var list []expectation
-	for _, f := range flows {
-		x, err := s.expect(o, f, s.told)
+// expect asks the oracle about flows, in the state that the backend has been told.
+func (s *session) expect(flows []network.Attempt) ([]expectation, error) {
+	return s.expectIn(s.told, s.setup.oracleConfig(s.env.Families), flows)
+}
+
+// expectIn asks the oracle about flows, in a state and on a node.
+func (s *session) expectIn(applied state, node oracle.Config, flows []network.Attempt) ([]expectation, error) {
+	o, err := applied.oracle(node)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]expectation, len(flows))
+	for i, f := range flows {
+		out, err := o.Expect(f.Flow)
+		if err == nil && s.n == nil {
+			out, err = s.simulated(o, out, applied)
+		}
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, x)
+		e := expectation{Attempt: f, out: out, oracle: o, factory: &s.factory, waived: s.waived,
+			external: applied.isExternal(f.Destination.Addr())}
+		if s.n != nil && s.n.RawSCTP(f) && e.allows(oracle.NotOurs) {
+			e.out.AlsoAllowed = append(slices.Clone(out.AlsoAllowed), oracle.Outcome{Flow: f.Flow, Verdict: oracle.Drop,
+				Reasons: []oracle.Reason{{Text: "SCTP in user space answers nothing that it does not serve"}}})
+		}
+		list[i] = e
 	}
 	return list, nil
-}
-
-// expect asks the oracle about a flow in a state.
-func (s *session) expect(o *oracle.Oracle, f flow, inForce state) (expectation, error) {
-	out, err := o.Expect(f.Flow)
-	e := expectation{flow: f, out: out, lacks: s.factory.Lacks, waived: s.waived,
-		external: inForce.isExternal(f.Destination.Addr())}
-	if s.n.forward != nil && err == nil {
-		e.out, err = s.claimed(o, out, inForce)
-	}
-	if s.n.rawSCTP(f) && e.allows(oracle.NotOurs) {
-		e.out.AlsoAllowed = append(slices.Clone(out.AlsoAllowed), oracle.Outcome{Flow: f.Flow, Verdict: oracle.Drop,
-			Reasons: []oracle.Reason{{Text: "SCTP in user space answers nothing that it does not serve"}}})
-	}
-	return e, err
-}
-
-// giveToNode adds an address of each family to the node's loopback interface, until remove is called.
-func (n *network) giveToNode(addr func(model.Family) netip.Addr) (remove func(), err error) {
-	if n.forward != nil {
-		return func() {}, nil
-	}
-	err = n.node.Do(func() error {
-		for _, f := range n.families {
-			if err := addAddr("lo", hostPrefix(addr(f))); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	remove = func() {
-		_ = n.node.Do(func() error {
-			lo, err := netlink.LinkByName("lo")
-			if err != nil {
-				return err
-			}
-			for _, f := range n.families {
-				err = errors.Join(err, netlink.AddrDel(lo, &netlink.Addr{IPNet: ipNet(hostPrefix(addr(f)))}))
-			}
-			return err
-		})
-	}
-	return remove, err
 }

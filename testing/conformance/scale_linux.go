@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -11,12 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
@@ -32,7 +30,7 @@ import (
 // does not depend on -benchtime. See [Factory] for what is called. No packet is sent, and nothing fails for being slow.
 func Scale(b *testing.B, f Factory) {
 	b.Helper()
-	if _, err := machineFamilies(); err != nil {
+	if _, err := network.Families(); err != nil {
 		b.Skipf("needs the right to make network namespaces, as root or under unshare -rn (%v)", err)
 	}
 	var costs []scaleCost
@@ -190,22 +188,24 @@ func (r *scaleRun) objects() []metav1.Object {
 	var objects []metav1.Object
 	for i := range r.cost.services {
 		name := fmt.Sprintf("svc-%d", i)
-		var clusterIPs []string
+		var ips []string
 		for _, f := range r.env.Families {
-			clusterIPs = append(clusterIPs, nth(planOf(f).services, 10+i).String())
+			ips = append(ips, network.Nth(clusterIPs(f), 10+i).String())
 			slice := kube.EndpointSlice(name).Port("http", serverPort)
 			for j := range scaleEndpoints {
 				slice.Endpoint(scalePod(f, i*scaleEndpoints+j).String()).OnNode(otherNode)
 			}
 			objects = append(objects, slice.Build())
 		}
-		objects = append(objects, kube.Service(name).ClusterIP(clusterIPs...).Port("http", 80).Build())
+		objects = append(objects, kube.Service(name).ClusterIP(ips...).Port("http", 80).Build())
 	}
 	return objects
 }
 
 // scalePod is the n-th pod of the cluster.
-func scalePod(f model.Family, n int) netip.Addr { return nth(planOf(f).allPods, 1024+n) }
+func scalePod(f model.Family, n int) netip.Addr {
+	return network.Nth(network.PlanOf(f).AllPods, 1024+n)
+}
 
 // choose chooses the endpoint that is replaced: the first one of a service in the middle.
 func (r *scaleRun) choose() {
@@ -220,42 +220,18 @@ func (r *scaleRun) choose() {
 
 // newScaleSession makes a node that has only its addresses.
 func newScaleSession(f Factory) (*session, error) {
-	machine, err := machineFamilies()
+	machine, err := network.Families()
 	if err != nil {
 		return nil, err
 	}
 	if len(machine) == 1 && !f.lacks(IPv6) {
 		f.Lacks = append(slices.Clone(f.Lacks), IPv6)
 	}
-	n := &network{families: f.families()}
-	if n.node, err = n.add(theNode); err != nil {
-		return nil, err
-	}
-	s := &session{n: n, factory: f, patience: defaultPatience, id: rand.Text(), waived: &waivers{}}
-	err = n.node.Do(func() error {
-		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName}}); err != nil {
-			return fmt.Errorf("add bridge: %w", err)
-		}
-		if err := linkUp(bridgeName); err != nil {
-			return err
-		}
-		for _, f := range n.families {
-			for _, a := range planOf(f).hostAddresses() {
-				if err := addAddr(bridgeName, hostPrefix(a)); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	})
-	if err == nil {
-		s.host, err = osthread.Enter(n.node.FD())
-	}
+	n, err := network.NewNode(f.families())
 	if err != nil {
-		n.close()
 		return nil, err
 	}
-	return s, nil
+	return newSessionOn(n, f, defaultPatience(), 0)
 }
 
 // processorTime is that of this process and of the programs that it has started and waited for.

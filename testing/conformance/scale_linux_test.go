@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/sink"
-	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 func BenchmarkScale(b *testing.B) {
@@ -20,8 +19,7 @@ func BenchmarkScale(b *testing.B) {
 
 // The benchmark measures what its documentation says: a full state, a restart, and one endpoint in each wave.
 func TestScaleTellsTheBackendWhatItMeasures(t *testing.T) {
-	_, err := machineFamilies()
-	need.That(t, err == nil, "network namespaces (root, or unshare -rn)")
+	needNetwork(t)
 	var told []*sink.Recorder
 	r, err := startScale(t.Context(),
 		Factory{Lacks: []Feature{IPv6}, New: func(context.Context, Env) (sink.Sink, error) {

@@ -14,16 +14,19 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
 // callTimeout bounds every call of the factory and every Sync.
 const callTimeout = 3 * time.Minute
 
-// session is one backend at a time on the test network.
+// session is one backend at a time on the test network, or in a simulation.
 type session struct {
-	n        *network
+	n *network.Network // nil in a simulation
+	// try makes one new connection, asks who is there, and closes it.
+	try      func(network.Attempt, network.Patience) network.Seen
 	factory  Factory
-	host     *osthread.Thread // where the backend's code runs
+	host     *osthread.Thread // where the backend's code runs; nil in a simulation
 	patience patience
 	id       string
 	// seed determines the source ports of clients.
@@ -46,13 +49,19 @@ func newSession(f Factory, families []model.Family, seed uint64) (*session, erro
 	if err != nil {
 		return nil, err
 	}
-	n, err := newNetwork(families, seed)
+	n, err := network.New(families, seed)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{n: n, factory: f, patience: p, id: strings.ToLower(rand.Text()[:12]), seed: seed, waived: &waivers{}}
-	if s.host, err = osthread.Enter(n.node.FD()); err != nil {
-		n.close()
+	return newSessionOn(n, f, p, seed)
+}
+
+func newSessionOn(n *network.Network, f Factory, p patience, seed uint64) (*session, error) {
+	s := &session{n: n, try: n.Try, factory: f, patience: p, id: strings.ToLower(rand.Text()[:12]), seed: seed,
+		waived: &waivers{}}
+	var err error
+	if s.host, err = osthread.Enter(n.Node.FD()); err != nil {
+		n.Close()
 		return nil, fmt.Errorf("thread in the node's namespace: %w", err)
 	}
 	return s, nil
@@ -63,7 +72,9 @@ func (s *session) close() {
 		s.end()
 	}
 	s.host.Close()
-	s.n.close()
+	if s.n != nil {
+		s.n.Close()
+	}
 }
 
 // start starts a backend. What an earlier one left behind still exists.
@@ -72,8 +83,8 @@ func (s *session) start(ctx context.Context, set setup) error {
 	defer time.AfterFunc(callTimeout, s.end).Stop()
 	s.setup = set
 	s.env = set.env(s.factory.families())
-	if s.env.ID = s.id; s.n.node != nil {
-		s.env.NetNS = s.n.node.File
+	if s.env.ID = s.id; s.n != nil {
+		s.env.NetNS = s.n.Node.File
 	}
 	err := s.host.Do(func() (err error) {
 		s.sink, err = s.factory.New(ctx, s.env)
@@ -167,14 +178,21 @@ func (s *session) sync(ctx context.Context) error {
 	return s.host.Do(func() error { return s.sink.Sync(ctx) })
 }
 
-// resync asks the sink not to trust its memory, if it is a [sink.Resyncer].
-func (s *session) resync() error {
-	r, ok := s.sink.(sink.Resyncer)
-	if !ok {
-		return nil
+// resync has the sink check everything, as a runner does periodically.
+func (s *session) resync(ctx context.Context) error {
+	if err := s.forceResync(); err != nil {
+		return err
 	}
+	if err := s.sync(ctx); err != nil {
+		return fmt.Errorf("sync after ForceResync: %w", err)
+	}
+	return nil
+}
+
+// forceResync asks the sink not to trust its memory, if it is a [sink.Resyncer].
+func (s *session) forceResync() error {
 	return s.host.Do(func() error {
-		r.ForceResync()
+		sink.NewForward(s.sink).ForceResync()
 		return nil
 	})
 }
@@ -184,7 +202,7 @@ func (s *session) resync() error {
 func (s *session) resyncFailed() error {
 	r, ok := s.sink.(sink.FailureResyncer)
 	if !ok {
-		return s.resync()
+		return s.forceResync()
 	}
 	return s.host.Do(func() error {
 		r.ResyncFailed()
@@ -231,4 +249,9 @@ func (s *session) dumpError(ctx context.Context) (text string, err error) {
 		return err
 	})
 	return text, err
+}
+
+// indent puts a text under a heading.
+func indent(text string) string {
+	return "    " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ")
 }

@@ -6,6 +6,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
@@ -66,12 +67,12 @@ func (s setup) localstate(families []model.Family) localstate.Options {
 		o.DetectLocal.NodeCIDR = true
 	case byClusterCIDR:
 		for _, f := range families {
-			o.DetectLocal.ClusterCIDRs = append(o.DetectLocal.ClusterCIDRs, planOf(f).allPods)
+			o.DetectLocal.ClusterCIDRs = append(o.DetectLocal.ClusterCIDRs, network.PlanOf(f).AllPods)
 		}
 	case byBridge:
-		o.DetectLocal.Bridge = bridgeName
+		o.DetectLocal.Bridge = network.BridgeName
 	case byInterface:
-		o.DetectLocal.InterfacePrefix = bridgeName[:len(bridgeName)-1]
+		o.DetectLocal.InterfacePrefix = network.BridgeName[:len(network.BridgeName)-1]
 	}
 	return o
 }
@@ -81,9 +82,9 @@ func (s setup) objects(families []model.Family) []metav1.Object {
 	node := kube.Node(theNode).Zone(zoneHere)
 	var services []string
 	for _, f := range families {
-		p := planOf(f)
-		node.InternalIP(p.hostAddresses()[0].String()).PodCIDR(p.localPods.String())
-		services = append(services, p.services.String())
+		p := network.PlanOf(f)
+		node.InternalIP(p.HostAddresses()[0].String()).PodCIDR(p.LocalPods.String())
+		services = append(services, clusterIPs(f).String())
 	}
 	return []metav1.Object{node.Build(), kube.ServiceCIDR("kubernetes", services...)}
 }
@@ -95,15 +96,15 @@ func (s setup) oracleConfig(families []model.Family) oracle.Config {
 		NodePortPrimary: s.nodePorts == onPrimaryAndOtherIPv4 || s.nodePorts == onPrimaryAndLocalhost ||
 			s.nodePorts == onLoopbackByProxy}
 	for _, f := range families {
-		host := planOf(f).hostAddresses()
+		host := network.PlanOf(f).HostAddresses()
 		c.HostAddresses = append(c.HostAddresses, host...)
 		switch {
 		case s.nodePorts == onNodeIPs:
-			c.NodePortCIDRs = append(c.NodePortCIDRs, hostPrefix(host[0]))
+			c.NodePortCIDRs = append(c.NodePortCIDRs, network.HostPrefix(host[0]))
 		case s.nodePorts == onPrimaryAndLocalhost, s.nodePorts == onLocalhostAlone, s.nodePorts == onLoopbackByProxy:
 			c.NodePortCIDRs = append(c.NodePortCIDRs, f.Loopback())
 		case (s.nodePorts == onOtherIPv4Only || s.nodePorts == onPrimaryAndOtherIPv4) && f == model.IPv4:
-			c.NodePortCIDRs = append(c.NodePortCIDRs, planOf(f).toOtherNode)
+			c.NodePortCIDRs = append(c.NodePortCIDRs, network.PlanOf(f).ToOtherNode)
 		}
 	}
 	return c

@@ -3,6 +3,8 @@ package conformance
 import (
 	"reflect"
 	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
 // shrink reduces a failing script while it still fails, with a limited number of calls of fails. The last wave is
@@ -77,7 +79,7 @@ func shrinkOnce(sc script, fails func(script) bool) script {
 				return s, true
 			}))
 		}
-		for i := sc.maxPorts(name) - 1; i >= 0; i-- {
+		for i := mostPorts - 1; i >= 0; i-- {
 			try(sc.edit(func(s service) (service, bool) {
 				if s.name == name && len(s.ports) > 1 && i < len(s.ports) {
 					s.ports = slices.Delete(slices.Clone(s.ports), i, i+1)
@@ -85,12 +87,9 @@ func shrinkOnce(sc script, fails func(script) bool) script {
 				return s, true
 			}))
 		}
-		for _, p := range places() {
+		for _, p := range network.Places() {
 			without := func(eps []endpoint) []endpoint {
-				return slices.DeleteFunc(slices.Clone(eps), func(e endpoint) bool { return e.at == p.name })
-			}
-			if !sc.hasEndpoint(name, p.name) {
-				continue
+				return slices.DeleteFunc(slices.Clone(eps), func(e endpoint) bool { return e.at == p.Name })
 			}
 			try(sc.edit(func(s service) (service, bool) {
 				if s.name == name {
@@ -149,30 +148,4 @@ func (sc script) serviceNames() []string {
 		}
 	}
 	return names
-}
-
-func (sc script) maxPorts(name string) int {
-	n := 0
-	for _, st := range sc.steps {
-		for _, s := range st.services {
-			if s.name == name {
-				n = max(n, len(s.ports))
-			}
-		}
-	}
-	return n
-}
-
-func (sc script) hasEndpoint(name, place string) bool {
-	at := func(e endpoint) bool { return e.at == place }
-	for _, st := range sc.steps {
-		for _, s := range st.services {
-			if s.name == name && (slices.ContainsFunc(s.endpoints, at) ||
-				slices.ContainsFunc(s.ports,
-					func(p servicePort) bool { return slices.ContainsFunc(p.endpoints, at) })) {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -11,11 +11,12 @@ import (
 	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
 // renderHarm writes what mutants do to traffic that no rule of a service applies to, or no longer does.
 func (b *simple) renderHarm(r *ruleset) {
-	ip, plan := ipWord(r.family), planOf(r.family)
+	ip, plan := ipWord(r.family), network.PlanOf(r.family)
 	icmp := func(four, six string) string {
 		if r.family == model.IPv6 {
 			return "icmpv6 type " + six
@@ -43,10 +44,10 @@ func (b *simple) renderHarm(r *ruleset) {
 	case swallowsRefusals:
 		both("ct status dnat %s drop", icmp("port-unreachable", "destination-unreachable"))
 	case breaksHighPorts:
-		both("ct status ! dnat %s daddr %v tcp sport > 61000 reject with tcp reset", ip, plan.allPods)
+		both("ct status ! dnat %s daddr %v tcp sport > 61000 reject with tcp reset", ip, plan.AllPods)
 	case masqueradesStrangers:
-		r.add("nat_postrouting", "ct status ! dnat %s saddr %v %[1]s daddr %v masquerade", ip, plan.localPods,
-			plan.clients)
+		r.add("nat_postrouting", "ct status ! dnat %s saddr %v %[1]s daddr %v masquerade", ip, plan.LocalPods,
+			plan.Clients)
 	}
 }
 

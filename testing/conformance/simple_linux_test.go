@@ -84,7 +84,8 @@ func simpleFactory(m mutant) Factory {
 			out, err := exec.CommandContext(ctx, path, "--stateless", "list", "ruleset").CombinedOutput()
 			return string(out), err
 		},
-		Lacks: []Feature{LoopbackProxy},
+		Waives: []string{"a proxy serves node ports on 127.0.0.1 and ::1",
+			"a proxy of node ports on loopback addresses keeps to the node with traffic policy Local"},
 		Break: func(context.Context, Env) error { return nft("flush chain ip " + simpleTable + " nat_services") },
 		Fail: func(context.Context, Env) (func() error, error) {
 			failing.Store(true)

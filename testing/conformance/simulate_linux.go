@@ -1,15 +1,14 @@
 package conformance
 
 import (
-	"cmp"
-	"context"
 	"crypto/rand"
-	"maps"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
 // Forward is a simulated dataplane. It says what happens to the first packet of a connection from a source port,
@@ -18,7 +17,7 @@ type Forward func(f oracle.Flow, sourcePort uint16) oracle.Observation
 
 // Simulate runs those cases of [Test] that need no packets against a backend whose dataplane is simulated, because the
 // real one is not available. The cases and the oracle are the same; it makes no network and needs no root.
-// Factory.Lacks may also name what only simulations may lack.
+// Factory.Lacks may also name Routes, what only simulations may lack.
 func Simulate(t *testing.T, f Factory, forward Forward) {
 	t.Helper()
 	newSimulation(t, f, forward).runCases(t, simulatedCases())
@@ -27,9 +26,7 @@ func Simulate(t *testing.T, f Factory, forward Forward) {
 // SimulateRandom is [Random] for such a backend.
 func SimulateRandom(t *testing.T, f Factory, forward Forward, seed uint64, n int) {
 	t.Helper()
-	if err := newSimulation(t, f, forward).random(t.Context(), seed, n); err != nil {
-		t.Errorf("random test with seed %d and %d states\n\n%v", seed, n, err)
-	}
+	newSimulation(t, f, forward).runRandom(t, seed, n)
 }
 
 // simulatedCases are those that need neither network namespaces nor established connections.
@@ -48,62 +45,53 @@ func simulatedCases() []testCase {
 
 func newSimulation(t *testing.T, f Factory, forward Forward) *session {
 	t.Helper()
-	s := &session{n: &network{families: f.families(), forward: forward}, factory: f, patience: defaultPatience,
-		id: rand.Text(), waived: &waivers{}}
-	t.Cleanup(func() {
-		if err := s.cleanup(context.Background()); err != nil {
-			t.Errorf("at the end: %v", err)
-		}
-		s.close()
-	})
-	return s
+	if err := f.check(); err != nil {
+		t.Fatalf("conformance: %v", err)
+	}
+	var ports atomic.Uint32
+	return endWith(t, &session{factory: f, patience: defaultPatience(), id: rand.Text(), waived: &waivers{},
+		try: func(fl network.Attempt, _ network.Patience) network.Seen {
+			port := uint16(1024 + ports.Add(1)%60000) // another one each time
+			return network.Seen{Observation: forward(fl.Flow, port), Detail: "in the simulation"}
+		}})
 }
 
-// simulate asks the simulation about a flow, from another port each time.
-func (n *network) simulate(f attempt) seen {
-	port := uint16(1024 + n.sourcePort.Add(1)%60000)
-	return seen{Observation: n.forward(f.Flow, port), detail: "in the simulation"}
-}
-
-// claimed returns what must happen to a flow, given the features that the backend claims.
-func (s *session) claimed(o *oracle.Oracle, out oracle.Outcome, inForce state) (oracle.Outcome, error) {
-	if s.factory.lacks(SourceRoutes) && goesBySource(inForce, out) {
+// simulated returns what must happen to a flow in a simulation, given what the backend claims.
+func (s *session) simulated(o *oracle.Oracle, out oracle.Outcome, applied state) (oracle.Outcome, error) {
+	if !s.factory.lacks(Routes) {
+		return out, nil
+	}
+	if goesBySource(applied, out) {
 		outside := out.Flow
-		outside.From, outside.Source = oracle.External, placeNamed(client).addr(out.Flow.Family())
+		outside.From, outside.Source = oracle.External, network.PlaceNamed(client).Addr(out.Flow.Family())
 		other, err := o.Expect(outside)
 		if err != nil {
 			return out, err
 		}
 		other.Flow = out.Flow
 		out = other
-		s.waived.add(SourceRoutes)
+		s.waived.add(string(Routes))
 	}
 	before := len(out.Endpoints)
-	if s.factory.lacks(HostEndpoints) {
-		out.Endpoints = slices.DeleteFunc(slices.Clone(out.Endpoints), func(d oracle.Destination) bool {
-			return slices.Contains(inForce.node.IPs, d.Endpoint.Addr())
-		})
-		if len(out.Endpoints) < before {
-			s.waived.add(HostEndpoints)
+	leave := func(unserved func(oracle.Destination) bool) {
+		left := slices.DeleteFunc(slices.Clone(out.Endpoints), unserved)
+		if len(left) < len(out.Endpoints) {
+			s.waived.add(string(Routes))
 		}
+		out.Endpoints = left
 	}
+	leave(func(d oracle.Destination) bool { return slices.Contains(applied.node.IPs, d.Endpoint.Addr()) })
 	if before > 0 && len(out.Endpoints) == 0 {
 		out.Verdict = oracle.Reject
 	}
-	if s.factory.lacks(TargetPorts) {
-		if port, several := mostFrequentPort(out.Endpoints); several {
-			out.Endpoints = slices.DeleteFunc(slices.Clone(out.Endpoints), func(d oracle.Destination) bool {
-				return d.Endpoint.Port() != port
-			})
-			s.waived.add(TargetPorts)
-		}
-	}
+	port := mostFrequentPort(out.Endpoints)
+	leave(func(d oracle.Destination) bool { return d.Endpoint.Port() != port })
 	return out, nil
 }
 
 // goesBySource reports whether what happens to a flow depends on its source (S27).
-func goesBySource(st state, out oracle.Outcome) bool {
-	svc := st.services[out.Port.Service]
+func goesBySource(applied state, out oracle.Outcome) bool {
+	svc := applied.services[out.Port.Service]
 	if svc == nil || slices.Contains(svc.ClusterIPs, out.Flow.Destination.Addr()) {
 		return false
 	}
@@ -111,16 +99,16 @@ func goesBySource(st state, out oracle.Outcome) bool {
 	return out.Route.Endpoints == model.ClusterSet && routes.External.Endpoints == model.LocalSet
 }
 
-// mostFrequentPort returns the port that most endpoints have, of several the lowest, and whether there are others.
-func mostFrequentPort(list []oracle.Destination) (port uint16, several bool) {
+// mostFrequentPort returns the port that most endpoints have, of several the lowest.
+func mostFrequentPort(list []oracle.Destination) (port uint16) {
 	counts := map[uint16]int{}
 	for _, d := range list {
 		counts[d.Endpoint.Port()]++
 	}
-	if len(counts) == 0 {
-		return 0, false
+	for p, n := range counts {
+		if n > counts[port] || n == counts[port] && p < port {
+			port = p
+		}
 	}
-	return slices.MaxFunc(slices.Collect(maps.Keys(counts)), func(a, b uint16) int {
-		return cmp.Or(cmp.Compare(counts[a], counts[b]), cmp.Compare(b, a))
-	}), len(counts) > 1
+	return port
 }

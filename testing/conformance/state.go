@@ -25,7 +25,7 @@ type cluster struct {
 
 // newCluster returns a cluster without services.
 func newCluster(ctx context.Context, set setup, families []model.Family) (*cluster, error) {
-	local, err := localstate.New(ctx, set.localstate(families))
+	local, err := localstate.New(ctx, set.localstate(families), localstate.ClusterOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -78,13 +78,9 @@ func (st state) isExternal(a netip.Addr) bool {
 	return false
 }
 
-// oracle returns the oracle for the state.
-func (st state) oracle(set setup, families []model.Family) (*oracle.Oracle, error) {
-	return st.oracleWith(set.oracleConfig(families))
-}
-
-func (st state) oracleWith(config oracle.Config) (*oracle.Oracle, error) {
-	return oracle.New(st.collect(), config)
+// oracle returns the oracle for the state on a node.
+func (st state) oracle(node oracle.Config) (*oracle.Oracle, error) {
+	return oracle.New(st.collect(), node)
 }
 
 func (st state) collect() oracle.State {

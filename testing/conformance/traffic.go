@@ -7,6 +7,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
 // destination is what a service is addressed by.
@@ -41,9 +42,9 @@ func (d destination) resolve(s service, port int, f model.Family) netip.AddrPort
 	case toVIP:
 		return netip.AddrPortFrom(s.vipAddr(f), number)
 	case toNodePort:
-		return netip.AddrPortFrom(planOf(f).hostAddresses()[0], s.nodePortOf(port))
+		return netip.AddrPortFrom(network.PlanOf(f).HostAddresses()[0], s.nodePortOf(port))
 	case toOtherNodePort:
-		return netip.AddrPortFrom(planOf(f).hostAddresses()[1], s.nodePortOf(port))
+		return netip.AddrPortFrom(network.PlanOf(f).HostAddresses()[1], s.nodePortOf(port))
 	case toLoopbackNodePort:
 		if f == model.IPv6 {
 			return netip.AddrPortFrom(netip.IPv6Loopback(), s.nodePortOf(port))
@@ -52,10 +53,10 @@ func (d destination) resolve(s service, port int, f model.Family) netip.AddrPort
 	case toUnknownPort:
 		return netip.AddrPortFrom(s.clusterIP(f), number+1)
 	case toUnallocatedAddress:
-		return netip.AddrPortFrom(nth(planOf(f).services, 200), number)
+		return netip.AddrPortFrom(network.Nth(clusterIPs(f), 200), number)
 	case toEndpointItself:
 		e := s.ports[port].endpoints[0]
-		return netip.AddrPortFrom(placeNamed(e.at).addr(f), e.target)
+		return netip.AddrPortFrom(network.PlaceNamed(e.at).Addr(f), e.target)
 	}
 	return netip.AddrPortFrom(s.clusterIP(f), number)
 }
@@ -146,11 +147,8 @@ type step struct {
 
 // expectedFlow is a flow with what the case wants of it.
 type expectedFlow struct {
-	source      place
-	flow        oracle.Flow
-	about       string
-	want        want
-	destination destination
+	network.Attempt
+	want want
 }
 
 // flows expands the traffic of a step.
@@ -185,20 +183,19 @@ func (st step) flows(families []model.Family, protocols []model.Protocol) ([]exp
 }
 
 func (tr traffic) flow(svc service, port int, from string, to destination, f model.Family) expectedFlow {
-	p := placeNamed(from)
-	source := p.addr(f)
-	target := to.resolve(svc, port, f)
+	fl := svc.flow(network.PlaceNamed(from), to, port, f)
 	switch {
 	case tr.asVIP:
-		source = svc.vipAddr(f)
+		fl.Source = svc.vipAddr(f)
 	case to == toLoopbackNodePort:
-		source = target.Addr()
+		fl.Source = fl.Destination.Addr()
 	}
-	return expectedFlow{
-		source: p, destination: to, want: tr.want,
-		flow:  oracle.Flow{From: p.kind, Source: source, Destination: target, Protocol: svc.ports[port].protocol},
-		about: fmt.Sprintf("%s to the %v of %s", from, to, svc.name),
-	}
+	return expectedFlow{fl, tr.want}
+}
+
+// flow returns the flow from a place to a destination in a family, for the port at that index of the service's list.
+func (s service) flow(from network.Place, to destination, port int, f model.Family) network.Attempt {
+	return from.FlowTo(to.resolve(s, port, f), s.ports[port].protocol, fmt.Sprintf("the %v of %s", to, s.name))
 }
 
 func (st step) serviceNamed(name string) (service, error) {
@@ -219,4 +216,26 @@ type trafficCase struct {
 	// vipsOnNode gives the VIPs of the first service to the node, as clouds do that deliver them unchanged.
 	vipsOnNode bool
 	steps      []step
+}
+
+// inState is a case of one state.
+func inState(name, rules string, services []service, flows ...traffic) trafficCase {
+	return inTurn(name, rules, step{services: services, traffic: flows})
+}
+
+// inTurn is a case of several states.
+func inTurn(name, rules string, steps ...step) trafficCase {
+	return trafficCase{name: name, rules: rules, steps: steps}
+}
+
+// needing is the case for backends that have these features.
+func (c trafficCase) needing(features ...Feature) trafficCase {
+	c.needs = features
+	return c
+}
+
+// in is the case in a setup.
+func (c trafficCase) in(s setup) trafficCase {
+	c.setup = s
+	return c
 }

@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
-	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
 // maxFailures is how many failures of one case are printed in full.
@@ -22,12 +24,15 @@ type failures struct {
 	more int
 }
 
-func (f *failures) add(text string) {
-	if len(f.list) == maxFailures {
+// add adds what is wrong with a flow; nil is nothing.
+func (f *failures) add(err error) {
+	switch {
+	case err == nil:
+	case len(f.list) == maxFailures:
 		f.more++
-		return
+	default:
+		f.list = append(f.list, err.Error())
 	}
-	f.list = append(f.list, text)
 }
 
 func (f *failures) err() error {
@@ -43,23 +48,24 @@ func (f *failures) err() error {
 
 // expectation is a flow and its expected outcome.
 type expectation struct {
-	flow
-	out oracle.Outcome
+	network.Attempt
+	out    oracle.Outcome
+	oracle *oracle.Oracle
 	// anySource: the endpoint may see any source.
 	anySource bool
 	// served: a process of the node listens at the destination, so that the node does not refuse it.
 	served bool
 	// external: the destination is an external IP or VIP of some service.
 	external bool
-	// lacks are the features without which other outcomes are right as well, which waived counts.
-	lacks  []Feature
-	waived *waivers
+	// factory says what the backend does not claim. That makes other outcomes right as well, which waived counts.
+	factory *Factory
+	waived  *waivers
 }
 
 // check compares the expectation with what was seen, and returns nil or what is wrong.
-func (e *expectation) check(o *oracle.Oracle, s seen) error {
-	if s.broken != nil {
-		return fmt.Errorf("%v\n%v", e.flow, s)
+func (e *expectation) check(s network.Seen) error {
+	if s.Broken != nil {
+		return fmt.Errorf("%v\n%v", e.Attempt, s)
 	}
 	if e.anySource && s.Verdict == oracle.Deliver {
 		for _, d := range e.out.Endpoints {
@@ -69,74 +75,67 @@ func (e *expectation) check(o *oracle.Oracle, s seen) error {
 		}
 	}
 	refused := e.served && s.Verdict == oracle.Reject
-	if !s.accepted && !refused && o.Check(e.out, s.Observation) == nil {
+	if !s.Accepted && !refused && e.oracle.Check(e.out, s.Observation) == nil {
 		return nil
 	}
-	for _, f := range e.lacks {
-		for _, also := range e.without(f) {
-			if o.Check(also, s.Observation) == nil {
-				e.waived.add(f)
-				return nil
-			}
+	for _, also := range e.tolerated() {
+		if e.oracle.Check(also.Outcome, s.Observation) == nil {
+			e.waived.add(also.why)
+			return nil
 		}
 	}
-	return fmt.Errorf("flow: %v\nseen: %v\nwant: %v", e.flow, s, e.out)
+	return fmt.Errorf("flow: %v\nseen: %v\nwant: %v", e.Attempt, s, e.out)
 }
 
-// without returns what is also right for a backend that lacks a feature.
-func (e *expectation) without(f Feature) []oracle.Outcome {
-	var list []oracle.Outcome
-	also := func(v oracle.Verdict) {
-		list = append(list, oracle.Outcome{Flow: e.flow.Flow, Verdict: v})
+// tolerated is an outcome that is right too because of a feature that the backend lacks or a case that it waives.
+type tolerated struct {
+	why string
+	oracle.Outcome
+}
+
+// tolerated returns the outcomes that are also right for the backend.
+func (e *expectation) tolerated() (list []tolerated) {
+	also := func(why Feature, verdicts ...oracle.Verdict) {
+		for _, v := range verdicts {
+			list = append(list, tolerated{string(why), oracle.Outcome{Flow: e.Attempt.Flow, Verdict: v}})
+		}
 	}
-	switch {
-	case f == Refusal && e.allows(oracle.Reject):
-		also(oracle.Drop)
-	case f == EarlyRefusal && e.allows(oracle.Reject):
-		also(oracle.Reject) // after the connection was accepted
-		if e.flow.Protocol != model.TCP {
-			also(oracle.Drop)
+	alsoFrom := func(why Feature, masqueraded func(oracle.Destination) bool) {
+		out := e.out
+		out.AlsoAllowed, out.Endpoints = nil, slices.Clone(e.out.Endpoints)
+		for i, d := range out.Endpoints {
+			out.Endpoints[i].SourceNAT = masqueraded(d)
 		}
-	case f == Hairpins && e.out.Verdict == oracle.Deliver:
-		kept := e.out
-		kept.AlsoAllowed, kept.Endpoints = nil, slices.Clone(e.out.Endpoints)
-		for i, d := range kept.Endpoints {
-			kept.Endpoints[i].SourceNAT = d.SourceNAT && d.Endpoint.Addr() != e.flow.Source
-		}
-		list = append(list, kept)
-	case f == EmptySets && len(e.out.Endpoints) == 0:
-		also(oracle.NotOurs)
-	case f == ExternalPorts && e.external && e.out.Verdict == oracle.NotOurs:
-		also(oracle.Reject)
-	case f == SourcePreservation && e.out.Verdict == oracle.Deliver:
-		masqueraded := e.out
-		masqueraded.AlsoAllowed, masqueraded.Endpoints = nil, slices.Clone(e.out.Endpoints)
-		for i := range masqueraded.Endpoints {
-			masqueraded.Endpoints[i].SourceNAT = true
-		}
-		list = append(list, masqueraded)
+		list = append(list, tolerated{string(why), out})
+	}
+	if e.factory.lacks(Refusal) && e.allows(oracle.Reject) {
+		also(Refusal, oracle.Drop, oracle.Reject) // the latter after the connection was accepted
+	}
+	if e.factory.waives(externalPortsCase) && e.external && e.out.Verdict == oracle.NotOurs {
+		also(externalPortsCase, oracle.Reject)
+	}
+	if e.factory.lacks(Routes) && len(e.out.Endpoints) == 0 {
+		also(Routes, oracle.NotOurs)
+	}
+	if e.factory.lacks(Routes) && e.out.Verdict == oracle.Deliver {
+		alsoFrom(Routes, func(d oracle.Destination) bool { return d.SourceNAT && d.Endpoint.Addr() != e.Source })
+	}
+	if e.factory.lacks(SourcePreservation) && e.out.Verdict == oracle.Deliver {
+		alsoFrom(SourcePreservation, func(oracle.Destination) bool { return true })
 	}
 	return list
 }
 
 // allowsSilence reports whether no answer at all may be right.
 func (e *expectation) allowsSilence() bool {
-	return e.allows(oracle.Drop) || slices.ContainsFunc(e.lacks, func(f Feature) bool {
-		return slices.ContainsFunc(e.without(f), func(o oracle.Outcome) bool { return o.Verdict == oracle.Drop })
-	})
+	return e.allows(oracle.Drop) ||
+		slices.ContainsFunc(e.tolerated(), func(t tolerated) bool { return t.Verdict == oracle.Drop })
 }
 
 // allows reports whether a verdict is right.
 func (e *expectation) allows(v oracle.Verdict) bool {
-	if e.out.Verdict == v {
-		return true
-	}
-	for _, also := range e.out.AlsoAllowed {
-		if also.Verdict == v {
-			return true
-		}
-	}
-	return false
+	return e.out.Verdict == v ||
+		slices.ContainsFunc(e.out.AlsoAllowed, func(also oracle.Outcome) bool { return also.Verdict == v })
 }
 
 // attempts is the number of connections that misses an endpoint with a fair share once in 10^12.
@@ -149,19 +148,17 @@ func attempts(endpoints int) int {
 }
 
 // verify tries flows until each has reached all its possible endpoints, and reports what went wrong.
-func (s *session) verify(ctx context.Context, o *oracle.Oracle, flows []expectation) error {
+func (s *session) verify(ctx context.Context, flows []expectation) error {
 	var failed failures
-	for _, wrong := range s.judge(ctx, o, flows) {
-		if wrong != "" {
-			failed.add(wrong)
-		}
+	for _, wrong := range s.judge(ctx, flows) {
+		failed.add(wrong)
 	}
 	return failed.err()
 }
 
-// judge tries flows until each has reached all its possible endpoints, and returns for each what is wrong, or "".
-func (s *session) judge(ctx context.Context, o *oracle.Oracle, flows []expectation) []string {
-	wrong := make([]string, len(flows))
+// judge tries flows until each has reached all its possible endpoints, and returns for each what is wrong, or nil.
+func (s *session) judge(ctx context.Context, flows []expectation) []error {
+	wrong := make([]error, len(flows))
 	missing := make([]map[netip.AddrPort]bool, len(flows))
 	tried := make([]int, len(flows))
 	var open []int
@@ -175,38 +172,83 @@ func (s *session) judge(ctx context.Context, o *oracle.Oracle, flows []expectati
 		open = append(open, i)
 	}
 	for round := 1; len(open) > 0; round *= 2 {
-		var batch []attempt
+		var batch []network.Attempt
 		var owners []int
 		for _, i := range open {
 			e := flows[i]
-			a := attempt{e.flow, e.allowsSilence()}
+			e.DropIsRight = e.allowsSilence()
 			for range max(1, min(round, attempts(len(e.out.Endpoints))-tried[i])) {
-				batch, owners = append(batch, a), append(owners, i)
+				batch, owners = append(batch, e.Attempt), append(owners, i)
 			}
 		}
-		for n, seen := range s.n.tryAll(ctx, batch, s.patience) {
+		for n, seen := range s.tryAll(ctx, batch) {
 			i := owners[n]
 			tried[i]++
 			delete(missing[i], seen.Endpoint)
-			if err := flows[i].check(o, seen); err != nil && wrong[i] == "" {
-				wrong[i] = err.Error()
+			if wrong[i] == nil {
+				wrong[i] = flows[i].check(seen)
 			}
 		}
 		open = slices.DeleteFunc(open, func(i int) bool {
-			if wrong[i] == "" && len(missing[i]) > 0 && tried[i] >= attempts(len(flows[i].out.Endpoints)) {
-				wrong[i] = fmt.Sprintf("flow: %v\nseen: none of %d connections reached %s\nwant: %v",
-					flows[i].flow, tried[i], joinKeys(missing[i]), flows[i].out)
+			if wrong[i] == nil && len(missing[i]) > 0 && tried[i] >= attempts(len(flows[i].out.Endpoints)) {
+				wrong[i] = fmt.Errorf("flow: %v\nseen: none of %d connections reached %v\nwant: %v",
+					flows[i].Attempt, tried[i], slices.Collect(maps.Keys(missing[i])), flows[i].out)
 			}
-			return wrong[i] != "" || len(missing[i]) == 0
+			return wrong[i] != nil || len(missing[i]) == 0
 		})
 	}
 	return wrong
 }
 
-func joinKeys(set map[netip.AddrPort]bool) string {
-	var texts []string
-	for k := range set {
-		texts = append(texts, k.String())
+// tryAll makes the connections of flows, a few at the same time, and returns what happened to each.
+func (s *session) tryAll(ctx context.Context, flows []network.Attempt) []network.Seen {
+	result := make([]network.Seen, len(flows))
+	network.Concurrently(len(flows), func(i int) {
+		if err := ctx.Err(); err != nil {
+			result[i] = network.Seen{Broken: err}
+			return
+		}
+		result[i] = s.try(flows[i], s.patience.Patience)
+	})
+	return result
+}
+
+// each calls f for each flow or connection of a list, a few at the same time. An error of f is what is wrong with it.
+func each[T any](list []T, f func(T) error) error {
+	wrong := make([]error, len(list))
+	network.Concurrently(len(list), func(i int) { wrong[i] = f(list[i]) })
+	var failed failures
+	for _, err := range wrong {
+		failed.add(err)
 	}
-	return strings.Join(texts, " or ")
+	return failed.err()
+}
+
+// waivers counts what passed only because the backend lacks a feature or waives a case, so that a result with
+// deviations does not look like one without.
+type waivers struct {
+	mu    sync.Mutex
+	count map[string]int
+}
+
+// add counts a deviation, by the name of the feature or the case.
+func (w *waivers) add(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.count == nil {
+		w.count = map[string]int{}
+	}
+	w.count[name]++
+}
+
+// String lists the names with the number of deviations, one to a line; "" if there were none.
+func (w *waivers) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var lines []string
+	for f, n := range w.count {
+		lines = append(lines, fmt.Sprintf("%s: %d times", f, n))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
 }

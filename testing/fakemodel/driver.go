@@ -24,6 +24,8 @@ type Options struct {
 	EverySync bool
 	// State configures the node-local state, where the driver is fed with cluster objects. NodeName is "n1" by default.
 	State localstate.Options
+	// Cluster is what holds for all nodes.
+	Cluster localstate.ClusterOptions
 }
 
 // Driver feeds a sink wave by wave and records the calls. It does what package kubeproxy's Run does, in the test's
@@ -89,7 +91,7 @@ func (d *Driver) check(err error) {
 func (d *Driver) sourceOf(object any) source {
 	d.tb.Helper()
 	if d.source == nil {
-		source, err := newSource(object, d.opts.State)
+		source, err := newSource(object, d.opts)
 		d.check(err)
 		d.source = source
 		d.check(source.start(d.tb.Context()))
@@ -179,13 +181,12 @@ func (d *Driver) sync(ctx context.Context) error {
 // resyncFailed asks the sink to resync what failed in the last Sync, as Run does. The sink does not know of failures by
 // FailNext.
 func (d *Driver) resyncFailed() {
-	failed4, failed6 := sink.FailedFamilies(d.failed)
 	failed, _ := d.sink.(sink.FailureResyncer)
 	all, _ := d.sink.(sink.Resyncer)
 	switch {
 	case failed != nil && !d.injected:
 		failed.ResyncFailed()
-	case all != nil && (failed4 || failed6):
+	case all != nil && sink.FailedFamilies(d.failed) != 0:
 		all.ForceResync()
 	}
 }

@@ -57,7 +57,7 @@ func LostAbilities(ctx context.Context, wrap func(next sink.Sink) sink.Sink) []s
 	if len(waves) < 4 {
 		lost = append(lost, "Sync")
 	}
-	if v4, v6 := sink.FailedFamilies(err); !errors.Is(err, failure) || v4 || !v6 {
+	if !errors.Is(err, failure) || sink.FailedFamilies(err) != model.IPv6.Set() {
 		lost = append(lost, "errors")
 	}
 	return slices.Clip(lost)

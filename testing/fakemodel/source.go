@@ -30,7 +30,7 @@ type source interface {
 }
 
 // newSource returns the source that takes objects like this one.
-func newSource(object any, opts localstate.Options) (source, error) {
+func newSource(object any, opts Options) (source, error) {
 	for _, s := range []source{&modelSource{}, &clusterSource{opts: opts, objects: map[objectKey]metav1.Object{}}} {
 		if s.takes(object) {
 			return s, nil
@@ -96,7 +96,7 @@ func (s *modelSource) start(context.Context) error {
 
 // clusterSource feeds cluster objects through package localstate.
 type clusterSource struct {
-	opts    localstate.Options
+	opts    Options
 	state   *localstate.State
 	objects map[objectKey]metav1.Object // for restarts
 }
@@ -141,7 +141,7 @@ func (s *clusterSource) flush(to localstate.Receiver) (bool, error) {
 }
 
 func (s *clusterSource) start(ctx context.Context) error {
-	state, err := localstate.New(ctx, s.opts)
+	state, err := localstate.New(ctx, s.opts.State, s.opts.Cluster)
 	if err != nil {
 		return err
 	}

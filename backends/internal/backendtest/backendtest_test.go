@@ -44,7 +44,7 @@ func TestNodesServicesAndEndpointsAreDescribed(t *testing.T) {
 	c := backendtest.ClusterSize{Services: 1, Endpoints: 2}
 	var one, all transcript
 	backendtest.Set(t, &one, c.Node(), c.Service(0), c.Endpoint(0, 0), c.Endpoint(0, 1))
-	c.Describe(&all)
+	c.Set(&all)
 	assert.Len(t, one, 4)
 	assert.Equal(t, one, all)
 }

@@ -27,7 +27,7 @@ func (m Bench) FullLoad(b *testing.B) {
 
 // Restart measures the first Sync of a backend that finds everything as it should be.
 func (m Bench) Restart(b *testing.B) {
-	first := m.described()
+	first := m.filled()
 	check(b, first.Sync(b.Context()))
 	check(b, first.Close())
 	m.firstSyncs(b, func(backend Backend) { check(b, backend.Close()) })
@@ -38,7 +38,7 @@ func (m Bench) firstSyncs(b *testing.B, end func(Backend)) {
 	watch := NewStopwatch(b)
 	for b.Loop() {
 		b.StopTimer()
-		backend := m.described()
+		backend := m.filled()
 		runtime.GC()
 		watch.Alone(func() { check(b, backend.Sync(b.Context())) })
 		end(backend)
@@ -47,15 +47,15 @@ func (m Bench) firstSyncs(b *testing.B, end func(Backend)) {
 }
 
 // Waves measures waves of one change each, on a cluster that is applied.
-func (m Bench) Waves(b *testing.B, describe func(d Describer, n int)) {
-	backend := m.described()
+func (m Bench) Waves(b *testing.B, change func(d Setter, n int)) {
+	backend := m.filled()
 	defer func() { check(b, backend.Close()) }()
 	check(b, backend.Sync(b.Context()))
 	runtime.GC()
 	watch, n := NewStopwatch(b), 0
 	for b.Loop() {
 		watch.Time(func() {
-			describe(backend, n)
+			change(backend, n)
 			check(b, backend.Sync(b.Context()))
 		})
 		n++
@@ -68,8 +68,8 @@ func (m Bench) OneEndpointChanged(b *testing.B) { m.Waves(b, m.Size.ReplaceEndpo
 // AddOrDeleteService measures waves in which a service comes, and in the next one goes.
 func (m Bench) AddOrDeleteService(b *testing.B) { m.Waves(b, m.Size.AddOrDeleteService) }
 
-func (m Bench) described() Backend {
+func (m Bench) filled() Backend {
 	backend := m.New()
-	m.Size.Describe(backend)
+	m.Size.Set(backend)
 	return backend
 }

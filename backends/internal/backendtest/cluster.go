@@ -43,11 +43,13 @@ func (c ClusterSize) Endpoint(i, j int) *model.Endpoint {
 	n := i*16 + j
 	local := j == 0 && i%100 == 0
 	pod := netip.AddrFrom4([4]byte{10, byte(128 + n>>16), byte(n >> 8), byte(n)})
+	node := "other"
 	if local {
+		node = "bench"
 		pod = netip.AddrFrom4([4]byte{10, 244, byte(i / 100), 9})
 	}
 	return &model.Endpoint{Port: port, Target: netip.AddrPortFrom(pod, 8080), Sets: model.ClusterSet, Ready: true,
-		Serving: true, Local: local}
+		Serving: true, Local: local, Node: node}
 }
 
 // Node returns the node of the cluster.
@@ -56,8 +58,8 @@ func (c ClusterSize) Node() *model.Node {
 		LocalPods: model.LocalPods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}}
 }
 
-// Describe describes all of it.
-func (c ClusterSize) Describe(d Describer) {
+// Set sets all of it.
+func (c ClusterSize) Set(d Setter) {
 	d.SetNode(c.Node())
 	for i := range c.Services {
 		d.SetService(c.Service(i))
@@ -67,9 +69,9 @@ func (c ClusterSize) Describe(d Describer) {
 	}
 }
 
-// ReplaceEndpoint describes wave n of those in which one endpoint goes and another one comes, as when a pod is
+// ReplaceEndpoint makes wave n of those in which one endpoint goes and another one comes, as when a pod is
 // replaced; each second wave takes it back.
-func (c ClusterSize) ReplaceEndpoint(d Describer, n int) {
+func (c ClusterSize) ReplaceEndpoint(d Setter, n int) {
 	i := n / 2 * 7 % c.Services
 	gone, come := c.Endpoint(i, 3), c.Endpoint(i, 14)
 	if n%2 == 1 {
@@ -79,8 +81,8 @@ func (c ClusterSize) ReplaceEndpoint(d Describer, n int) {
 	d.SetEndpoint(come)
 }
 
-// AddOrDeleteService describes wave n of those in which a service comes with its endpoints, and in the next one goes.
-func (c ClusterSize) AddOrDeleteService(d Describer, n int) {
+// AddOrDeleteService makes wave n of those in which a service comes with its endpoints, and in the next one goes.
+func (c ClusterSize) AddOrDeleteService(d Setter, n int) {
 	s := c.Service(c.Services)
 	if n%2 == 0 {
 		d.SetService(s)

@@ -2,46 +2,30 @@
 package metrics
 
 import (
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/registration"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Group is the metrics of a backend, which are registered and unregistered together.
-type Group struct{ Metrics []prometheus.Collector }
+// Group is the metrics of a backend.
+type Group struct{ registration.Group }
 
-// Register registers the metrics, if there is a registerer, and returns what takes them away again.
-func (g *Group) Register(r prometheus.Registerer) (unregister func(), err error) {
-	if r == nil {
-		return func() {}, nil
-	}
-	if err := r.Register(g); err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	return func() { r.Unregister(g) }, nil
+// Add adds a metric to the group, and returns it.
+func Add[M prometheus.Collector](g *Group, m M) M {
+	g.Metrics = append(g.Metrics, m)
+	return m
 }
 
-// Describe implements [prometheus.Collector].
-func (g *Group) Describe(ch chan<- *prometheus.Desc) {
-	for _, m := range g.Metrics {
-		m.Describe(ch)
-	}
+// Counter adds a counter of one family, which begins with 0.
+func (g *Group) Counter(f model.Family, name, help string) prometheus.Counter {
+	return Add(g, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: Labels(f)}))
 }
 
-// Collect implements [prometheus.Collector].
-func (g *Group) Collect(ch chan<- prometheus.Metric) {
-	for _, m := range g.Metrics {
-		m.Collect(ch)
-	}
+// Gauge adds a gauge of one family, which begins with 0.
+func (g *Group) Gauge(f model.Family, name, help string) prometheus.Gauge {
+	return Add(g, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: Labels(f)}))
 }
 
-// Counter returns a counter for each of the families, which begins with 0.
-func Counter(families []model.Family, name, help string) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"ip_family"})
-	for _, f := range families {
-		c.WithLabelValues(f.String())
-	}
-	return c
-}
+// Labels are the labels of the metrics of one family.
+func Labels(f model.Family) prometheus.Labels { return prometheus.Labels{"ip_family": f.String()} }

@@ -20,12 +20,12 @@ type Flags struct {
 // Register adds the flags to a set.
 func (f *Flags) Register(set *flag.FlagSet) {
 	set.StringVar(&f.targets, "server", "",
-		"get the state from a brain: `targets` separated by commas, each unix:///PATH or ADDRESS:PORT")
+		"get the state from a brain: comma-separated `targets`, each unix:///PATH or ADDRESS:PORT")
 	set.StringVar(&f.certFile, "tls-cert-file", "",
-		"`path` of the client's certificate, for --server ADDRESS:PORT; it is read again when it changes")
-	set.StringVar(&f.keyFile, "tls-private-key-file", "", "`path` of its key")
-	set.StringVar(&f.caFile, "ca-file", "", "`path` of the certificates that the server's is verified by")
-	set.BoolVar(&f.insecure, "insecure", false, "no TLS to --server ADDRESS:PORT")
+		"`path` of the client certificate for --server ADDRESS:PORT; reloaded when it changes")
+	set.StringVar(&f.keyFile, "tls-private-key-file", "", "`path` of the private key")
+	set.StringVar(&f.caFile, "ca-file", "", "`path` of the CA certificates to verify the server")
+	set.BoolVar(&f.insecure, "insecure", false, "connect to --server ADDRESS:PORT without TLS")
 }
 
 // Given reports whether the flags name a brain.
@@ -41,7 +41,7 @@ func (f *Flags) Check() error {
 		{"insecure", f.insecure},
 	} {
 		if flag.set && !f.Given() {
-			return fmt.Errorf("--%s is for --server, which is not given", flag.name)
+			return fmt.Errorf("--%s needs --server", flag.name)
 		}
 	}
 	return nil
@@ -54,7 +54,7 @@ func (f *Flags) Options() (remote.Options, error) {
 		opts.Targets = append(opts.Targets, strings.TrimSpace(target))
 	}
 	if f.certFile != "" || f.keyFile != "" || f.caFile != "" {
-		config, err := certificates.Client(f.certFile, f.keyFile, f.caFile)
+		config, err := certificates.Config(f.certFile, f.keyFile, f.caFile)
 		if err != nil {
 			return opts, fmt.Errorf("--tls-cert-file, --tls-private-key-file and --ca-file: %w", err)
 		}

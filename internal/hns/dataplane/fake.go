@@ -7,14 +7,17 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/calls"
 )
 
 // Fake is a model of HNS for tests that run anywhere. It checks what HNS checks: that networks and endpoints exist,
 // that a frontend has one load balancer, that a load balancer has endpoints. Faults of real ones can be switched on.
 // Its methods may be called from several goroutines; set the exported fields before.
 type Fake struct {
-	mu        sync.Mutex
+	// Log has the calls, such as "create load balancer 10.96.0.1:80/TCP".
+	calls.Log
+
 	networks  map[string]*Network // by name
 	endpoints map[string]*fakeEndpoint
 	balancers map[string]*LoadBalancer
@@ -22,7 +25,6 @@ type Fake struct {
 	poisoned  map[string]bool
 	reserved  map[Key]bool
 	serial    int
-	calls     Calls
 
 	// Supported is what Features returns. NewFake sets everything, as of Windows Server 2025.
 	Supported Features
@@ -31,16 +33,14 @@ type Fake struct {
 	RefuseModify bool
 	// MaxEndpoints is how many endpoints a load balancer may have; 0: any number.
 	MaxEndpoints int
-	// Fail, if set, is called before each modifying call, with a text such as "create load balancer 10.96.0.1:80/TCP".
-	// If it returns an error, the call returns that and changes nothing. FailRead is the same for reading calls, with
-	// the name of the method.
-	Fail, FailRead func(call string) error
-}
-
-// Calls counts calls.
-type Calls struct {
-	// Reads has the name of every call that only reads, Writes a text for every one that changes something.
-	Reads, Writes []string
+	// UniqueAddresses: a network has one endpoint for each address. Without it CreateEndpoint creates any number, as a
+	// fault of Windows Server 2019 does. AddEndpoint, which stands for a CNI plugin, is not checked.
+	UniqueAddresses bool
+	// Normalise and NormaliseEndpoint, if set, change what is created or updated. With NormaliseLate the answer to the
+	// creation does not show it yet.
+	Normalise         func(*LoadBalancer)
+	NormaliseEndpoint func(*Endpoint)
+	NormaliseLate     bool
 }
 
 type fakeEndpoint struct {
@@ -68,8 +68,8 @@ func (f *Fake) newID() string {
 // as if its CNI plugin had created it again: the endpoints of the old one are gone, and load balancers point at
 // nothing.
 func (f *Fake) SetNetwork(n Network, renewed bool) (id string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.Lock()
+	defer f.Unlock()
 	old := f.networks[n.Name]
 	switch {
 	case old == nil:
@@ -86,8 +86,8 @@ func (f *Fake) SetNetwork(n Network, renewed bool) (id string) {
 
 // DeleteNetwork deletes a network with its endpoints.
 func (f *Fake) DeleteNetwork(name string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.Lock()
+	defer f.Unlock()
 	if n := f.networks[name]; n != nil {
 		maps.DeleteFunc(f.endpoints, func(_ string, e *fakeEndpoint) bool { return e.network == n.ID })
 		delete(f.networks, name)
@@ -96,8 +96,8 @@ func (f *Fake) DeleteNetwork(name string) {
 
 // AddEndpoint adds another program's endpoint to a network, for example a pod's, and returns its ID.
 func (f *Fake) AddEndpoint(network string, e Endpoint) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.Lock()
+	defer f.Unlock()
 	e.ID = f.newID()
 	f.endpoints[e.ID] = &fakeEndpoint{Endpoint: e, network: f.networks[network].ID}
 	return e.ID
@@ -105,15 +105,15 @@ func (f *Fake) AddEndpoint(network string, e Endpoint) string {
 
 // RemoveEndpoint removes the endpoints of an address behind the backend's back.
 func (f *Fake) RemoveEndpoint(a netip.Addr) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.Lock()
+	defer f.Unlock()
 	maps.DeleteFunc(f.endpoints, func(_ string, e *fakeEndpoint) bool { return slices.Contains(e.IPs, a) })
 }
 
 // AddLoadBalancer adds another program's load balancer, unchecked.
 func (f *Fake) AddLoadBalancer(lb LoadBalancer) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.Lock()
+	defer f.Unlock()
 	return f.add(lb)
 }
 
@@ -131,8 +131,8 @@ func (f *Fake) remove(id string) {
 
 // RemoveLoadBalancers removes load balancers behind the backend's back.
 func (f *Fake) RemoveLoadBalancers(which func(LoadBalancer) bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.Lock()
+	defer f.Unlock()
 	for id, lb := range f.balancers {
 		if which(*lb) {
 			f.remove(id)
@@ -143,8 +143,8 @@ func (f *Fake) RemoveLoadBalancers(which func(LoadBalancer) bool) {
 // Poison makes an ID unusable, as happens on Windows Server 2019: the load balancer is listed, but cannot be changed or
 // deleted until Cure is called.
 func (f *Fake) Poison(key Key) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.Lock()
+	defer f.Unlock()
 	for id, lb := range f.balancers {
 		if lb.Key == key {
 			f.poisoned[id] = true
@@ -154,38 +154,29 @@ func (f *Fake) Poison(key Key) {
 
 // Cure undoes every Poison.
 func (f *Fake) Cure() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.Lock()
+	defer f.Unlock()
 	clear(f.poisoned)
 }
 
 // Reserve makes the host itself use a port, as a listening process does: HNS refuses a load balancer there.
 func (f *Fake) Reserve(key Key) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.Lock()
+	defer f.Unlock()
 	f.reserved[key] = true
-}
-
-// TakeCalls returns the calls since the last time.
-func (f *Fake) TakeCalls() Calls {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c := f.calls
-	f.calls = Calls{}
-	return c
 }
 
 // NumLoadBalancers returns the number of load balancers.
 func (f *Fake) NumLoadBalancers() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.Lock()
+	defer f.Unlock()
 	return len(f.balancers)
 }
 
 // Dump returns everything as text, a line for each object, without IDs.
 func (f *Fake) Dump() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.Lock()
+	defer f.Unlock()
 	var endpoints, balancers []string
 	for _, e := range f.endpoints {
 		endpoints = append(endpoints, e.Text())
@@ -204,136 +195,102 @@ func (f *Fake) Dump() string {
 	return strings.Join(endpoints, "") + strings.Join(balancers, "")
 }
 
-func (f *Fake) read(ctx context.Context, method string) (unlock func(), err error) {
-	f.mu.Lock()
-	f.calls.Reads = append(f.calls.Reads, method)
-	if err := ctx.Err(); err != nil {
-		return f.mu.Unlock, err
-	}
-	if f.FailRead != nil {
-		return f.mu.Unlock, f.FailRead(method)
-	}
-	return f.mu.Unlock, nil
-}
-
-func (f *Fake) write(ctx context.Context, format string, args ...any) (unlock func(), err error) {
-	f.mu.Lock()
-	call := fmt.Sprintf(format, args...)
-	f.calls.Writes = append(f.calls.Writes, call)
-	if err := ctx.Err(); err != nil {
-		return f.mu.Unlock, err
-	}
-	if f.Fail != nil {
-		return f.mu.Unlock, f.Fail(call)
-	}
-	return f.mu.Unlock, nil
-}
-
 // Features implements [Interface].
 func (f *Fake) Features(ctx context.Context) (Features, error) {
-	unlock, err := f.read(ctx, "Features")
-	defer unlock()
-	return f.Supported, err
+	return calls.Read(ctx, &f.Log, "Features", func() (Features, error) { return f.Supported, nil })
 }
 
 // Network implements [Interface].
 func (f *Fake) Network(ctx context.Context, name string) (Network, error) {
-	unlock, err := f.read(ctx, "Network")
-	defer unlock()
-	if err != nil {
-		return Network{}, err
-	}
-	n := f.networks[name]
-	if n == nil {
+	return calls.Read(ctx, &f.Log, "Network", func() (Network, error) {
+		if n := f.networks[name]; n != nil {
+			return *n, nil
+		}
 		return Network{}, fmt.Errorf("network %q: %w", name, ErrNotFound)
-	}
-	return *n, nil
+	})
 }
 
 // Endpoints implements [Interface].
 func (f *Fake) Endpoints(ctx context.Context, network string) ([]Endpoint, error) {
-	unlock, err := f.read(ctx, "Endpoints")
-	defer unlock()
-	if err != nil {
-		return nil, err
-	}
-	var list []Endpoint
-	for _, id := range slices.Sorted(maps.Keys(f.endpoints)) {
-		if e := f.endpoints[id]; e.network == network {
-			list = append(list, e.Endpoint)
+	return calls.Read(ctx, &f.Log, "Endpoints", func() (list []Endpoint, _ error) {
+		for _, id := range slices.Sorted(maps.Keys(f.endpoints)) {
+			if e := f.endpoints[id]; e.network == network {
+				list = append(list, e.Endpoint)
+			}
 		}
-	}
-	return list, nil
+		return list, nil
+	})
 }
 
 // EndpointByName implements [Interface].
 func (f *Fake) EndpointByName(ctx context.Context, name string) (Endpoint, error) {
-	unlock, err := f.read(ctx, "EndpointByName")
-	defer unlock()
-	if err != nil {
-		return Endpoint{}, err
-	}
-	for _, e := range f.endpoints {
-		if e.Name == name {
-			return e.Endpoint, nil
+	return calls.Read(ctx, &f.Log, "EndpointByName", func() (Endpoint, error) {
+		for _, e := range f.endpoints {
+			if e.Name == name {
+				return e.Endpoint, nil
+			}
 		}
-	}
-	return Endpoint{}, fmt.Errorf("endpoint %q: %w", name, ErrNotFound)
+		return Endpoint{}, fmt.Errorf("endpoint %q: %w", name, ErrNotFound)
+	})
 }
 
 // CreateEndpoint implements [Interface].
-func (f *Fake) CreateEndpoint(ctx context.Context, network string, e Endpoint) (string, error) {
-	unlock, err := f.write(ctx, "create endpoint %s", joinAddrs(e.IPs))
-	defer unlock()
-	if err != nil {
-		return "", err
-	}
-	if !slices.ContainsFunc(slices.Collect(maps.Values(f.networks)), func(n *Network) bool { return n.ID == network }) {
-		return "", fmt.Errorf("network %s: %w (%w)", network, ErrNetworkNotFound, ErrNotFound)
-	}
-	if len(e.IPs) != 1 || !e.IPs[0].IsValid() {
-		return "", fmt.Errorf("an address provided is invalid or reserved (0x803b002f): %w", ErrInvalidAddress)
-	}
-	e.ID = f.newID()
-	f.endpoints[e.ID] = &fakeEndpoint{Endpoint: e, network: network}
-	return e.ID, nil
+func (f *Fake) CreateEndpoint(ctx context.Context, network string, e Endpoint) (made Endpoint, err error) {
+	err = f.Write(ctx, "create endpoint "+joinAddrs(e.IPs), func() error {
+		isIt := func(n *Network) bool { return n.ID == network }
+		if !slices.ContainsFunc(slices.Collect(maps.Values(f.networks)), isIt) {
+			return fmt.Errorf("network %s: %w (%w)", network, ErrNetworkNotFound, ErrNotFound)
+		}
+		if len(e.IPs) != 1 || !e.IPs[0].IsValid() {
+			return fmt.Errorf("an address provided is invalid or reserved (0x803b002f): %w", ErrInvalidAddress)
+		}
+		for _, other := range f.endpoints {
+			if f.UniqueAddresses && other.network == network && slices.Contains(other.IPs, e.IPs[0]) {
+				return fmt.Errorf("an address provided is invalid or reserved (0x803b002f): %w", ErrInvalidAddress)
+			}
+		}
+		e.ID = f.newID()
+		made = e
+		if f.NormaliseEndpoint != nil {
+			f.NormaliseEndpoint(&e)
+		}
+		if !f.NormaliseLate {
+			made = e
+		}
+		f.endpoints[e.ID] = &fakeEndpoint{Endpoint: e, network: network}
+		return nil
+	})
+	return made, err
 }
 
 // DeleteEndpoint implements [Interface].
 func (f *Fake) DeleteEndpoint(ctx context.Context, id string) error {
-	f.mu.Lock()
+	f.Lock()
 	what := id
 	if e := f.endpoints[id]; e != nil {
 		what = joinAddrs(e.IPs)
 	}
-	f.mu.Unlock()
-	unlock, err := f.write(ctx, "delete endpoint %s", what)
-	defer unlock()
-	if err != nil {
-		return err
-	}
-	if f.endpoints[id] == nil {
-		return fmt.Errorf("endpoint %s: %w", id, ErrNotFound)
-	}
-	delete(f.endpoints, id)
-	return nil
+	f.Unlock()
+	return f.Write(ctx, "delete endpoint "+what, func() error {
+		if f.endpoints[id] == nil {
+			return fmt.Errorf("endpoint %s: %w", id, ErrNotFound)
+		}
+		delete(f.endpoints, id)
+		return nil
+	})
 }
 
 // LoadBalancers implements [Interface].
 func (f *Fake) LoadBalancers(ctx context.Context) ([]LoadBalancer, error) {
-	unlock, err := f.read(ctx, "LoadBalancers")
-	defer unlock()
-	if err != nil {
-		return nil, err
-	}
-	var list []LoadBalancer
-	for _, id := range slices.Sorted(maps.Keys(f.balancers)) {
-		lb := *f.balancers[id]
-		lb.Endpoints = slices.Clone(lb.Endpoints)
-		slices.Reverse(lb.Endpoints) // HNS keeps no order
-		list = append(list, lb)
-	}
-	return list, nil
+	return calls.Read(ctx, &f.Log, "LoadBalancers", func() (list []LoadBalancer, _ error) {
+		for _, id := range slices.Sorted(maps.Keys(f.balancers)) {
+			lb := *f.balancers[id]
+			lb.Endpoints = slices.Clone(lb.Endpoints)
+			slices.Reverse(lb.Endpoints) // HNS keeps no order
+			list = append(list, lb)
+		}
+		return list, nil
+	})
 }
 
 // check checks what HNS checks of a load balancer.
@@ -353,64 +310,67 @@ func (f *Fake) check(lb *LoadBalancer) error {
 }
 
 // CreateLoadBalancer implements [Interface].
-func (f *Fake) CreateLoadBalancer(ctx context.Context, lb LoadBalancer) (string, error) {
-	unlock, err := f.write(ctx, "create load balancer %v", lb.Key)
-	defer unlock()
-	if err == nil {
-		err = f.check(&lb)
-	}
-	if err != nil {
-		return "", err
-	}
-	if f.reserved[lb.Key] || f.byKey[lb.Key] != nil {
-		return "", fmt.Errorf("the specified port (0x803b0013) %w", ErrAlreadyExists)
-	}
-	return f.add(lb), nil
+func (f *Fake) CreateLoadBalancer(ctx context.Context, lb LoadBalancer) (made LoadBalancer, err error) {
+	err = f.Write(ctx, "create load balancer "+lb.Key.String(), func() error {
+		if err := f.check(&lb); err != nil {
+			return err
+		}
+		if f.reserved[lb.Key] || f.byKey[lb.Key] != nil {
+			return fmt.Errorf("the specified port (0x803b0013) %w", ErrAlreadyExists)
+		}
+		made = lb
+		if f.Normalise != nil {
+			f.Normalise(&lb)
+		}
+		if !f.NormaliseLate {
+			made = lb
+		}
+		made.ID = f.add(lb)
+		return nil
+	})
+	return made, err
 }
 
 // UpdateLoadBalancer implements [Interface].
 func (f *Fake) UpdateLoadBalancer(ctx context.Context, lb LoadBalancer) error {
-	unlock, err := f.write(ctx, "update load balancer %v", lb.Key)
-	defer unlock()
-	if err != nil {
-		return err
-	}
-	if f.RefuseModify || !f.Supported.ModifyLoadBalancer {
-		return fmt.Errorf("modify: %w", ErrNotSupported)
-	}
-	old := f.balancers[lb.ID]
-	if old == nil {
-		return fmt.Errorf("load balancer %s: %w", lb.ID, ErrNotFound)
-	}
-	if f.poisoned[lb.ID] {
-		return fmt.Errorf("the object with ID %s cannot be opened (0x803b0000)", lb.ID)
-	}
-	if err := f.check(&lb); err != nil {
-		return err
-	}
-	old.Endpoints, old.SourceVIP = slices.Clone(lb.Endpoints), lb.SourceVIP
-	return nil
+	return f.Write(ctx, "update load balancer "+lb.Key.String(), func() error {
+		if f.RefuseModify || !f.Supported.ModifyLoadBalancer {
+			return fmt.Errorf("modify: %w", ErrNotSupported)
+		}
+		old := f.balancers[lb.ID]
+		if old == nil {
+			return fmt.Errorf("load balancer %s: %w", lb.ID, ErrNotFound)
+		}
+		if f.poisoned[lb.ID] {
+			return fmt.Errorf("the object with ID %s cannot be opened (0x803b0000)", lb.ID)
+		}
+		if err := f.check(&lb); err != nil {
+			return err
+		}
+		old.Endpoints, old.SourceVIP = slices.Clone(lb.Endpoints), lb.SourceVIP
+		if f.Normalise != nil {
+			f.Normalise(old)
+		}
+		return nil
+	})
 }
 
 // DeleteLoadBalancer implements [Interface].
 func (f *Fake) DeleteLoadBalancer(ctx context.Context, id string) error {
-	f.mu.Lock()
+	f.Lock()
 	what := id
 	if lb := f.balancers[id]; lb != nil {
 		what = lb.Key.String()
 	}
-	f.mu.Unlock()
-	unlock, err := f.write(ctx, "delete load balancer %s", what)
-	defer unlock()
-	if err != nil {
-		return err
-	}
-	if f.balancers[id] == nil {
-		return fmt.Errorf("load balancer %s: %w", id, ErrNotFound)
-	}
-	if f.poisoned[id] {
-		return fmt.Errorf("the object with ID %s cannot be opened (0x803b0000)", id)
-	}
-	f.remove(id)
-	return nil
+	f.Unlock()
+	return f.Write(ctx, "delete load balancer "+what, func() error {
+		if f.balancers[id] == nil {
+			return fmt.Errorf("load balancer %s: %w", id, ErrNotFound)
+		}
+		if f.poisoned[id] {
+			return fmt.Errorf("the object with ID %s cannot be opened (0x803b0000)", id)
+		}
+		f.remove(id)
+		return nil
+	})
 }

@@ -30,8 +30,8 @@ type Forwarded struct {
 // destination, else that of its port on the host's addresses, sends it to the target port of an endpoint, chosen by a
 // hash of the connection or, with BySource, of the source address alone. host are the host's addresses.
 func (f *Fake) Forward(p Packet, host []netip.Addr) Forwarded {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.Lock()
+	defer f.Unlock()
 	to := p.Destination.Addr()
 	family := model.FamilyOf(to)
 	lb := f.byKey[Key{family, to, p.Destination.Port(), p.Protocol}]

@@ -47,14 +47,20 @@ func classify(err error) error {
 	return err
 }
 
+// call makes a call of HNS, unless ctx has ended.
+func call[T any](ctx context.Context, f func() (T, error)) (result T, err error) {
+	if err := ctx.Err(); err != nil {
+		return result, err
+	}
+	result, err = f()
+	return result, classify(err)
+}
+
 // Features implements [Interface].
 func (HNS) Features(ctx context.Context) (Features, error) {
-	if err := ctx.Err(); err != nil {
-		return Features{}, err
-	}
-	f, err := hcn.GetCachedSupportedFeatures()
+	f, err := call(ctx, hcn.GetCachedSupportedFeatures)
 	if err != nil {
-		return Features{}, fmt.Errorf("version of HNS: %w", classify(err))
+		return Features{}, fmt.Errorf("version of HNS: %w", err)
 	}
 	return Features{V2: f.Api.V2, RemoteSubnet: f.RemoteSubnet, DSR: f.DSR, SessionAffinity: f.SessionAffinity,
 		IPv6DualStack: f.IPv6DualStack, ModifyLoadBalancer: f.ModifyLoadbalancer}, nil
@@ -62,43 +68,42 @@ func (HNS) Features(ctx context.Context) (Features, error) {
 
 // Network implements [Interface].
 func (HNS) Network(ctx context.Context, name string) (Network, error) {
-	if err := ctx.Err(); err != nil {
-		return Network{}, err
-	}
-	n, err := hcn.GetNetworkByName(name)
+	n, err := call(ctx, func() (*hcn.HostComputeNetwork, error) { return hcn.GetNetworkByName(name) })
 	if err != nil {
-		return Network{}, classify(err)
+		return Network{}, err
 	}
 	network := Network{ID: strings.ToLower(n.Id), Name: n.Name, Type: string(n.Type)}
 	for _, p := range n.Policies {
 		if p.Type != hcn.RemoteSubnetRoute {
 			continue
 		}
-		var s hcn.RemoteSubnetRoutePolicySetting
-		if err := json.Unmarshal(p.Settings, &s); err != nil {
-			return Network{}, fmt.Errorf("remote subnet of network %s: %w", name, err)
-		}
-		prefix, err := netip.ParsePrefix(s.DestinationPrefix)
+		subnet, err := toRemoteSubnet(p.Settings)
 		if err != nil {
-			return Network{}, fmt.Errorf("remote subnet of network %s: %w", name, err)
+			network.Malformed = append(network.Malformed, err.Error())
+			continue
 		}
-		provider, err := netip.ParseAddr(s.ProviderAddress)
-		if err != nil {
-			return Network{}, fmt.Errorf("remote subnet %v of network %s: %w", prefix, name, err)
-		}
-		network.RemoteSubnets = append(network.RemoteSubnets, RemoteSubnet{Prefix: prefix, Provider: provider})
+		network.RemoteSubnets = append(network.RemoteSubnets, subnet)
 	}
 	return network, nil
 }
 
+func toRemoteSubnet(settings []byte) (subnet RemoteSubnet, err error) {
+	var s hcn.RemoteSubnetRoutePolicySetting
+	if err := json.Unmarshal(settings, &s); err != nil {
+		return RemoteSubnet{}, err
+	}
+	if subnet.Prefix, err = netip.ParsePrefix(s.DestinationPrefix); err != nil {
+		return RemoteSubnet{}, err
+	}
+	subnet.Provider, err = netip.ParseAddr(s.ProviderAddress)
+	return subnet, err
+}
+
 // Endpoints implements [Interface].
 func (HNS) Endpoints(ctx context.Context, network string) ([]Endpoint, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	all, err := hcn.ListEndpointsOfNetwork(network)
+	all, err := call(ctx, func() ([]hcn.HostComputeEndpoint, error) { return hcn.ListEndpointsOfNetwork(network) })
 	if err != nil {
-		return nil, classify(err)
+		return nil, err
 	}
 	var list []Endpoint
 	for i := range all {
@@ -128,21 +133,15 @@ func fromEndpoint(e *hcn.HostComputeEndpoint) Endpoint {
 
 // EndpointByName implements [Interface].
 func (HNS) EndpointByName(ctx context.Context, name string) (Endpoint, error) {
-	if err := ctx.Err(); err != nil {
-		return Endpoint{}, err
-	}
-	e, err := hcn.GetEndpointByName(name)
+	e, err := call(ctx, func() (*hcn.HostComputeEndpoint, error) { return hcn.GetEndpointByName(name) })
 	if err != nil {
-		return Endpoint{}, classify(err)
+		return Endpoint{}, err
 	}
 	return fromEndpoint(e), nil
 }
 
 // CreateEndpoint implements [Interface].
-func (HNS) CreateEndpoint(ctx context.Context, network string, e Endpoint) (string, error) {
-	if err := ctx.Err(); err != nil {
-		return "", err
-	}
+func (HNS) CreateEndpoint(ctx context.Context, network string, e Endpoint) (Endpoint, error) {
 	settings := hcn.HostComputeEndpoint{Name: e.Name, HostComputeNetwork: network, MacAddress: e.MAC,
 		SchemaVersion: hcn.SchemaVersion{Major: 2}}
 	if e.Remote {
@@ -154,33 +153,28 @@ func (HNS) CreateEndpoint(ctx context.Context, network string, e Endpoint) (stri
 	if e.Provider.IsValid() {
 		policy, err := json.Marshal(hcn.ProviderAddressEndpointPolicySetting{ProviderAddress: e.Provider.String()})
 		if err != nil {
-			return "", err
+			return Endpoint{}, err
 		}
 		settings.Policies = []hcn.EndpointPolicy{{Type: hcn.NetworkProviderAddress, Settings: policy}}
 	}
-	created, err := settings.Create()
+	created, err := call(ctx, settings.Create)
 	if err != nil {
-		return "", classify(err)
+		return Endpoint{}, err
 	}
-	return strings.ToLower(created.Id), nil
+	return fromEndpoint(created), nil
 }
 
 // DeleteEndpoint implements [Interface].
 func (HNS) DeleteEndpoint(ctx context.Context, id string) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return classify((&hcn.HostComputeEndpoint{Id: id}).Delete())
+	_, err := call(ctx, func() (any, error) { return nil, (&hcn.HostComputeEndpoint{Id: id}).Delete() })
+	return err
 }
 
 // LoadBalancers implements [Interface].
 func (HNS) LoadBalancers(ctx context.Context) ([]LoadBalancer, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	all, err := hcn.ListLoadBalancers()
+	all, err := call(ctx, hcn.ListLoadBalancers)
 	if err != nil {
-		if err := classify(err); errors.Is(err, ErrNotRunning) {
+		if errors.Is(err, ErrNotRunning) || errors.Is(err, ctx.Err()) {
 			return nil, fmt.Errorf("list load balancers: %w", err)
 		}
 		// One that goes while it is listed fails the list. That is no statement about any of them.
@@ -237,30 +231,22 @@ func toLoadBalancer(lb LoadBalancer) *hcn.HostComputeLoadBalancer {
 }
 
 // CreateLoadBalancer implements [Interface].
-func (HNS) CreateLoadBalancer(ctx context.Context, lb LoadBalancer) (string, error) {
-	if err := ctx.Err(); err != nil {
-		return "", err
-	}
-	created, err := toLoadBalancer(lb).Create()
+func (HNS) CreateLoadBalancer(ctx context.Context, lb LoadBalancer) (LoadBalancer, error) {
+	created, err := call(ctx, toLoadBalancer(lb).Create)
 	if err != nil {
-		return "", classify(err)
+		return LoadBalancer{}, err
 	}
-	return strings.ToLower(created.Id), nil
+	return fromLoadBalancer(created), nil
 }
 
 // UpdateLoadBalancer implements [Interface].
 func (HNS) UpdateLoadBalancer(ctx context.Context, lb LoadBalancer) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	_, err := toLoadBalancer(lb).Update(lb.ID)
-	return classify(err)
+	_, err := call(ctx, func() (any, error) { return toLoadBalancer(lb).Update(lb.ID) })
+	return err
 }
 
 // DeleteLoadBalancer implements [Interface].
 func (HNS) DeleteLoadBalancer(ctx context.Context, id string) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return classify((&hcn.HostComputeLoadBalancer{Id: id}).Delete())
+	_, err := call(ctx, func() (any, error) { return nil, (&hcn.HostComputeLoadBalancer{Id: id}).Delete() })
+	return err
 }

@@ -46,14 +46,29 @@ func TestHNSNetworks(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 }
 
+// One that somebody wrote by hand is no reason to serve nothing.
+func TestMalformedRemoteSubnetsAreLeftOut(t *testing.T) {
+	subnet := func(settings string) hcn.NetworkPolicy {
+		return hcn.NetworkPolicy{Type: hcn.RemoteSubnetRoute, Settings: []byte(settings)}
+	}
+	_, n := newNetwork(t, "malformed", subnet(`{"DestinationPrefix":"hello","ProviderAddress":"192.0.2.20"}`),
+		subnet(`{"DestinationPrefix":"10.244.2.0/24","ProviderAddress":"192.0.2.20"}`),
+		subnet(`{"DestinationPrefix":"10.244.3.0/24","ProviderAddress":""}`),
+		subnet(`{"DestinationPrefix":7,"ProviderAddress":"192.0.2.20"}`))
+	require.Len(t, n.Malformed, 3)
+	require.Equal(t, []RemoteSubnet{{Prefix: netip.MustParsePrefix("10.244.2.0/24"),
+		Provider: netip.MustParseAddr("192.0.2.20")}}, n.RemoteSubnets)
+}
+
 func TestHNSEndpoints(t *testing.T) {
 	h, n := newNetwork(t, "endpoints")
 	_, other := newNetwork(t, "others")
 	want := Endpoint{Name: "kube-proxy-lib 10.244.2.5", IPs: []netip.Addr{netip.MustParseAddr("10.244.2.5")},
 		MAC: "02-11-0a-f4-02-05", Remote: true, Provider: netip.MustParseAddr("192.0.2.20")}
-	var err error
-	want.ID, err = h.CreateEndpoint(t.Context(), n.ID, want)
+	made, err := h.CreateEndpoint(t.Context(), n.ID, want)
 	require.NoError(t, err)
+	want.ID = made.ID
+	require.Equal(t, want, made)
 	elsewhere, err := h.CreateEndpoint(t.Context(), other.ID, Endpoint{Name: "pod", IPs: want.IPs})
 	require.NoError(t, err)
 
@@ -62,12 +77,12 @@ func TestHNSEndpoints(t *testing.T) {
 	require.Equal(t, []Endpoint{want}, list)
 	got, err := h.EndpointByName(t.Context(), "pod")
 	require.NoError(t, err)
-	require.Equal(t, Endpoint{ID: elsewhere, Name: "pod", IPs: want.IPs}, got)
+	require.Equal(t, Endpoint{ID: elsewhere.ID, Name: "pod", IPs: want.IPs}, got)
 	_, err = h.EndpointByName(t.Context(), "none")
 	require.ErrorIs(t, err, ErrNotFound)
 
 	require.NoError(t, h.DeleteEndpoint(t.Context(), want.ID))
-	require.NoError(t, h.DeleteEndpoint(t.Context(), elsewhere))
+	require.NoError(t, h.DeleteEndpoint(t.Context(), elsewhere.ID))
 	require.ErrorIs(t, h.DeleteEndpoint(t.Context(), want.ID), ErrNotFound)
 	_, err = h.CreateEndpoint(t.Context(), "00000000-0000-0000-0000-000000000001", want)
 	require.ErrorIs(t, err, ErrNotFound, "there is no such network")
@@ -77,10 +92,10 @@ func TestHNSLoadBalancers(t *testing.T) {
 	h, n := newNetwork(t, "balancers")
 	var pods []string
 	for _, ip := range []string{"10.244.1.5", "10.244.1.6"} {
-		id, err := h.CreateEndpoint(t.Context(), n.ID, Endpoint{IPs: []netip.Addr{netip.MustParseAddr(ip)}})
+		pod, err := h.CreateEndpoint(t.Context(), n.ID, Endpoint{IPs: []netip.Addr{netip.MustParseAddr(ip)}})
 		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, h.DeleteEndpoint(context.Background(), id)) })
-		pods = append(pods, id)
+		t.Cleanup(func() { require.NoError(t, h.DeleteEndpoint(context.Background(), pod.ID)) })
+		pods = append(pods, pod.ID)
 	}
 	ctx := t.Context()
 	for _, lb := range []LoadBalancer{
@@ -93,9 +108,10 @@ func TestHNSLoadBalancers(t *testing.T) {
 			Flags: DSR, PortFlags: LocalRoutedVIP | UseMux | PreserveDIP | VIPExternalIP},
 	} {
 		t.Run(lb.Key.String(), func(t *testing.T) {
-			var err error
-			lb.ID, err = h.CreateLoadBalancer(ctx, lb)
+			made, err := h.CreateLoadBalancer(ctx, lb)
 			require.NoError(t, err)
+			lb.ID = made.ID
+			require.Equal(t, lb, made)
 			list, err := h.LoadBalancers(ctx)
 			require.NoError(t, err)
 			require.Equal(t, []LoadBalancer{lb}, list)
@@ -128,7 +144,7 @@ func TestLoadBalancersWithMoreThanOneFrontendAreForeign(t *testing.T) {
 	pod, err := h.CreateEndpoint(t.Context(), n.ID, Endpoint{IPs: []netip.Addr{netip.MustParseAddr("10.244.1.5")}})
 	require.NoError(t, err)
 	mapping := hcn.LoadBalancerPortMapping{Protocol: 6, InternalPort: 80, ExternalPort: 80}
-	lb, err := (&hcn.HostComputeLoadBalancer{HostComputeEndpoints: []string{pod},
+	lb, err := (&hcn.HostComputeLoadBalancer{HostComputeEndpoints: []string{pod.ID},
 		FrontendVIPs: []string{"10.0.0.1", "10.0.0.2"}, PortMappings: []hcn.LoadBalancerPortMapping{mapping}}).Create()
 	require.NoError(t, err)
 	list, err := h.LoadBalancers(t.Context())
@@ -136,14 +152,15 @@ func TestLoadBalancersWithMoreThanOneFrontendAreForeign(t *testing.T) {
 	require.Len(t, list, 1)
 	require.True(t, list[0].Foreign)
 	require.NoError(t, lb.Delete())
-	require.NoError(t, h.DeleteEndpoint(t.Context(), pod))
+	require.NoError(t, h.DeleteEndpoint(t.Context(), pod.ID))
 }
 
 func TestErrorsOfHNSAreTold(t *testing.T) {
 	h, n := newNetwork(t, "errors")
 	ctx := t.Context()
-	id, err := h.CreateEndpoint(ctx, n.ID, Endpoint{IPs: []netip.Addr{netip.MustParseAddr("10.244.1.5")}})
+	pod, err := h.CreateEndpoint(ctx, n.ID, Endpoint{IPs: []netip.Addr{netip.MustParseAddr("10.244.1.5")}})
 	require.NoError(t, err)
+	id := pod.ID
 	t.Cleanup(func() { require.NoError(t, h.DeleteEndpoint(context.Background(), id)) })
 	lb := LoadBalancer{Key: Key{Family: model.IPv4, Port: 30080, Protocol: model.TCP}, Endpoints: []string{id}}
 	for code, want := range map[string]error{

@@ -21,16 +21,18 @@ type Interface interface {
 	Endpoints(ctx context.Context, network string) ([]Endpoint, error)
 	// EndpointByName returns an endpoint of any network, or ErrNotFound.
 	EndpointByName(ctx context.Context, name string) (Endpoint, error)
-	// CreateEndpoint creates an endpoint in a network and returns its ID. ErrNotFound: there is no such network.
-	CreateEndpoint(ctx context.Context, network string, e Endpoint) (id string, err error)
+	// CreateEndpoint creates an endpoint in a network and returns it as HNS has it, which may change fields.
+	// ErrNetworkNotFound: there is no such network. ErrInvalidAddress: another endpoint may have the address.
+	CreateEndpoint(ctx context.Context, network string, e Endpoint) (Endpoint, error)
 	// DeleteEndpoint deletes an endpoint, or returns ErrNotFound.
 	DeleteEndpoint(ctx context.Context, id string) error
 
 	// LoadBalancers returns all load balancers, also those of others.
 	LoadBalancers(ctx context.Context) ([]LoadBalancer, error)
-	// CreateLoadBalancer creates a load balancer and returns its ID. ErrAlreadyExists: another one has its address and
-	// port, or the host uses the port. ErrNotFound: there is no such endpoint.
-	CreateLoadBalancer(ctx context.Context, lb LoadBalancer) (id string, err error)
+	// CreateLoadBalancer creates a load balancer and returns it as HNS has it, which may change fields.
+	// ErrAlreadyExists: another one has its address and port, or the host uses the port. ErrNotFound: there is no such
+	// endpoint.
+	CreateLoadBalancer(ctx context.Context, lb LoadBalancer) (LoadBalancer, error)
 	// UpdateLoadBalancer replaces the endpoints of a load balancer; its connections stay. ErrNotSupported: this version
 	// cannot, whatever Features says. ErrNotFound: there is no such load balancer or endpoint.
 	UpdateLoadBalancer(ctx context.Context, lb LoadBalancer) error
@@ -70,6 +72,8 @@ type Network struct {
 	Type     string // for example "Overlay" or "L2Bridge", in any case
 	// RemoteSubnets are the pod networks of other nodes, of an overlay network.
 	RemoteSubnets []RemoteSubnet
+	// Malformed says what is wrong with the remote subnets that RemoteSubnets leaves out.
+	Malformed []string
 }
 
 // RemoteSubnet is the pod network of another node.

@@ -82,16 +82,8 @@ func (lb *LoadBalancer) SameButEndpoints(o *LoadBalancer) bool {
 }
 
 func sameSet(a, b []string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	if slices.Equal(a, b) {
-		return true
-	}
-	a, b = slices.Clone(a), slices.Clone(b)
-	slices.Sort(a)
-	slices.Sort(b)
-	return slices.Equal(a, b)
+	return len(a) == len(b) && (slices.Equal(a, b) ||
+		slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))))
 }
 
 // Text returns a load balancer on one line. lookUp returns an endpoint by its ID, or nil; then the ID is printed.

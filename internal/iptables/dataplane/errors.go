@@ -16,7 +16,7 @@ var (
 	// ErrLocked: another program held the lock of iptables-legacy for too long. Trying again later helps.
 	ErrLocked = errors.New("another program holds the xtables lock")
 	// ErrIncompatible: one of iptables-nft's tables has a rule, added with nft, that iptables cannot print.
-	ErrIncompatible = errors.New("the table holds what iptables cannot read")
+	ErrIncompatible = errors.New("the table contains rules that iptables cannot read")
 )
 
 // Missing permission is fs.ErrPermission, a missing program exec.ErrNotFound.

@@ -40,7 +40,7 @@ func openGeneration(f model.Family, v Variant) (*generation, error) {
 	}
 	fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 	if err != nil {
-		return nil, fmt.Errorf("a socket to ask x_tables: %w", err)
+		return nil, fmt.Errorf("open a socket for x_tables: %w", err)
 	}
 	raw := os.NewFile(uintptr(fd), "x_tables")
 	return &generation{func() (uint64, error) { return legacyGeneration(raw.Fd(), level) }, raw.Close}, nil

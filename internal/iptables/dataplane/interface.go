@@ -44,6 +44,16 @@ const (
 	Legacy Variant = "legacy" // iptables-legacy: x_tables, the whole table is replaced for each batch
 )
 
+// Options say which iptables New uses.
+type Options struct {
+	// Family is IPv4 if it is 0.
+	Family model.Family
+	// Variant is NFT or Legacy. Default: the one that the node already uses. That is the one in which the kubelet has
+	// left a hint (the chains KUBE-IPTABLES-HINT or KUBE-KUBELET-CANARY in table mangle), else the one with more rules,
+	// else that of the plain "iptables".
+	Variant Variant
+}
+
 // Features are what an iptables can do.
 type Features struct {
 	Family  model.Family // the IP family

@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // IPTables is the kernel's iptables of one family, through the programs of one variant.
@@ -33,9 +35,7 @@ var _ Interface = (*IPTables)(nil)
 // Errors are exec.ErrNotFound if a program is missing, fs.ErrPermission, and ErrNoTable if the kernel has no table nat
 // for the family, as without IPv6.
 func New(ctx context.Context, o Options) (*IPTables, error) {
-	if err := o.validate(); err != nil {
-		return nil, fmt.Errorf("iptables: %w", err)
-	}
+	o.Family = cmp.Or(o.Family, model.IPv4)
 	if o.Variant == "" {
 		var err error
 		if o.Variant, err = variantInUse(ctx, o.Family); err != nil {

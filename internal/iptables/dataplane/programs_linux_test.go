@@ -155,13 +155,6 @@ func TestErrorsOfProgramsAreTold(t *testing.T) {
 	assert.ErrorIs(t, err, fs.ErrPermission)
 }
 
-func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
-	for _, o := range []Options{{Family: 5}, {Variant: "ebtables"}} {
-		_, err := New(t.Context(), o)
-		assert.Error(t, err, "%+v", o)
-	}
-}
-
 func TestNewUsesWhatTheNodeUses(t *testing.T) {
 	for _, f := range model.Families() {
 		for _, v := range []Variant{NFT, Legacy} {

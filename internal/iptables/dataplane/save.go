@@ -68,7 +68,7 @@ func parseSave(r io.Reader, table Table, prefix string) (*State, error) {
 				rules = append(rules, string(normalize(rule)))
 			}
 		default:
-			return fmt.Errorf("iptables-save: not understood: %q", l)
+			return fmt.Errorf("iptables-save: cannot parse %q", l)
 		}
 		return nil
 	})

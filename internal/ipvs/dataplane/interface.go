@@ -3,19 +3,22 @@ package dataplane
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
+	"syscall"
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // Interface is a kernel's IPVS and the dummy interface for service addresses, or something that behaves like them.
-// Calls may come from several goroutines. Errors of the kernel are syscall.Errno, wrapped: EEXIST for what exists
-// already, ESRCH for a virtual server that does not exist, also when the call is about one of its real servers, ENOENT
-// for a real server that does not exist, and for a scheduler without a module, EINVAL for a real server at what is no
-// host's address, and EADDRNOTAVAIL for an address that no interface can have.
+// Calls may come from several goroutines. Deleting what does not exist is not an error. Errors say what was asked for;
+// those of the kernel wrap a syscall.Errno: EEXIST for what exists already, ESRCH for a virtual server that does not
+// exist, also when the call is about one of its real servers, ENOENT for a real server that does not exist, and for a
+// scheduler without a module, EINVAL for a real server at what is no host's address, and EADDRNOTAVAIL for an address
+// that no interface can have.
 type Interface interface {
 	// Servers returns all virtual servers, also those of others.
 	Servers(ctx context.Context) ([]Server, error)
@@ -40,13 +43,20 @@ type Interface interface {
 	Addresses(ctx context.Context, f model.Family) ([]netip.Addr, error)
 	// AddAddress adds an address, and creates the interface if necessary. An existing address is not an error.
 	AddAddress(ctx context.Context, a netip.Addr) error
-	// DeleteAddress deletes an address. A missing address is not an error.
 	DeleteAddress(ctx context.Context, a netip.Addr) error
-	// DeleteLink deletes the interface, if it exists.
+	// DeleteLink deletes the interface.
 	DeleteLink(ctx context.Context) error
 
 	// Close releases its resources, and leaves everything as it is.
 	Close() error
+}
+
+// ignoreMissing returns the error of a request to delete something, nil if there was no such thing.
+func ignoreMissing(err error) error {
+	if errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.ENOENT) {
+		return nil
+	}
+	return err
 }
 
 // ServerKey identifies a virtual server: by address, protocol and port, or by a firewall mark.

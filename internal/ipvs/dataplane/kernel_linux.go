@@ -98,38 +98,44 @@ func (k *Kernel) Close() error {
 	return k.ns.Close()
 }
 
-// begin reports whether a call may proceed. After Close none may, because another file may have the descriptor of k.ns
-// by then.
-func (k *Kernel) begin(ctx context.Context) error {
+// alone makes one request, while there is no other. After Close there is none, because another file may have the
+// descriptor of k.ns by then.
+func (k *Kernel) alone(ctx context.Context, request func() error) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if k.closed {
 		return fmt.Errorf("IPVS: %w", os.ErrClosed)
 	}
-	return ctx.Err()
-}
-
-// do makes one request. If ctx ends meanwhile, it closes the socket, because moby/ipvs would wait for the reply
-// forever.
-func (k *Kernel) do(ctx context.Context, request func(*ipvs.Handle) error) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := k.begin(ctx); err != nil {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if k.handle == nil {
-		h, err := ipvs.New(fmt.Sprintf("/proc/self/fd/%d", k.ns))
-		if err != nil {
-			return fmt.Errorf("open IPVS again: %w", err)
+	return request()
+}
+
+// do makes one request to IPVS. If ctx ends meanwhile, it closes the socket, because moby/ipvs would wait for the reply
+// forever. An error begins with what was asked for.
+func (k *Kernel) do(ctx context.Context, request func(*ipvs.Handle) error, format string, args ...any) error {
+	err := k.alone(ctx, func() error {
+		if k.handle == nil {
+			h, err := ipvs.New(fmt.Sprintf("/proc/self/fd/%d", k.ns))
+			if err != nil {
+				return fmt.Errorf("open IPVS again: %w", err)
+			}
+			k.handle = h
 		}
-		k.handle = h
+		h := k.handle
+		stop := context.AfterFunc(ctx, h.Close)
+		err := request(h)
+		if !stop() {
+			k.handle = nil
+			return errors.Join(ctx.Err(), err)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
 	}
-	h := k.handle
-	stop := context.AfterFunc(ctx, h.Close)
-	err := request(h)
-	if !stop() {
-		k.handle = nil
-		return errors.Join(ctx.Err(), err)
-	}
-	return err
+	return nil
 }
 
 // hashed is a flag of virtual servers that the kernel sets itself.
@@ -185,23 +191,26 @@ func (k *Kernel) Servers(ctx context.Context) (list []Server, err error) {
 			list = append(list, server(svc))
 		}
 		return err
-	})
+	}, "list virtual servers")
 	return list, err
 }
 
 // AddServer implements [Interface].
 func (k *Kernel) AddServer(ctx context.Context, s Server) error {
-	return k.do(ctx, func(h *ipvs.Handle) error { return h.NewService(service(s)) })
+	return k.do(ctx, func(h *ipvs.Handle) error { return h.NewService(service(s)) },
+		"add virtual server %v", s.ServerKey)
 }
 
 // UpdateServer implements [Interface].
 func (k *Kernel) UpdateServer(ctx context.Context, s Server) error {
-	return k.do(ctx, func(h *ipvs.Handle) error { return h.UpdateService(service(s)) })
+	return k.do(ctx, func(h *ipvs.Handle) error { return h.UpdateService(service(s)) },
+		"change virtual server %v", s.ServerKey)
 }
 
 // DeleteServer implements [Interface].
 func (k *Kernel) DeleteServer(ctx context.Context, key ServerKey) error {
-	return k.do(ctx, func(h *ipvs.Handle) error { return h.DelService(byKey(key)) })
+	return ignoreMissing(k.do(ctx, func(h *ipvs.Handle) error { return h.DelService(byKey(key)) },
+		"delete virtual server %v", key))
 }
 
 // Destinations implements [Interface].
@@ -214,32 +223,34 @@ func (k *Kernel) Destinations(ctx context.Context, key ServerKey) (list []Destin
 				Active: d.ActiveConnections, Inactive: d.InactiveConnections})
 		}
 		return err
-	})
+	}, "list endpoints of %v", key)
 	return list, err
 }
 
 // AddDestination implements [Interface].
 func (k *Kernel) AddDestination(ctx context.Context, key ServerKey, d Destination) error {
-	return k.do(ctx, func(h *ipvs.Handle) error { return h.NewDestination(byKey(key), destination(d)) })
+	return k.do(ctx, func(h *ipvs.Handle) error { return h.NewDestination(byKey(key), destination(d)) },
+		"add endpoint %v to %v", d.Target, key)
 }
 
 // UpdateDestination implements [Interface].
 func (k *Kernel) UpdateDestination(ctx context.Context, key ServerKey, d Destination) error {
-	return k.do(ctx, func(h *ipvs.Handle) error { return h.UpdateDestination(byKey(key), destination(d)) })
+	return k.do(ctx, func(h *ipvs.Handle) error { return h.UpdateDestination(byKey(key), destination(d)) },
+		"change endpoint %v of %v to weight %d", d.Target, key, d.Weight)
 }
 
 // DeleteDestination implements [Interface].
 func (k *Kernel) DeleteDestination(ctx context.Context, key ServerKey, target netip.AddrPort) error {
-	return k.do(ctx, func(h *ipvs.Handle) error {
-		return h.DelDestination(byKey(key), destination(Destination{Target: target}))
-	})
+	d := destination(Destination{Target: target})
+	return ignoreMissing(k.do(ctx, func(h *ipvs.Handle) error { return h.DelDestination(byKey(key), d) },
+		"delete endpoint %v of %v", target, key))
 }
 
 // SetTimeouts implements [Interface].
 func (k *Kernel) SetTimeouts(ctx context.Context, t Timeouts) error {
 	return k.do(ctx, func(h *ipvs.Handle) error {
 		return h.SetConfig(&ipvs.Config{TimeoutTCP: t.TCP, TimeoutTCPFin: t.TCPFin, TimeoutUDP: t.UDP})
-	})
+	}, "set timeouts %v", t)
 }
 
 // find returns the dummy interface, nil if there is none.
@@ -288,29 +299,35 @@ func (k *Kernel) ensure() (int, error) {
 	return k.dummy, nil
 }
 
+// maxDumps is how often the addresses are listed until nobody changes any meanwhile.
+const maxDumps = 10
+
 // Addresses implements [Interface].
-func (k *Kernel) Addresses(ctx context.Context, f model.Family) ([]netip.Addr, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := k.begin(ctx); err != nil {
-		return nil, err
-	}
-	link, err := k.find()
-	if err != nil || link == nil {
-		return nil, err
-	}
-	addrs, err := k.routes.AddrList(link, int(addressFamily(f)))
-	if err != nil {
-		return nil, fmt.Errorf("addresses of %s: %w", k.link, err)
-	}
-	var list []netip.Addr
-	for _, a := range addrs {
-		ip, ok := netip.AddrFromSlice(a.IP)
-		if ip = ip.Unmap(); ok && !ip.IsLinkLocalUnicast() {
-			list = append(list, ip)
+func (k *Kernel) Addresses(ctx context.Context, f model.Family) (list []netip.Addr, err error) {
+	err = k.alone(ctx, func() error {
+		link, err := k.find()
+		if err != nil || link == nil {
+			return err
 		}
-	}
-	return list, nil
+		var addrs []netlink.Addr
+		for range maxDumps {
+			addrs, err = k.routes.AddrList(link, int(addressFamily(f)))
+			if !errors.Is(err, netlink.ErrDumpInterrupted) { // another address was added or removed meanwhile
+				break
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("addresses of %s: %w", k.link, err)
+		}
+		for _, a := range addrs {
+			ip, ok := netip.AddrFromSlice(a.IP)
+			if ip = ip.Unmap(); ok && !ip.IsLinkLocalUnicast() {
+				list = append(list, ip)
+			}
+		}
+		return nil
+	})
+	return list, err
 }
 
 // address returns an address with the attributes for the kernel. IPv6 addresses are deprecated from the beginning, so
@@ -325,62 +342,56 @@ func address(a netip.Addr) *netlink.Addr {
 
 // AddAddress implements [Interface].
 func (k *Kernel) AddAddress(ctx context.Context, a netip.Addr) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for {
-		if err := k.begin(ctx); err != nil {
-			return err
-		}
+	return k.alone(ctx, func() error {
 		known := k.dummy != 0
-		index, err := k.ensure()
-		if err != nil {
-			return err
+		err := k.addAddress(a)
+		if errors.Is(err, unix.ENODEV) && known { // another program has deleted the interface
+			k.dummy = 0
+			err = k.addAddress(a)
 		}
-		err = k.routes.AddrAdd(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}, address(a))
-		if errors.Is(err, unix.ENODEV) && known {
-			k.dummy = 0 // another program has deleted it
-			continue
-		}
-		if err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("add address %v to %s: %w", a, k.link, err)
-		}
-		return nil
+		return err
+	})
+}
+
+func (k *Kernel) addAddress(a netip.Addr) error {
+	index, err := k.ensure()
+	if err != nil {
+		return err
 	}
+	err = k.routes.AddrAdd(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}, address(a))
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("add address %v to %s: %w", a, k.link, err)
+	}
+	return nil
 }
 
 // DeleteAddress implements [Interface].
 func (k *Kernel) DeleteAddress(ctx context.Context, a netip.Addr) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := k.begin(ctx); err != nil {
-		return err
-	}
-	if k.dummy == 0 {
-		if link, err := k.find(); err != nil || link == nil {
-			return err
+	return k.alone(ctx, func() error {
+		if k.dummy == 0 {
+			if link, err := k.find(); err != nil || link == nil {
+				return err
+			}
 		}
-	}
-	err := k.routes.AddrDel(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: k.dummy}}, address(a))
-	if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("delete address %v from %s: %w", a, k.link, err)
-	}
-	return nil
+		err := k.routes.AddrDel(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: k.dummy}}, address(a))
+		if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("delete address %v from %s: %w", a, k.link, err)
+		}
+		return nil
+	})
 }
 
 // DeleteLink implements [Interface].
 func (k *Kernel) DeleteLink(ctx context.Context) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := k.begin(ctx); err != nil {
-		return err
-	}
-	link, err := k.find()
-	if err != nil || link == nil {
-		return err
-	}
-	k.dummy = 0
-	if err := k.routes.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("delete interface %s: %w", k.link, err)
-	}
-	return nil
+	return k.alone(ctx, func() error {
+		link, err := k.find()
+		if err != nil || link == nil {
+			return err
+		}
+		k.dummy = 0
+		if err := k.routes.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("delete interface %s: %w", k.link, err)
+		}
+		return nil
+	})
 }

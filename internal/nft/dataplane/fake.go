@@ -34,6 +34,7 @@ func NewFake() *Fake {
 }
 
 type fakeTable struct {
+	key     TableKey
 	comment string
 	chains  []*fakeChain
 	sets    []*fakeSet
@@ -42,13 +43,26 @@ type fakeTable struct {
 type fakeChain struct {
 	Chain
 	rules []Rule
-	used  int // rules and elements that refer to it
 }
 
 type fakeSet struct {
 	Set
 	elements map[string]Element
-	used     int // rules that refer to it
+}
+
+// clone returns a copy, nil of no table.
+func (t *fakeTable) clone() *fakeTable {
+	if t == nil {
+		return nil
+	}
+	c := &fakeTable{key: t.key, comment: t.comment}
+	for _, ch := range t.chains {
+		c.chains = append(c.chains, &fakeChain{ch.Chain, slices.Clip(ch.rules)})
+	}
+	for _, s := range t.sets {
+		c.sets = append(c.sets, &fakeSet{s.Set, maps.Clone(s.elements)})
+	}
+	return c
 }
 
 func (t *fakeTable) chain(name string) *fakeChain {
@@ -173,133 +187,103 @@ func (f *Fake) ReadTable(ctx context.Context, key TableKey, elements func(*Table
 	return table, nil
 }
 
-// apply performs all operations, and undoes them if one fails or keep is false.
+// apply performs all operations on a copy of the table, which replaces the table if none fails and keep is set.
 func (f *Fake) apply(tx *Transaction, keep bool) error {
-	a := fakeApply{fake: f, key: tx.Table}
-	err := a.all(tx)
-	if err != nil || !keep {
-		for _, undo := range slices.Backward(a.undo) {
-			undo()
-		}
-	}
-	return err
-}
-
-// fakeApply is one transaction in progress.
-type fakeApply struct {
-	fake     *Fake
-	key      TableKey
-	undo     []func()
-	validate bool
-}
-
-func (a *fakeApply) all(tx *Transaction) error {
+	t := f.tables[tx.Table].clone()
+	failed := func(op string, err error) error { return &OpError{Table: tx.Table, Op: op, Err: err} }
 	for i := range tx.ops {
-		o := &tx.ops[i]
-		if err := a.op(o); err != nil {
-			return &OpError{Table: a.key, Op: o.String(), Err: err}
+		var err error
+		switch o := &tx.ops[i]; {
+		case o.verb == addTable:
+			if err = checkName(tx.Table.Name, o.comment); t == nil {
+				t = &fakeTable{key: tx.Table, comment: o.comment}
+			}
+		case t == nil:
+			err = fmt.Errorf("no such table: %w", syscall.ENOENT)
+		case o.verb == deleteTable:
+			t = nil
+		default:
+			err = t.do(o)
+		}
+		if err != nil {
+			return failed(tx.ops[i].String(), err)
 		}
 	}
-	if t := a.fake.tables[a.key]; t != nil && a.validate {
+	if t != nil {
 		if err := t.validate(); err != nil {
-			return &OpError{Table: a.key, Op: "commit", Err: err}
+			return failed("commit", err)
 		}
 	}
+	if keep {
+		f.tables[tx.Table] = t
+	}
 	return nil
 }
 
-func (a *fakeApply) op(o *op) error {
-	t := a.fake.tables[a.key]
-	if o.verb == addTable {
-		return a.addTable(t, o)
-	}
-	if t == nil {
-		return fmt.Errorf("no such table: %w", syscall.ENOENT)
-	}
+func (t *fakeTable) do(o *op) error {
 	switch o.verb {
-	case deleteTable:
-		delete(a.fake.tables, a.key)
-		a.undo = append(a.undo, func() { a.fake.tables[a.key] = t })
 	case addChain:
-		return a.addChain(t, o.chain)
-	case flushChain:
-		return a.flushChain(t, o.name)
-	case deleteChain:
-		return a.deleteChain(t, o.name)
+		return t.addChain(o.chain)
 	case addRule:
-		return a.addRule(t, o.name, o.rule)
+		return t.addRule(o.name, o.rule)
 	case addSet:
-		return a.addSet(t, o.set)
+		return t.addSet(o.set)
+	case addElements, deleteElements:
+		return t.changeElements(o)
 	case deleteSet:
-		return a.deleteSet(t, o.name)
-	case addElements:
-		return a.addElements(t, o)
-	case deleteElements:
-		return a.deleteElements(t, o)
+		return t.deleteSet(o.name)
 	}
+	c := t.chain(o.name)
+	if c == nil {
+		return syscall.ENOENT
+	}
+	if o.verb == flushChain {
+		c.rules = nil
+		return nil
+	}
+	if n := len(c.rules); n > 0 {
+		return fmt.Errorf("the chain has %d rules: %w", n, syscall.EBUSY)
+	}
+	if n := t.uses(func(u use) bool { return u.chain == c.Name }, c.Name); n > 0 {
+		return fmt.Errorf("the chain is referred to %d times: %w", n, syscall.EBUSY)
+	}
+	t.chains = slices.DeleteFunc(t.chains, func(x *fakeChain) bool { return x == c })
 	return nil
 }
 
-func (a *fakeApply) addTable(t *fakeTable, o *op) error {
-	if err := checkName(a.key.Name, o.comment); err != nil {
-		return err
+// uses counts the statements that is returns true for, and the elements that point at a chain.
+func (t *fakeTable) uses(is func(use) bool, chain string) (n int) {
+	for _, c := range t.chains {
+		for _, r := range c.rules {
+			for _, s := range r.Statements {
+				if is(useOf(s)) {
+					n++
+				}
+			}
+		}
 	}
-	if t == nil {
-		a.fake.tables[a.key] = &fakeTable{comment: o.comment}
-		a.undo = append(a.undo, func() { delete(a.fake.tables, a.key) })
+	for _, s := range t.sets {
+		for _, e := range s.elements {
+			if s.Verdicts && e.Value == chain {
+				n++
+			}
+		}
 	}
-	return nil
+	return n
 }
 
-func (a *fakeApply) addChain(t *fakeTable, c *Chain) error {
+func (t *fakeTable) addChain(c *Chain) error {
 	if err := checkName(c.Name, c.Comment); err != nil {
 		return err
 	}
 	if t.chain(c.Name) != nil {
 		return syscall.EEXIST
 	}
-	before := t.chains
-	t.chains = append(slices.Clip(before), &fakeChain{Chain: *c})
-	a.undo = append(a.undo, func() { t.chains = before })
+	t.chains = append(t.chains, &fakeChain{Chain: *c})
 	return nil
 }
 
-func (a *fakeApply) flushChain(t *fakeTable, name string) error {
-	c := t.chain(name)
-	if c == nil {
-		return syscall.ENOENT
-	}
-	before := c.rules
-	for i := range before {
-		t.refer(&before[i], -1)
-	}
-	c.rules = nil
-	a.undo = append(a.undo, func() {
-		c.rules = before
-		for i := range before {
-			t.refer(&before[i], 1)
-		}
-	})
-	return nil
-}
-
-func (a *fakeApply) deleteChain(t *fakeTable, name string) error {
-	c := t.chain(name)
-	switch {
-	case c == nil:
-		return syscall.ENOENT
-	case len(c.rules) > 0:
-		return fmt.Errorf("the chain has %d rules: %w", len(c.rules), syscall.EBUSY)
-	case c.used > 0:
-		return fmt.Errorf("the chain is referred to %d times: %w", c.used, syscall.EBUSY)
-	}
-	before := t.chains
-	t.chains = slices.DeleteFunc(slices.Clone(before), func(x *fakeChain) bool { return x == c })
-	a.undo = append(a.undo, func() { t.chains = before })
-	return nil
-}
-
-func (a *fakeApply) addRule(t *fakeTable, chain string, r *Rule) error {
+func (t *fakeTable) addRule(chain string, r *Rule) error {
 	c := t.chain(chain)
 	if c == nil {
 		return fmt.Errorf("no such chain: %w", syscall.ENOENT)
@@ -307,15 +291,11 @@ func (a *fakeApply) addRule(t *fakeTable, chain string, r *Rule) error {
 	if err := t.checkRule(r); err != nil {
 		return err
 	}
-	before := c.rules
-	c.rules = append(slices.Clip(before), *r)
-	t.refer(r, 1)
-	a.validate = true
-	a.undo = append(a.undo, func() { t.refer(r, -1); c.rules = before })
+	c.rules = append(c.rules, *r)
 	return nil
 }
 
-func (a *fakeApply) addSet(t *fakeTable, s *Set) error {
+func (t *fakeTable) addSet(s *Set) error {
 	if err := checkName(s.Name, s.Comment); err != nil {
 		return err
 	}
@@ -325,30 +305,18 @@ func (a *fakeApply) addSet(t *fakeTable, s *Set) error {
 	if len(s.Key) == 0 || s.Interval && len(s.Key) < 2 || s.Verdicts && s.Value != nil || s.Dynamic && s.Size != 0 {
 		return syscall.EINVAL
 	}
-	before := t.sets
-	t.sets = append(slices.Clip(before), &fakeSet{Set: *s, elements: map[string]Element{}})
-	a.undo = append(a.undo, func() { t.sets = before })
+	t.sets = append(t.sets, &fakeSet{*s, map[string]Element{}})
 	return nil
 }
 
-func (a *fakeApply) deleteSet(t *fakeTable, name string) error {
+func (t *fakeTable) deleteSet(name string) error {
 	s := t.set(name)
-	switch {
-	case s == nil:
+	if s == nil {
 		return syscall.ENOENT
-	case s.used > 0:
-		return fmt.Errorf("the set is referred to %d times: %w", s.used, syscall.EBUSY)
 	}
-	before := t.sets
-	refer := func(by int) {
-		if s.Verdicts {
-			for _, e := range s.elements {
-				t.chain(e.Value).used += by
-			}
-		}
+	if n := t.uses(func(u use) bool { return u.set != nil && u.set.Name == name }, ""); n > 0 {
+		return fmt.Errorf("the set is referred to %d times: %w", n, syscall.EBUSY)
 	}
-	t.sets = slices.DeleteFunc(slices.Clone(before), func(x *fakeSet) bool { return x == s })
-	refer(-1)
-	a.undo = append(a.undo, func() { refer(1); t.sets = before })
+	t.sets = slices.DeleteFunc(t.sets, func(x *fakeSet) bool { return x == s })
 	return nil
 }

@@ -27,111 +27,80 @@ func checkComment(comment string) error {
 	return nil
 }
 
-// refer counts the references of a rule.
-func (t *fakeTable) refer(r *Rule, by int) {
-	for _, s := range r.Statements {
-		if s := setOf(s); s != nil {
-			t.set(s.Name).used += by
-		}
-		if name := chainOf(s); name != "" {
-			t.chain(name).used += by
-		}
-	}
+// use is what the kernel checks of a statement.
+type use struct {
+	chain         string // that it goes to
+	set           *Set   // that it looks up
+	fits          bool   // the set is of the right kind
+	isVerdict     bool   // no statement may follow
+	needsProtocol bool   // an IsProtocol has to precede
+	// from reports whether packets of a base chain may get here; nil: those of any.
+	from func(base *Chain) bool
 }
 
-func setOf(s Statement) *Set {
+func useOf(s Statement) use {
+	nat := func(hooks ...Hook) func(*Chain) bool {
+		return func(base *Chain) bool { return !base.Filter && slices.Contains(hooks, base.Hook) }
+	}
 	switch s := s.(type) {
 	case InSet:
-		return s.Set
+		return use{set: s.Set, fits: !s.Set.Verdicts && s.Set.Value == nil}
 	case Refresh:
-		return s.Set
+		return use{set: s.Set, fits: s.Set.Dynamic && s.Timeout > 0}
 	case GotoMap:
-		return s.Map
+		return use{set: s.Map, fits: s.Map.Verdicts, isVerdict: true}
 	case DNATMap:
-		return s.Map
-	}
-	return nil
-}
-
-func chainOf(s Statement) string {
-	switch s := s.(type) {
+		return use{set: s.Map, fits: slices.Equal(s.Map.Value, []Field{DestinationAddr, DestinationPort}) && s.N > 0 &&
+			slices.Contains(s.Map.Key, Random), isVerdict: true,
+			needsProtocol: !slices.Contains(s.Map.Key, DestinationPort), from: nat(Prerouting, Output)}
+	case DNAT:
+		return use{isVerdict: true, needsProtocol: true, from: nat(Prerouting, Output)}
+	case Masquerade:
+		return use{isVerdict: true, from: nat(Postrouting)}
 	case Goto:
-		return s.Chain
+		return use{isVerdict: true, chain: s.Chain}
 	case Jump:
-		return s.Chain
+		return use{isVerdict: true, chain: s.Chain}
+	case Drop:
+		return use{isVerdict: true}
+	case Reject:
+		return use{isVerdict: true, from: func(base *Chain) bool { return base.Hook != Postrouting }}
 	}
-	return ""
+	return use{}
 }
 
 func (t *fakeTable) checkRule(r *Rule) error {
-	if err := checkComment(r.Comment); err != nil {
-		return err
-	}
 	if len(r.Statements) == 0 {
 		return fmt.Errorf("the rule is empty: %w", syscall.EINVAL)
 	}
 	protocol := false
 	for i, s := range r.Statements {
-		if name := chainOf(s); name != "" {
-			if c := t.chain(name); c == nil || c.Hook != NoHook {
-				return fmt.Errorf("no such chain to go to: %s: %w", name, syscall.ENOENT)
+		u := useOf(s)
+		if _, is := s.(IsProtocol); is {
+			protocol = true
+		}
+		if u.chain != "" {
+			if err := t.checkTarget(u.chain); err != nil {
+				return err
 			}
 		}
-		if err := t.checkSetUse(s); err != nil {
-			return err
+		if u.set != nil {
+			set := t.set(u.set.Name)
+			if set == nil {
+				return fmt.Errorf("no such set: %s: %w", u.set.Name, syscall.ENOENT)
+			}
+			if !u.fits || definitionOf(&set.Set, t.key.Family) != definitionOf(u.set, t.key.Family) {
+				return fmt.Errorf("the set %s cannot be used so: %w", u.set.Name, syscall.EINVAL)
+			}
 		}
-		if isVerdict(s) && i != len(r.Statements)-1 {
+		if u.isVerdict && i != len(r.Statements)-1 {
 			return fmt.Errorf("statements follow a verdict: %w", syscall.EINVAL)
 		}
-		needsProtocol := false
-		switch s := s.(type) {
-		case IsProtocol:
-			protocol = true
-		case DNAT:
-			needsProtocol = true
-		case DNATMap:
-			needsProtocol = !slices.Contains(s.Map.Key, DestinationPort)
-		}
-		if needsProtocol && !protocol {
+		if u.needsProtocol && !protocol {
 			return fmt.Errorf("dnat to a port without a protocol: %w", syscall.EINVAL)
 		}
 	}
-	return nil
-}
-
-func isVerdict(s Statement) bool {
-	switch s.(type) {
-	case Goto, Jump, Drop, Reject, DNAT, DNATMap, Masquerade, GotoMap:
-		return true
-	}
-	return false
-}
-
-func (t *fakeTable) checkSetUse(s Statement) error {
-	used := setOf(s)
-	if used == nil {
-		return nil
-	}
-	set := t.set(used.Name)
-	if set == nil {
-		return fmt.Errorf("no such set: %s: %w", used.Name, syscall.ENOENT)
-	}
-	ok := false
-	switch s := s.(type) {
-	case InSet:
-		ok = !set.Verdicts && set.Value == nil
-	case Refresh:
-		ok = set.Dynamic && s.Timeout > 0
-	case GotoMap:
-		ok = set.Verdicts
-	case DNATMap:
-		ok = slices.Equal(set.Value, []Field{DestinationAddr, DestinationPort}) && s.N > 0 &&
-			slices.Contains(set.Key, Random)
-	}
-	if !ok || !slices.Equal(used.Key, set.Key) {
-		return fmt.Errorf("the set %s cannot be used so: %w", used.Name, syscall.EINVAL)
-	}
-	return nil
+	return checkComment(r.Comment)
 }
 
 // validate follows all jumps from the base chains, as the kernel does after rules have been added: there must be no
@@ -157,27 +126,17 @@ func (t *fakeTable) walk(c *fakeChain, base *Chain, path []string, done map[stri
 	path = append(path, c.Name)
 	for i := range c.rules {
 		for _, s := range c.rules[i].Statements {
+			u := useOf(s)
+			if u.from != nil && !u.from(base) {
+				return fmt.Errorf("%T in chain %s is reached from %s: %w", s, c.Name, base.Name, syscall.EOPNOTSUPP)
+			}
 			var targets []string
-			switch s := s.(type) {
-			case Reject:
-				if base.Hook == Postrouting {
-					return fmt.Errorf("chain %s is reached from postrouting: %w", c.Name, syscall.EOPNOTSUPP)
-				}
-			case DNAT, DNATMap:
-				if base.Filter || base.Hook != Prerouting && base.Hook != Output {
-					return fmt.Errorf("dnat in %s is reached from %s: %w", c.Name, base.Name, syscall.EOPNOTSUPP)
-				}
-			case Masquerade:
-				if base.Filter || base.Hook != Postrouting {
-					return fmt.Errorf("masquerade in %s is reached from %s: %w", c.Name, base.Name, syscall.EOPNOTSUPP)
-				}
-			case GotoMap:
-				for _, e := range t.set(s.Map.Name).elements {
+			if u.chain != "" {
+				targets = []string{u.chain}
+			}
+			if u.set != nil && u.set.Verdicts {
+				for _, e := range t.set(u.set.Name).elements {
 					targets = append(targets, e.Value)
-				}
-			default:
-				if name := chainOf(s); name != "" {
-					targets = []string{name}
 				}
 			}
 			for _, name := range targets {
@@ -191,83 +150,64 @@ func (t *fakeTable) walk(c *fakeChain, base *Chain, path []string, done map[stri
 	return nil
 }
 
-func (a *fakeApply) addElements(t *fakeTable, o *op) error {
-	s, err := a.elementsOf(t, o)
-	if err != nil {
-		return err
+// changeElements adds or deletes elements.
+func (t *fakeTable) changeElements(o *op) error {
+	s := t.set(o.name)
+	switch {
+	case s == nil:
+		return fmt.Errorf("no such set: %w", syscall.ENOENT)
+	case definitionOf(&s.Set, t.key.Family) != definitionOf(o.set, t.key.Family):
+		return fmt.Errorf("the set is another: %w", syscall.EINVAL)
 	}
-	size := fieldsSize(a.key.Family, s.Key)
+	for _, e := range o.elements {
+		_, there := s.elements[e.Key]
+		switch {
+		case o.verb == addElements:
+			if err := t.checkElement(s, e); err != nil {
+				return err
+			}
+			s.elements[e.Key] = e
+		case there:
+			delete(s.elements, e.Key)
+		default:
+			return fmt.Errorf("element %s: %w", s.elementText(t.key.Family, e), syscall.ENOENT)
+		}
+	}
+	return nil
+}
+
+// checkElement checks an element that is to be added.
+func (t *fakeTable) checkElement(s *fakeSet, e Element) error {
+	size := fieldsSize(t.key.Family, s.Key)
 	keySize := size
 	if s.Interval {
 		keySize = 2 * size
 	}
-	for _, e := range o.elements {
-		switch {
-		case len(e.Key) != keySize:
-			return fmt.Errorf("a key of %d bytes, not %d: %w", len(e.Key), keySize, syscall.EINVAL)
-		case s.Interval && e.Key[:size] > e.Key[size:]:
-			return fmt.Errorf("a range that ends before it begins: %w", syscall.EINVAL)
-		case !s.Verdicts && len(e.Value) != fieldsSize(a.key.Family, s.Value):
-			return fmt.Errorf("a value of %d bytes: %w", len(e.Value), syscall.EINVAL)
-		}
-		if err := checkComment(e.Comment); err != nil {
+	switch {
+	case len(e.Key) != keySize:
+		return fmt.Errorf("a key of %d bytes, not %d: %w", len(e.Key), keySize, syscall.EINVAL)
+	case s.Interval && e.Key[:size] > e.Key[size:]:
+		return fmt.Errorf("a range that ends before it begins: %w", syscall.EINVAL)
+	case !s.Verdicts && len(e.Value) != fieldsSize(t.key.Family, s.Value):
+		return fmt.Errorf("a value of %d bytes: %w", len(e.Value), syscall.EINVAL)
+	}
+	if _, there := s.elements[e.Key]; there || s.overlaps(e, size) {
+		return fmt.Errorf("element %s: %w", s.elementText(t.key.Family, e), syscall.EEXIST)
+	}
+	if s.Verdicts {
+		if err := t.checkTarget(e.Value); err != nil {
 			return err
 		}
-		if _, ok := s.elements[e.Key]; ok || s.overlaps(e, size) {
-			return fmt.Errorf("element %s: %w", s.elementText(a.key.Family, e), syscall.EEXIST)
-		}
-		if s.Verdicts {
-			c := t.chain(e.Value)
-			if c == nil || c.Hook != NoHook {
-				return fmt.Errorf("no such chain to go to: %s: %w", e.Value, syscall.ENOENT)
-			}
-			c.used++
-			a.validate = true
-		}
-		s.elements[e.Key] = e
-		a.undo = append(a.undo, func() {
-			delete(s.elements, e.Key)
-			if s.Verdicts {
-				t.chain(e.Value).used--
-			}
-		})
 	}
-	return nil
+	return checkComment(e.Comment)
 }
 
-func (a *fakeApply) deleteElements(t *fakeTable, o *op) error {
-	s, err := a.elementsOf(t, o)
-	if err != nil {
-		return err
-	}
-	for _, e := range o.elements {
-		old, ok := s.elements[e.Key]
-		if !ok {
-			return fmt.Errorf("element %s: %w", s.elementText(a.key.Family, e), syscall.ENOENT)
-		}
-		delete(s.elements, e.Key)
-		if s.Verdicts {
-			t.chain(old.Value).used--
-		}
-		a.undo = append(a.undo, func() {
-			s.elements[e.Key] = old
-			if s.Verdicts {
-				t.chain(old.Value).used++
-			}
-		})
+// checkTarget checks that there is a chain to go to.
+func (t *fakeTable) checkTarget(name string) error {
+	if c := t.chain(name); c == nil || c.Hook != NoHook {
+		return fmt.Errorf("no such chain to go to: %s: %w", name, syscall.ENOENT)
 	}
 	return nil
-}
-
-func (a *fakeApply) elementsOf(t *fakeTable, o *op) (*fakeSet, error) {
-	s := t.set(o.name)
-	switch {
-	case s == nil:
-		return nil, fmt.Errorf("no such set: %w", syscall.ENOENT)
-	case definitionOf(&s.Set, a.key.Family) != definitionOf(o.set, a.key.Family):
-		return nil, fmt.Errorf("the set is another: %w", syscall.EINVAL)
-	}
-	return s, nil
 }
 
 // overlaps reports whether the range of an element overlaps that of another.

@@ -22,11 +22,12 @@ type monitor struct {
 	drift chan struct{}
 	done  chan struct{}
 
-	mu      sync.Mutex
-	seen    uint32        // the latest generation that was reported
-	news    chan struct{} // closed and replaced when seen changes
-	tables  map[TableKey]bool
-	pending bool // the batch being reported touches a watched table
+	pending bool // the batch being reported touches a watched table; for run alone
+
+	mu     sync.Mutex
+	seen   uint32        // the latest generation that was reported
+	news   chan struct{} // closed and replaced when seen changes
+	tables map[TableKey]bool
 }
 
 func newMonitor(own uint32) (*monitor, error) {
@@ -85,10 +86,6 @@ func (m *monitor) suspectAll() {
 func (m *monitor) sawUntil(generation uint32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.sawLocked(generation)
-}
-
-func (m *monitor) sawLocked(generation uint32) {
 	if int32(generation-m.seen) > 0 || m.seen == 0 {
 		m.seen = generation
 		close(m.news)
@@ -106,8 +103,8 @@ func (m *monitor) tell() {
 // waitFor waits until the changes up to a generation have been reported. It returns false if that does not happen: they
 // are reported right after they were made, so something was lost then.
 func (m *monitor) waitFor(ctx context.Context, generation uint32) bool {
-	timeout := time.NewTimer(time.Second)
-	defer timeout.Stop()
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
 	for {
 		m.mu.Lock()
 		seen, news := m.seen, m.news
@@ -117,8 +114,6 @@ func (m *monitor) waitFor(ctx context.Context, generation uint32) bool {
 		}
 		select {
 		case <-news:
-		case <-timeout.C:
-			return false
 		case <-ctx.Done():
 			return false
 		}
@@ -147,10 +142,8 @@ func (m *monitor) note(msg nfnetlink.Message) {
 	if msg.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || len(msg.Data) < 4 {
 		return
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if msg.Type&0xff == unix.NFT_MSG_NEWGEN {
-		m.sawLocked(nfnetlink.GenerationOf(msg))
+		m.sawUntil(nfnetlink.GenerationOf(msg))
 		if m.pending {
 			m.pending = false
 			m.tell()
@@ -172,6 +165,8 @@ func (m *monitor) note(msg nfnetlink.Message) {
 	if b := msg.Data[4:]; len(b) >= 4 && binary.NativeEndian.Uint16(b[2:]) == unix.NFTA_TABLE_NAME {
 		key.Name = nfnetlink.CString(b[4:min(int(binary.NativeEndian.Uint16(b)), len(b))])
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if _, ok := m.tables[key]; ok {
 		m.tables[key] = true
 		m.pending = true

@@ -112,7 +112,7 @@ func (n *Netlink) Apply(ctx context.Context, tx *Transaction) error {
 			return ErrStale
 		}
 	}
-	return fmt.Errorf("table %v: other tables change all the time: %w", tx.Table, unix.ERESTART)
+	return fmt.Errorf("table %v: other tables keep changing: %w", tx.Table, unix.ERESTART)
 }
 
 // Check implements [Interface]: the batch has no end, at which the kernel takes it back after it has checked it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 
 	"github.com/google/nftables/userdata"
@@ -52,10 +51,10 @@ func (n *Netlink) readTable(ctx context.Context, key TableKey, elements func(*Ta
 	t := &Table{Key: key, Chains: map[string]*TableChain{}, Sets: map[string]*TableSet{}}
 	found := false
 	err := n.list(unix.NFT_MSG_GETTABLE, key.Family, func(m nfnetlink.Message) error {
-		if a := collect(m.Attributes()); nfnetlink.CString(a[unix.NFTA_TABLE_NAME]) == key.Name {
+		if a := attributesOf(m); a.text(unix.NFTA_TABLE_NAME) == key.Name {
 			found = true
-			if nfnetlink.Uint32(a[unix.NFTA_TABLE_FLAGS]) == 0 { // a dormant or owned table is not ours
-				t.Comment = readComment(a[nftaTableUserdata], userdata.TypeComment)
+			if a.number(unix.NFTA_TABLE_FLAGS) == 0 { // a dormant or owned table is not ours
+				t.Comment = readComment(a.get(nftaTableUserdata), userdata.TypeComment)
 			}
 		}
 		return nil
@@ -112,34 +111,40 @@ func (n *Netlink) list(typ uint16, f model.Family, each func(nfnetlink.Message) 
 	return err
 }
 
-// attributes are those of a message or a nested attribute, by type: all the types that are read here are below 32.
-type attributes [32][]byte
+// attributes are those of a message, or those nested in an attribute.
+type attributes []byte
 
-func collect(all iter.Seq2[uint16, []byte]) (a attributes) {
-	for typ, v := range all {
-		if int(typ) < len(a) {
-			a[typ] = v
+func attributesOf(m nfnetlink.Message) attributes { return m.Data[min(4, len(m.Data)):] }
+
+// get returns the value of an attribute, nil if there is none of the type.
+func (a attributes) get(typ uint16) attributes {
+	for t, v := range nfnetlink.Attributes(a) {
+		if t == typ {
+			return v
 		}
 	}
-	return a
+	return nil
 }
+
+func (a attributes) text(typ uint16) string { return nfnetlink.CString(a.get(typ)) }
+
+func (a attributes) number(typ uint16) uint32 { return nfnetlink.Uint32(a.get(typ)) }
 
 func (n *Netlink) readChains(t *Table) error {
 	return n.list(unix.NFT_MSG_GETCHAIN, t.Key.Family, func(m nfnetlink.Message) error {
-		a := collect(m.Attributes())
+		a := attributesOf(m)
 		c := &TableChain{Chain: Chain{
-			Name:    nfnetlink.CString(a[unix.NFTA_CHAIN_NAME]),
-			Comment: readComment(a[nftaChainUserdata], userdata.TypeComment),
-			Filter:  nfnetlink.CString(a[unix.NFTA_CHAIN_TYPE]) == "filter"}}
-		if hook := a[unix.NFTA_CHAIN_HOOK]; hook != nil {
-			h := collect(nfnetlink.Attributes(hook))
-			c.Hook = Hook(nfnetlink.Uint32(h[unix.NFTA_HOOK_HOOKNUM]) + 1)
-			c.Priority = int32(nfnetlink.Uint32(h[unix.NFTA_HOOK_PRIORITY]))
+			Name:    a.text(unix.NFTA_CHAIN_NAME),
+			Comment: readComment(a.get(nftaChainUserdata), userdata.TypeComment),
+			Filter:  a.text(unix.NFTA_CHAIN_TYPE) == "filter"}}
+		if hook := a.get(unix.NFTA_CHAIN_HOOK); hook != nil {
+			c.Hook = Hook(hook.number(unix.NFTA_HOOK_HOOKNUM) + 1)
+			c.Priority = int32(hook.number(unix.NFTA_HOOK_PRIORITY))
 		}
-		if policy := a[unix.NFTA_CHAIN_POLICY]; policy != nil && nfnetlink.Uint32(policy) != nfAccept {
+		if policy := a.get(unix.NFTA_CHAIN_POLICY); policy != nil && nfnetlink.Uint32(policy) != nfAccept {
 			c.Hook = ^NoHook // like none of this package's
 		}
-		if nfnetlink.CString(a[unix.NFTA_CHAIN_TABLE]) == t.Key.Name {
+		if a.text(unix.NFTA_CHAIN_TABLE) == t.Key.Name {
 			t.Chains[c.Name] = c
 		}
 		return nil
@@ -150,13 +155,7 @@ func (n *Netlink) readChains(t *Table) error {
 // start for each 32 KiB: 4,000 services with affinity took 6 to 8 s that way.
 func (n *Netlink) readRules(table TableKey, chain string, ids []RuleID) ([]RuleID, error) {
 	err := n.list(unix.NFT_MSG_GETRULE, table.Family, func(m nfnetlink.Message) error {
-		var id RuleID
-		for typ, v := range m.Attributes() {
-			if typ == unix.NFTA_RULE_USERDATA {
-				id = readRuleID(v)
-			}
-		}
-		ids = append(ids, id)
+		ids = append(ids, readRuleID(attributesOf(m).get(unix.NFTA_RULE_USERDATA)))
 		return nil
 	}, table.Name, chain)
 	return ids, err
@@ -166,17 +165,15 @@ func (n *Netlink) readRules(table TableKey, chain string, ids []RuleID) ([]RuleI
 func (n *Netlink) readSets(t *Table) (counts map[string]uint32, err error) {
 	counts = map[string]uint32{}
 	return counts, n.list(unix.NFT_MSG_GETSET, t.Key.Family, func(m nfnetlink.Message) error {
-		a := collect(m.Attributes())
-		number := func(typ uint16) uint32 { return nfnetlink.Uint32(a[typ]) }
-		desc := collect(nfnetlink.Attributes(a[unix.NFTA_SET_DESC]))
+		a := attributesOf(m)
 		d := definition{
 			family:   t.Key.Family,
-			flags:    number(unix.NFTA_SET_FLAGS),
-			keyType:  number(unix.NFTA_SET_KEY_TYPE),
-			keyLen:   number(unix.NFTA_SET_KEY_LEN),
-			dataType: number(unix.NFTA_SET_DATA_TYPE),
-			dataLen:  number(unix.NFTA_SET_DATA_LEN),
-			size:     nfnetlink.Uint32(desc[unix.NFTA_SET_DESC_SIZE]),
+			flags:    a.number(unix.NFTA_SET_FLAGS),
+			keyType:  a.number(unix.NFTA_SET_KEY_TYPE),
+			keyLen:   a.number(unix.NFTA_SET_KEY_LEN),
+			dataType: a.number(unix.NFTA_SET_DATA_TYPE),
+			dataLen:  a.number(unix.NFTA_SET_DATA_LEN),
+			size:     a.get(unix.NFTA_SET_DESC).number(unix.NFTA_SET_DESC_SIZE),
 		}
 		if d.flags&setDynamic != 0 && d.size == maxDynamic {
 			d.size = 0 // the kernel's choice, made when the first rule refers to the set
@@ -184,12 +181,12 @@ func (n *Netlink) readSets(t *Table) (counts map[string]uint32, err error) {
 		if d.dataType == verdictType {
 			d.dataLen = 0 // chosen by the kernel
 		}
-		if nfnetlink.CString(a[unix.NFTA_SET_TABLE]) == t.Key.Name && d.flags&setAnonymous == 0 {
-			name := nfnetlink.CString(a[unix.NFTA_SET_NAME])
-			comment := readComment(a[unix.NFTA_SET_USERDATA], userdata.NFTNL_UDATA_SET_COMMENT)
+		if a.text(unix.NFTA_SET_TABLE) == t.Key.Name && d.flags&setAnonymous == 0 {
+			name := a.text(unix.NFTA_SET_NAME)
+			comment := readComment(a.get(unix.NFTA_SET_USERDATA), userdata.NFTNL_UDATA_SET_COMMENT)
 			t.Sets[name] = &TableSet{Name: name, Comment: comment, Size: d.size, Dynamic: d.flags&setDynamic != 0,
 				definition: d}
-			counts[name] = number(nftaSetCount)
+			counts[name] = a.number(nftaSetCount)
 		}
 		return nil
 	}, t.Key.Name)
@@ -207,19 +204,15 @@ func (n *Netlink) readElements(key TableKey, s *TableSet, count uint32) error {
 	twice := false
 	size := padded(int(s.definition.keyLen))
 	err := n.list(unix.NFT_MSG_GETSETELEM, key.Family, func(m nfnetlink.Message) error {
-		for typ, v := range m.Attributes() {
-			if typ == unix.NFTA_SET_ELEM_LIST_ELEMENTS {
-				for _, v := range nfnetlink.Attributes(v) {
-					e := readElement(v)
-					// For example "*", which this package cannot delete.
-					s.foreign = s.foreign || padded(len(e.Key)) != size && !(isInterval && len(e.Key) == 2*size)
-					if seen != nil {
-						twice = twice || seen[e.Key]
-						seen[e.Key] = true
-					}
-					s.Elements = append(s.Elements, e)
-				}
+		for _, v := range nfnetlink.Attributes(attributesOf(m).get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
+			e := readElement(v)
+			// For example "*", which this package cannot delete.
+			s.foreign = s.foreign || padded(len(e.Key)) != size && !(isInterval && len(e.Key) == 2*size)
+			if seen != nil {
+				twice = twice || seen[e.Key]
+				seen[e.Key] = true
 			}
+			s.Elements = append(s.Elements, e)
 		}
 		return nil
 	}, key.Name, s.Name)
@@ -229,34 +222,13 @@ func (n *Netlink) readElements(key TableKey, s *TableSet, count uint32) error {
 	return err
 }
 
-func readElement(b []byte) (e Element) {
-	keyEnd := ""
-	for typ, v := range nfnetlink.Attributes(b) {
-		switch typ {
-		case unix.NFTA_SET_ELEM_KEY:
-			for _, v := range nfnetlink.Attributes(v) {
-				e.Key = string(v)
-			}
-		case nftaSetElemKeyEnd:
-			for _, v := range nfnetlink.Attributes(v) {
-				keyEnd = string(v)
-			}
-		case unix.NFTA_SET_ELEM_DATA:
-			for typ, v := range nfnetlink.Attributes(v) {
-				if typ == unix.NFTA_DATA_VALUE {
-					e.Value = string(v)
-					continue
-				}
-				for typ, v := range nfnetlink.Attributes(v) {
-					if typ == unix.NFTA_VERDICT_CHAIN {
-						e.Value = nfnetlink.CString(v)
-					}
-				}
-			}
-		case unix.NFTA_SET_ELEM_USERDATA:
-			e.Comment = readComment(v, userdata.TypeComment)
-		}
+func readElement(a attributes) Element {
+	key := func(typ uint16) string { return string(a.get(typ).get(unix.NFTA_DATA_VALUE)) }
+	value := a.get(unix.NFTA_SET_ELEM_DATA)
+	chain := value.get(unix.NFTA_DATA_VERDICT).get(unix.NFTA_VERDICT_CHAIN)
+	return Element{
+		Key:     key(unix.NFTA_SET_ELEM_KEY) + key(nftaSetElemKeyEnd),
+		Value:   string(value.get(unix.NFTA_DATA_VALUE)) + nfnetlink.CString(chain), // it has one of these
+		Comment: readComment(a.get(unix.NFTA_SET_ELEM_USERDATA), userdata.TypeComment),
 	}
-	e.Key += keyEnd
-	return e
 }

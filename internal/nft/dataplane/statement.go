@@ -151,13 +151,20 @@ func not(n bool) string {
 	return ""
 }
 
+// text appends strings.
+func text(b []byte, parts ...string) []byte {
+	for _, p := range parts {
+		b = append(b, p...)
+	}
+	return b
+}
+
 func (s InSet) append(b []byte, f model.Family) []byte {
-	b = append(appendFields(b, f, s.Set.Key, numbers{id: s.ID}), ' ')
-	return append(append(append(b, not(s.Not)...), '@'), s.Set.Name...)
+	return text(appendFields(b, f, s.Set.Key, numbers{id: s.ID}), " ", not(s.Not), "@", s.Set.Name)
 }
 
 func (s InPrefix) append(b []byte, f model.Family) []byte {
-	b = append(append(append(b, s.Field.info(f).text...), ' '), not(s.Not)...)
+	b = text(b, s.Field.info(f).text, " ", not(s.Not))
 	if s.Prefix.IsSingleIP() {
 		return s.Prefix.Addr().AppendTo(b)
 	}
@@ -166,7 +173,7 @@ func (s InPrefix) append(b []byte, f model.Family) []byte {
 
 func (s IsLocal) append(b []byte, f model.Family) []byte {
 	_, field, _ := strings.Cut(s.Field.info(f).text, " ")
-	return append(b, "fib "+field+" type local"...)
+	return text(b, "fib ", field, " type local")
 }
 
 func (s FromInterface) append(b []byte, _ model.Family) []byte {
@@ -181,9 +188,9 @@ func (s IsProtocol) append(b []byte, _ model.Family) []byte {
 	return appendProtocolText(append(b, "meta l4proto "...), s.Protocol)
 }
 
-func (IsDNATed) append(b []byte, _ model.Family) []byte { return append(b, "ct status dnat"...) }
+func (IsDNATed) append(b []byte, _ model.Family) []byte { return text(b, "ct status dnat") }
 
-func (IsNew) append(b []byte, _ model.Family) []byte { return append(b, "ct state new"...) }
+func (IsNew) append(b []byte, _ model.Family) []byte { return text(b, "ct state new") }
 
 func (s OneIn) append(b []byte, _ model.Family) []byte {
 	return append(strconv.AppendUint(append(b, "numgen random mod "...), uint64(s.N), 10), " 0"...)
@@ -202,37 +209,30 @@ func (s FlipMark) append(b []byte, _ model.Family) []byte {
 }
 
 func (s Refresh) append(b []byte, f model.Family) []byte {
-	b = append(append(append(b, "update @"...), s.Set.Name...), " { "...)
-	b = append(appendFields(b, f, s.Set.Key, numbers{id: s.ID}), " timeout "...)
-	return append(appendDuration(b, s.Timeout), " }"...)
+	b = appendFields(text(b, "update @", s.Set.Name, " { "), f, s.Set.Key, numbers{id: s.ID})
+	return text(appendDuration(text(b, " timeout "), s.Timeout), " }")
 }
 
 func (s GotoMap) append(b []byte, f model.Family) []byte {
-	return append(append(appendFields(b, f, s.Map.Key, numbers{}), " vmap @"...), s.Map.Name...)
+	return text(appendFields(b, f, s.Map.Key, numbers{}), " vmap @", s.Map.Name)
 }
 
 func (s DNATMap) append(b []byte, f model.Family) []byte {
-	b = append(append(append(b, "dnat "...), familyText(f)...), " to "...)
-	return append(append(appendFields(b, f, s.Map.Key, numbers{s.ID, s.N}), " map @"...), s.Map.Name...)
+	b = text(b, "dnat ", familyText(f), " to ")
+	return text(appendFields(b, f, s.Map.Key, numbers{s.ID, s.N}), " map @", s.Map.Name)
 }
 
 func (s DNAT) append(b []byte, _ model.Family) []byte { return s.To.AppendTo(append(b, "dnat to "...)) }
 
-func (Masquerade) append(b []byte, _ model.Family) []byte {
-	return append(b, "masquerade fully-random"...)
-}
+func (Masquerade) append(b []byte, _ model.Family) []byte { return text(b, "masquerade fully-random") }
 
-func (s Goto) append(b []byte, _ model.Family) []byte {
-	return append(append(b, "goto "...), s.Chain...)
-}
+func (s Goto) append(b []byte, _ model.Family) []byte { return text(b, "goto ", s.Chain) }
 
-func (s Jump) append(b []byte, _ model.Family) []byte {
-	return append(append(b, "jump "...), s.Chain...)
-}
+func (s Jump) append(b []byte, _ model.Family) []byte { return text(b, "jump ", s.Chain) }
 
-func (Drop) append(b []byte, _ model.Family) []byte { return append(b, "drop"...) }
+func (Drop) append(b []byte, _ model.Family) []byte { return text(b, "drop") }
 
-func (Reject) append(b []byte, _ model.Family) []byte { return append(b, "reject"...) }
+func (Reject) append(b []byte, _ model.Family) []byte { return text(b, "reject") }
 
 // append appends the rule as nft prints it.
 func (r *Rule) append(b []byte, f model.Family) []byte {
@@ -243,7 +243,7 @@ func (r *Rule) append(b []byte, f model.Family) []byte {
 		b = s.append(b, f)
 	}
 	if r.Comment != "" {
-		b = append(append(append(b, ` comment "`...), r.Comment...), '"')
+		b = text(b, ` comment "`, r.Comment, `"`)
 	}
 	return b
 }

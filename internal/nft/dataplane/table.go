@@ -129,9 +129,9 @@ type TableSet struct {
 	foreign    bool // it has elements that this package cannot delete
 }
 
-// Matches reports whether the set has the definition of want, regardless of elements and comment.
+// Matches reports whether there is a set, with the definition of want, regardless of elements and comment.
 func (s *TableSet) Matches(want *Set) bool {
-	return !s.foreign && s.definition == definitionOf(want, s.definition.family)
+	return s != nil && !s.foreign && s.definition == definitionOf(want, s.definition.family)
 }
 
 // RuleIDs returns the IDs of rules in a table of the family.

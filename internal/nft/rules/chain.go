@@ -63,10 +63,7 @@ func BaseChains(services, masquerade, check []dp.Rule, outputCheck string) []Cha
 // Masquerade returns rules that masquerade packets with the mark, which they clear (S31), and those of endpoints that
 // reach themselves (S29).
 func Masquerade(mark uint32, hairpin *dp.Set) []dp.Rule {
-	return []dp.Rule{
-		Rule(dp.HasMark{Bit: mark}, dp.FlipMark{Bit: mark}, dp.Masquerade{}),
-		Commented("an endpoint that reaches itself", dp.InSet{Set: hairpin}, dp.Masquerade{}),
-	}
+	return []dp.Rule{Rule(dp.HasMark{Bit: mark}, dp.FlipMark{Bit: mark}, dp.Masquerade{}), masqueradeHairpin(hairpin)}
 }
 
 // DropUnused returns rules that drop packets to addresses of the service CIDRs (S33).

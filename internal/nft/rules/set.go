@@ -22,25 +22,16 @@ func VIPSources() *dp.Set {
 	return &dp.Set{Name: "vip-sources", Key: append(VIPFields(), dp.SourceAddr), Interval: true}
 }
 
-// Hairpin returns the set of the packets that are from an endpoint to itself.
-func Hairpin() *dp.Set {
-	return &dp.Set{Name: "hairpin", Key: []dp.Field{dp.SourceAddr, dp.DestinationAddr}}
-}
-
 // Key returns a key of an address, protocol and port; for a node port, which has no address, of the other two.
 func Key(a netip.Addr, p model.Protocol, port uint16) string {
 	var b [24]byte
 	return string(dp.AppendPort(dp.AppendProtocol(dp.AppendAddr(b[:0], a), p), port))
 }
 
-// AddrKey returns a key of one address or more.
-func AddrKey(addrs ...netip.Addr) string {
-	var b [32]byte
-	k := b[:0]
-	for _, a := range addrs {
-		k = dp.AppendAddr(k, a)
-	}
-	return string(k)
+// AddrKey returns a key of an address.
+func AddrKey(a netip.Addr) string {
+	var b [16]byte
+	return string(dp.AppendAddr(b[:0], a))
 }
 
 // SourceElements returns the elements by which only some sources may use the VIP with a key. They do not overlap.

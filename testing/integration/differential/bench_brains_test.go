@@ -79,7 +79,7 @@ func newLocalBrain() brain { return &localBrain{state: newState()} }
 
 func newState() *localstate.State {
 	state, err := localstate.New(context.Background(),
-		localstate.Options{NodeName: nodeName, Families: []model.Family{model.IPv4}})
+		localstate.Options{NodeName: nodeName, Families: []model.Family{model.IPv4}}, localstate.ClusterOptions{})
 	if err != nil {
 		panic(err)
 	}

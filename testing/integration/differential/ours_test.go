@@ -23,7 +23,7 @@ type ours struct {
 }
 
 func newOurs(ctx context.Context, s setup) (*ours, error) {
-	opts := localstate.Options{NodeName: nodeName, MasqueradeAll: s.MasqueradeAll, NoExternalIPs: !externalIPsAllowed()}
+	opts := localstate.Options{NodeName: nodeName, MasqueradeAll: s.MasqueradeAll}
 	if len(s.Families) > 0 {
 		for _, f := range s.Families {
 			opts.Families = append(opts.Families, familyOf(f))
@@ -37,7 +37,7 @@ func newOurs(ctx context.Context, s setup) (*ours, error) {
 	case detectNodeCIDR:
 		opts.DetectLocal.NodeCIDR = true
 	}
-	state, err := localstate.New(ctx, opts)
+	state, err := localstate.New(ctx, opts, localstate.ClusterOptions{NoExternalIPs: !externalIPsAllowed()})
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (o *ours) sync(ctx context.Context) (a answer) {
 	a.triggers = map[model.Family]map[time.Time]bool{}
 	for _, f := range model.Families() {
 		a.triggers[f] = map[time.Time]bool{}
-		for _, t := range changes.Triggers(f) {
+		for _, t := range *changes.Triggers.At(f) {
 			a.triggers[f][t] = true
 		}
 	}
@@ -152,8 +152,8 @@ func (o *ours) answer() answer {
 	}
 	n := o.state.NoLocalEndpoints()
 	for name, count := range map[string]int{
-		"IPv4 internal": n.InternalIPv4, "IPv4 external": n.ExternalIPv4, "IPv6 internal": n.InternalIPv6,
-		"IPv6 external": n.ExternalIPv6,
+		"IPv4 internal": n.Internal.IPv4, "IPv4 external": n.External.IPv4, "IPv6 internal": n.Internal.IPv6,
+		"IPv6 external": n.External.IPv6,
 	} {
 		if count != 0 {
 			a.noLocal[name] = count

@@ -174,7 +174,7 @@ func TestTheManifestGrantsNoMoreThanIsNeeded(t *testing.T) {
 				p := m.startAs(l, token, env...)
 				refusal := fmt.Sprintf(`cannot %s resource \"%s\"`, verb, resource)
 				if verb == "patch" {
-					tried := "A health check cannot be started"
+					tried := "Cannot start a health check server"
 					p.awaitLog(tried, func(log string) bool { return strings.Contains(log, tried) })
 					l.service("touched") // so the health check is tried again, and its event is written again
 				}

@@ -43,7 +43,8 @@ func startProxy(t *testing.T, name string, source watch.Source, serviceProxyName
 	go func() {
 		ended <- kubeproxy.Run(ctx, kubeproxy.Options{
 			Feed: &kubeproxy.LocalFeed{Source: source,
-				State: localstate.Options{NodeName: theNode, ServiceProxyName: serviceProxyName}},
+				State:   localstate.Options{NodeName: theNode},
+				Cluster: localstate.ClusterOptions{ServiceProxyName: serviceProxyName}},
 			Sink: &p.Recorder, MinInterval: -1, ResyncInterval: -1,
 		})
 	}()

@@ -19,12 +19,11 @@ func factory() conformance.Factory {
 		Dump:    func(ctx context.Context, _ conformance.Env) (string, error) { return mynft.Dump(ctx) },
 		Lacks: []conformance.Feature{
 			conformance.SessionAffinity,
-			conformance.LocalhostNodePorts, conformance.LoopbackProxy,
-			conformance.UnknownPorts,
-			conformance.UnallocatedAddresses,
-			conformance.HostAddressChanges,
+			conformance.LoopbackNodePorts,
+			conformance.UnusedAddresses,
 			conformance.StaleFlows,
 		},
+		Waives: []string{"node ports follow the addresses of the host"},
 	}
 }
 

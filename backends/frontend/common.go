@@ -1,0 +1,26 @@
+package frontend
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+)
+
+// Common are the options that all backends of this module have.
+type Common struct {
+	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the node supports it.
+	Families []model.Family
+	// NodePortAddresses says which of the host's addresses serve node ports (S35). Default, the zero Choice: all of
+	// them. The backends that filter packets except loopback addresses. HNS serves node ports on all addresses, and its
+	// backend refuses any other choice.
+	NodePortAddresses nodeaddr.Choice
+	// OnProblem, if given, is called once for each part of a service port that is not served, during Sync, for example
+	// to create an Event. Problems are logged in any case.
+	OnProblem func(ctx context.Context, p Problem)
+	// Metrics, if given, is the registry for the backend's metrics, which its package documentation lists: they are
+	// registered until Close. Give each of several backends a distinct label with prometheus.WrapRegistererWith.
+	Metrics prometheus.Registerer
+}

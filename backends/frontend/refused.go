@@ -1,0 +1,177 @@
+package frontend
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// Refuse says that the dataplane did not take the port as described, and why. All other ports are accepted as usual.
+// has says what the dataplane has of the port now:
+//
+//   - Before: it still has what it had.
+//   - nil: it has nothing of the port.
+//   - After: the backend remembers what is missing, and needs only to be told when to try it again.
+//
+// Sync returns err, as a [*sink.PortError], until the port is accepted or gone. The port is delivered again when it
+// changes, at a retry and at a resync, with what the dataplane has as its Before, even if it does not differ from that.
+// Otherwise [Changes.Ports] leaves it out, in [Changes.All] as well unless the dataplane has After. A frontend that
+// another port is accepted with in the meantime is no longer among those that the refused one has.
+//
+// If it is called several times for a port, all errors are reported, and the last has counts. It has no effect after
+// [Changes.Accept], nor in a call that fails without it.
+func (c *PortChange) Refuse(has *Port, err error) {
+	decided := c.port.family.ledger.decided
+	r := cmp.Or(decided[c.port], &refusal{})
+	decided[c.port] = r
+	r.has, r.errs = has, append(r.errs, cmp.Or(err, errors.New("the backend names no cause")))
+}
+
+// Accept says that the dataplane has the port as described. Delivered ports are accepted without it: it is for a
+// backend that tries a refused port again of its own accord.
+func (c *PortChange) Accept() { c.port.family.ledger.decided[c.port] = nil }
+
+// Refused returns why the port was refused when it was last delivered, nil if it was accepted.
+func (c *PortChange) Refused() error {
+	if r := c.port.family.ledger.refused[c.port]; r != nil {
+		return r.err
+	}
+	return nil
+}
+
+// ledger has the service ports of a family that the dataplane refused.
+type ledger struct {
+	refused map[*port]*refusal
+	// decided is what the present call of Apply says about ports, nil for those that it accepts. It counts when the
+	// changes are accepted.
+	decided map[*port]*refusal
+	// obsolete are the frontends that the dataplane still has of a refused port that no longer owns them.
+	obsolete map[Key]*port
+	err      error // of all that are refused
+}
+
+// refusal is what Apply said about a port.
+type refusal struct {
+	has  *Port // what the dataplane has of it
+	errs []error
+	err  error // all of errs, once it counts
+}
+
+// keeps reports whether the dataplane still has what it had of a port.
+func (r *refusal) keeps(p *port) bool { return r != nil && r.has != nil && r.has != p.current }
+
+// isHeld reports whether a port is not delivered, because it was refused and has not changed since.
+func (p *port) isHeld() bool { return !p.isDirty && p.accepted != p.current }
+
+// begin starts a call of Apply or Look. At a retry it delivers what is refused.
+func (f *family) begin() {
+	if f.early = false; len(f.ledger.decided) > 0 {
+		f.ledger.decided = map[*port]*refusal{}
+	}
+	if f.retry {
+		for p := range f.ledger.refused {
+			p.mark()
+		}
+	}
+}
+
+// prepare comes before the ports are accepted.
+func (l *ledger) prepare() {
+	for p, r := range l.decided {
+		if p.mark(); !r.keeps(p) {
+			continue
+		}
+		for k, before := range p.frontends {
+			if before != (Frontend{}) && p.family.owners.byKey[k].port != p {
+				l.obsolete[k] = p
+			}
+		}
+	}
+}
+
+// accept makes the next changes of a port relative to what the dataplane has of it now.
+func (l *ledger) accept(p *port) {
+	r := l.decided[p]
+	if !r.keeps(p) {
+		has := p.current
+		if r != nil {
+			has = r.has
+		}
+		l.moveFrontends(p, has)
+		p.accepted, p.frontends = has, nil
+		for i := range p.endpoints.sets {
+			p.endpoints.sets[i].accept(has != nil)
+		}
+	}
+	if r == nil || p.current == nil && p.accepted == nil {
+		delete(l.refused, p)
+		return
+	}
+	r.err, r.errs = join(r.errs), nil
+	l.refused[p] = r
+}
+
+// moveFrontends takes the frontends that the dataplane has of a port now from refused ports that it had them of.
+func (l *ledger) moveFrontends(p *port, has *Port) {
+	if len(l.obsolete) == 0 {
+		return
+	}
+	if l.refused[p] != nil {
+		maps.DeleteFunc(l.obsolete, func(_ Key, loser *port) bool { return loser == p })
+	}
+	if has == nil {
+		return
+	}
+	for change := range (&PortChange{Before: p.accepted, After: has, port: p}).FrontendChanges() {
+		k := change.Key()
+		if loser := l.obsolete[k]; loser != nil && change.After != nil {
+			before := *loser.accepted
+			before.frontends[loser.frontends[k].Kind]--
+			loser.accepted = &before
+			delete(loser.frontends, k)
+			delete(l.obsolete, k)
+		}
+	}
+}
+
+// finish comes after the ports were accepted. before is how many were refused.
+func (l *ledger) finish(before int) {
+	if len(l.decided) == 0 && before == len(l.refused) {
+		return
+	}
+	l.decided = map[*port]*refusal{}
+	var errs []error
+	for _, p := range slices.SortedFunc(maps.Keys(l.refused), func(a, b *port) int { return a.name.Compare(b.name) }) {
+		errs = append(errs, &sink.PortError{Port: p.name, Family: p.family.family, Err: l.refused[p].err})
+	}
+	l.err = errors.Join(errs...)
+}
+
+// refuse takes the errors of single service ports that Apply returned. It returns those of ports that do not exist.
+func (c *Changes) refuse(err error) error {
+	var rest []error
+	for _, e := range sink.PortErrors(err) {
+		if p := c.find(e.Port); p != nil {
+			pc := c.change(p)
+			pc.Refuse(pc.Before, e.Err)
+		} else {
+			rest = append(rest, e)
+		}
+	}
+	return errors.Join(rest...)
+}
+
+// join joins the errors of a port: sorted, so that the same state has the same text, and the first ten.
+func join(errs []error) error {
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	var few failures.List // nobody reads those of 10,000 addresses
+	for _, err := range errs {
+		few.Add(err)
+	}
+	return few.Err()
+}

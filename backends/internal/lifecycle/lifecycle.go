@@ -1,0 +1,254 @@
+// Package lifecycle is what all backends do alike from New to Close: they check options, open what these do not give,
+// choose the families to serve, make a table of frontends, register metrics, repair in the background, clean up, and
+// close what they have opened.
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/metrics"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// Spec is what one backend does in its own way. F is its state in one IP family.
+type Spec[F any] struct {
+	// Name is the prefix of the backend's errors, Common its options as far as all backends have them, and Invalid what
+	// is wrong with the others.
+	Name    string
+	Common  frontend.Common
+	Invalid error
+	// MasqueradeMark is the option of that name, if the backend has it. It gets its default.
+	MasqueradeMark *uint32
+
+	// Open opens and checks what the backend needs, and adds its families. It calls the other methods of a Spec.
+	Open func(context.Context, *Spec[F]) error
+	// IsAbsent reports whether an error of a family may mean that the node does not have it. Nil: every error may.
+	IsAbsent func(error) bool
+
+	// Apply applies changes of a family: see [frontend.Options]. Extra is the option of that name.
+	Apply func(F, context.Context, *frontend.Changes) error
+	Extra func(*model.Service) any
+	// Look looks for changes of a family by other programs, and repairs them: see [frontend.RepairOptions].
+	Look func(F, context.Context, *frontend.Changes) (frontend.Look, error)
+	// Every is how often to look, if it is positive, and Drift receives a value when there is something to look at.
+	Every time.Duration
+	Drift <-chan struct{}
+	// Describe returns what a family's dataplane has for the ports of a service: see [frontend.Table.View].
+	Describe func(F, model.ServiceName, *frontend.Changes, []*frontend.PortChange) string
+	// Remove removes everything from a family's dataplane, and RemoveShared, if given, what the families share.
+	Remove       func(F, context.Context) error
+	RemoveShared func(context.Context) error
+
+	// Families are the served families, and Metrics what is registered.
+	Families map[model.Family]F
+	Metrics  metrics.Group
+
+	order    []model.Family
+	owned    []func() error // to call in the end
+	trackers []*nodeaddr.Tracker
+	wake     chan struct{} // receives a value when there is something to look at
+}
+
+// open makes the Spec ready for use.
+func (s *Spec[F]) open(ctx context.Context) error {
+	s.Families, s.wake = map[model.Family]F{}, make(chan struct{}, 1)
+	err := errors.Join(frontend.CheckFamilies(s.Common.Families), s.Common.NodePortAddresses.Validate(), s.Invalid)
+	if mark := s.MasqueradeMark; mark != nil {
+		if *mark = cmp.Or(*mark, 1<<14); bits.OnesCount32(*mark) > 1 {
+			err = errors.Join(err, fmt.Errorf("masqueradeMark: %#x must have exactly one bit set", *mark))
+		}
+	}
+	if err == nil {
+		err = s.Open(ctx, s)
+	}
+	return s.orClose(err)
+}
+
+// orClose returns nil, or an error after it has closed what has been opened.
+func (s *Spec[F]) orClose(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.Join(fmt.Errorf("%s: %w", s.Name, err), s.close())
+}
+
+// Own makes the backend call a function when it is closed.
+func (s *Spec[F]) Own(end func() error) { s.owned = append(s.owned, end) }
+
+func (s *Spec[F]) close() error {
+	var errs []error
+	for _, end := range slices.Backward(s.owned) {
+		errs = append(errs, end())
+	}
+	return errors.Join(errs...)
+}
+
+// Default opens an option, of an interface type, that is not given. The backend closes only that, not one that it is
+// given.
+func Default[F any, T io.Closer](s *Spec[F], option *T, open func() (T, error)) error {
+	if any(*option) != nil {
+		return nil
+	}
+	opened, err := open()
+	if err == nil {
+		*option = opened
+		s.Own(opened.Close)
+	}
+	return err
+}
+
+// Serve adds the families to serve, which open makes: those in the options or, if these are nil, IPv4, and IPv6 where
+// the node has it.
+func (s *Spec[F]) Serve(ctx context.Context, open func(model.Family) (F, error)) error {
+	families := s.Common.Families
+	if families == nil {
+		families = model.Families()
+	}
+	for _, f := range families {
+		family, err := open(f)
+		switch optional := s.Common.Families == nil && f == model.IPv6; {
+		case err == nil:
+			s.Add(f, family)
+		case optional && ctx.Err() == nil && (s.IsAbsent == nil || s.IsAbsent(err)):
+			klog.FromContext(ctx).Info("Serving IPv4 only, this node does not support IPv6", "reason", err)
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// Add adds a family.
+func (s *Spec[F]) Add(f model.Family, family F) {
+	s.Families[f] = family
+	s.order = append(s.order, f)
+}
+
+// Follow returns addresses of the host that are kept up to date while the backend runs. It looks when they change.
+func (s *Spec[F]) Follow(o nodeaddr.Options) (*nodeaddr.Tracker, error) {
+	o.Changed = func(nodeaddr.Addresses) { s.notify() }
+	t, err := nodeaddr.NewTracker(o)
+	if err != nil {
+		return nil, fmt.Errorf("addresses of this host: %w", err)
+	}
+	s.trackers = append(s.trackers, t)
+	return t, nil
+}
+
+// notify makes the backend look.
+func (s *Spec[F]) notify() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // it is about to look anyway
+	}
+}
+
+// Running is a backend from New to Close.
+type Running struct {
+	// Table has the methods of the sink, and keeps what Sync has to apply.
+	*frontend.Table
+
+	describe func(model.ServiceName, *frontend.Changes, []*frontend.PortChange) string
+	remove   func(context.Context) error
+	stop     context.CancelFunc
+	wg       sync.WaitGroup
+	close    func() error
+}
+
+var _ sink.Describer = (*Running)(nil)
+
+// Start opens the backend, and repairs in the background until ctx ends or the backend is closed.
+func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
+	if err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	table, err := frontend.New(frontend.Options{Families: s.order, OnProblem: s.Common.OnProblem, Extra: s.Extra,
+		Apply: func(ctx context.Context, c *frontend.Changes) error { return s.Apply(s.Families[c.Family()], ctx, c) }})
+	if err != nil {
+		return nil, s.orClose(err)
+	}
+	unregister, err := s.Metrics.Register(s.Common.Metrics)
+	if err != nil {
+		return nil, s.orClose(err)
+	}
+	s.Own(func() error { unregister(); return nil })
+	r := &Running{Table: table, remove: s.remove, close: sync.OnceValue(s.close),
+		describe: func(name model.ServiceName, c *frontend.Changes, ports []*frontend.PortChange) string {
+			return s.Describe(s.Families[c.Family()], name, c, ports)
+		}}
+	look := func(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
+		return s.Look(s.Families[c.Family()], ctx, c)
+	}
+	ctx, r.stop = context.WithCancel(ctx)
+	for _, t := range s.trackers {
+		r.wg.Go(func() { _ = t.Run(ctx) })
+	}
+	r.wg.Go(func() {
+		for ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-s.Drift: // blocks forever if it is nil
+				s.notify()
+			}
+		}
+	})
+	r.wg.Go(func() { r.Repair(ctx, frontend.RepairOptions{Wake: s.wake, Every: max(s.Every, 0), Look: look}) })
+	return r, nil
+}
+
+// DescribeService implements [sink.Describer]. It waits for a Sync in progress.
+func (r *Running) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
+	var text strings.Builder
+	r.View(name, func(c *frontend.Changes, ports []*frontend.PortChange) {
+		text.WriteString(r.describe(name, c, ports))
+	})
+	return text.String(), nil
+}
+
+// CleanUp removes everything that the backend has applied. A later Sync applies everything again.
+func (r *Running) CleanUp(ctx context.Context) error { return r.Table.CleanUp(ctx, r.remove) }
+
+// Close ends the background work and releases the backend's resources. Everything applied stays. Call no other method
+// after it; a second Close does nothing.
+func (r *Running) Close() error {
+	r.stop()
+	r.wg.Wait()
+	return r.close()
+}
+
+// CleanUp opens the backend, removes everything that it has applied, and closes it.
+func (s *Spec[F]) CleanUp(ctx context.Context) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	return errors.Join(s.remove(ctx), s.close())
+}
+
+func (s *Spec[F]) remove(ctx context.Context) error {
+	var errs []error
+	for _, f := range s.order {
+		if err := s.Remove(s.Families[f], ctx); err != nil {
+			errs = append(errs, fmt.Errorf("%s: cleaning up %v: %w", s.Name, f, err))
+		}
+	}
+	if s.RemoveShared != nil {
+		if err := s.RemoveShared(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("%s: cleaning up: %w", s.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}

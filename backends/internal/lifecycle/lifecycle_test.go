@@ -1,0 +1,152 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/netip"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// resource notes in a log that it was closed.
+type resource struct {
+	name string
+	log  *[]string
+}
+
+func (r *resource) Close() error {
+	*r.log = append(*r.log, "close "+r.name)
+	return nil
+}
+
+// backend is a Spec whose families are their names, and which logs what it does.
+func backend(log *[]string) *Spec[string] {
+	note := func(what string) { *log = append(*log, what) }
+	return &Spec[string]{
+		Name: "test",
+		Open: func(ctx context.Context, s *Spec[string]) error {
+			for _, name := range []string{"first", "second"} {
+				var option io.Closer
+				if err := Default(s, &option, func() (io.Closer, error) { return &resource{name, log}, nil }); err != nil {
+					return err
+				}
+			}
+			return s.Serve(ctx, func(f model.Family) (string, error) {
+				s.Metrics.Counter(f, "applied", "Syncs")
+				return f.String(), nil
+			})
+		},
+		Apply: func(f string, _ context.Context, _ *frontend.Changes) error {
+			note("apply " + f)
+			return nil
+		},
+		Look: func(string, context.Context, *frontend.Changes) (frontend.Look, error) { return frontend.Look{}, nil },
+		Remove: func(f string, _ context.Context) error {
+			note("remove " + f)
+			return nil
+		},
+	}
+}
+
+func TestABackendFromNewToClose(t *testing.T) {
+	var log []string
+	s, registry := backend(&log), prometheus.NewRegistry()
+	s.Common.Metrics = registry
+	r, err := s.Start(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, r.Sync(t.Context()))
+	require.NoError(t, r.CleanUp(t.Context()))
+	metrics, err := registry.Gather()
+	require.NoError(t, err)
+	assert.Len(t, metrics[0].GetMetric(), 2, "one for each family")
+	require.NoError(t, r.Close())
+	require.NoError(t, r.Close(), "a second one does nothing")
+	assert.Equal(t, []string{"apply IPv4", "apply IPv6", "remove IPv4", "remove IPv6", "close second", "close first"}, log)
+	metrics, err = registry.Gather()
+	require.NoError(t, err)
+	assert.Empty(t, metrics)
+}
+
+func TestWhatHasBeenOpenedIsClosedAfterAFailure(t *testing.T) {
+	var log []string
+	closed := []string{"close second", "close first"}
+	s := backend(&log)
+	open := s.Open
+	s.Open = func(ctx context.Context, s *Spec[string]) error {
+		return errors.Join(open(ctx, s), errors.New("no kernel"))
+	}
+	_, err := s.Start(t.Context())
+	require.EqualError(t, err, "test: no kernel")
+	assert.Equal(t, closed, log)
+
+	log = nil
+	s, registry := backend(&log), prometheus.NewRegistry()
+	s.Common.Metrics = registry
+	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "applied"}))
+	_, err = s.Start(t.Context())
+	require.ErrorContains(t, err, "test: metrics: ")
+	assert.Equal(t, closed, log)
+
+	log = nil
+	require.NoError(t, backend(&log).CleanUp(t.Context()))
+	assert.Equal(t, append([]string{"remove IPv4", "remove IPv6"}, closed...), log, "a clean-up without a backend")
+}
+
+func TestOptionsAreCheckedBeforeAnythingIsOpened(t *testing.T) {
+	var log []string
+	s := backend(&log)
+	s.Common = frontend.Common{Families: []model.Family{model.IPv4, model.IPv4},
+		NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}}}
+	s.Invalid, s.MasqueradeMark = errors.New("name: too long"), new(uint32)
+	*s.MasqueradeMark = 3
+	_, err := s.Start(t.Context())
+	require.EqualError(t, err, "test: families: invalid or duplicate family IPv4\n"+
+		"nodePortAddresses[0]: invalid Prefix is not a prefix\nname: too long\nmasqueradeMark: 0x3 must have exactly one bit set")
+	assert.Empty(t, log)
+}
+
+func TestOnlyAnAbsentIPv6IsNotServedUnlessItIsAskedFor(t *testing.T) {
+	absent := errors.New("no IPv6")
+	for name, tc := range map[string]struct {
+		asked []model.Family
+		err   error // of IPv6
+		works bool
+	}{
+		"absent":               {nil, absent, true},
+		"absent and asked for": {model.Families(), absent, false},
+		"broken":               {nil, errors.New("busy"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log []string
+			s := backend(&log)
+			s.Common.Families = tc.asked
+			s.IsAbsent = func(err error) bool { return errors.Is(err, absent) }
+			s.Open = func(ctx context.Context, s *Spec[string]) error {
+				return s.Serve(ctx, func(f model.Family) (string, error) {
+					if f == model.IPv6 {
+						return "", tc.err
+					}
+					return f.String(), nil
+				})
+			}
+			err := s.CleanUp(t.Context())
+			if !tc.works {
+				require.ErrorIs(t, err, tc.err)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, []string{"remove IPv4"}, log)
+		})
+	}
+}

@@ -1,0 +1,62 @@
+package brain
+
+import (
+	"sync"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
+	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// batches are the encoded differences that lead to the current version of a class. Each is encoded once, by the first
+// session that needs it; other sessions that need the same one wait for that.
+type batches struct {
+	buckets *wire.Buckets // of the version
+
+	mu sync.Mutex
+	by map[*version]*batch
+}
+
+// batch is the difference between two versions: for each message to send, the encoded fields of an Update.
+type batch struct {
+	once   sync.Once
+	chunks []*wire.Frame
+	// whole is the complete message for a client that has the older version and whose own state is the same in both;
+	// nil if one message is not enough.
+	whole *wire.Frame
+}
+
+func newBatches(b *wire.Buckets) *batches { return &batches{buckets: b, by: map[*version]*batch{}} }
+
+// from returns the difference of the current version from an older one, or from nothing if that is nil. Of the former,
+// triggers returns when somebody changed pods in between.
+func (b *batches) from(old, current *version, triggers func() model.PerFamily[[]time.Time]) *batch {
+	b.mu.Lock()
+	found := b.by[old]
+	if found == nil {
+		found = &batch{}
+		b.by[old] = found
+	}
+	b.mu.Unlock()
+	found.once.Do(func() {
+		var w wire.Chunks
+		var before *sink.Snapshot
+		if old != nil {
+			before = old.state
+		}
+		for c := range current.state.ChangesSince(before) {
+			w.Change(c)
+		}
+		if old != nil {
+			w.Triggers(triggers())
+		}
+		found.chunks = w.Done()
+		if old != nil && len(found.chunks) == 1 {
+			found.whole = wire.Join(wire.Encode(&remotev1.Update{Kind: remotev1.Kind_DIFF}), found.chunks[0],
+				wire.Encode(&remotev1.Update{Sync: &remotev1.Sync{Revision: current.revision}})).Flat()
+		}
+	})
+	return found
+}

@@ -1,0 +1,316 @@
+package brain
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/watch"
+)
+
+// version is the state that the nodes of a class share, at one revision. It is immutable.
+type version struct {
+	class    *class
+	revision uint64
+	state    *sink.Snapshot
+	root     wire.Digest
+	cidrs    []netip.Prefix // ServiceCIDRs
+	at       time.Time
+	triggers model.PerFamily[[]time.Time] // of the changes since the version before, by family
+	replaced int                          // about how many bytes only the version before takes
+}
+
+// ownParts is what one node has of its own in the services of its class. It is immutable.
+type ownParts struct {
+	revision uint64
+	parts    map[model.ServiceName]*localstate.NodePart
+	sum      wire.Digest // of parts
+}
+
+// change returns a copy with some parts replaced, or deleted where the new part is nil. o may be nil.
+func (o *ownParts) change(changes map[model.ServiceName]*localstate.NodePart, revision uint64) *ownParts {
+	next := &ownParts{revision: revision, parts: map[model.ServiceName]*localstate.NodePart{}}
+	if o != nil {
+		maps.Copy(next.parts, o.parts)
+		next.sum = o.sum
+	}
+	for name, part := range changes {
+		if before := next.parts[name]; before != nil {
+			next.sum = next.sum.Sub(wire.PartDigest(name, before))
+			delete(next.parts, name)
+		}
+		if part != nil {
+			next.sum = next.sum.Add(wire.PartDigest(name, part))
+			next.parts[name] = part
+		}
+	}
+	return next
+}
+
+// class is a group of nodes that share a state. It keeps the own parts only of nodes in its zone, because there may be
+// as many parts as endpoints in the cluster.
+type class struct {
+	key    localstate.Class
+	id     string                   // of key, the same on all replicas
+	zoneOf func(node string) string // by the Node objects
+
+	// Guarded by the Server's work.
+	cluster  *localstate.State
+	backlog  []watch.Change // changes that came while the first state was being worked out
+	full     *sink.FullState
+	snapshot *sink.Snapshot // of full
+	cidrs    []netip.Prefix
+	owners   map[model.ServiceName][]string // the nodes that have a part in a service, sorted
+
+	// Written with the Server's work and mu held.
+	current *version // nil while the first state is worked out
+	own     map[string]*ownParts
+	empty   int                 // the number of times that one of own was left without parts
+	foreign map[string]struct{} // nodes of other zones, whose parts are not kept: see Server.adopt
+
+	foreignLimit int // the size of foreign at which nodes that are gone are dropped from it
+
+	// Guarded by the Server's mu, except what is in batches.
+	recent   []*version // older versions that a client may still have, oldest first
+	kept     int        // about how many bytes only these take
+	sessions map[*session]struct{}
+	idle     time.Time // since when there are no sessions
+	batches  *batches  // to current
+}
+
+func newClass(key localstate.Class, zoneOf func(node string) string) *class {
+	id := sha256.Sum256(fmt.Appendf(nil, "%q", fmt.Sprint(key)))
+	c := &class{
+		key: key, id: hex.EncodeToString(id[:4]), zoneOf: zoneOf, own: map[string]*ownParts{},
+		owners: map[model.ServiceName][]string{}, foreign: map[string]struct{}{},
+		sessions: map[*session]struct{}{}, snapshot: &sink.Snapshot{}, idle: time.Now(),
+	}
+	c.full = sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
+		c.snapshot = s
+		return nil
+	})
+	return c
+}
+
+// apply takes a change that the Server has already applied to base, where its error, if any, has been logged.
+func (c *class) apply(change watch.Change) {
+	if c.current == nil {
+		c.backlog = append(c.backlog, change)
+		return
+	}
+	_, _ = c.cluster.Apply(change.Object, change.Deleted)
+}
+
+// catchUp applies the changes that came while the first state was being worked out.
+func (c *class) catchUp() {
+	for _, change := range c.backlog {
+		_, _ = c.cluster.Apply(change.Object, change.Deleted)
+	}
+	c.backlog = nil
+}
+
+// classUpdate is what changes for a class with a revision.
+type classUpdate struct {
+	version *version             // nil: the shared state is the same
+	buckets *wire.Buckets        // of version
+	own     map[string]*ownParts // of the nodes whose own parts changed
+	foreign []string             // nodes that turned out to be foreign
+}
+
+func (u classUpdate) any() bool { return u.version != nil || len(u.own) > 0 || len(u.foreign) > 0 }
+
+// workOut works out what is pending. The caller then calls install.
+func (c *class) workOut(ctx context.Context, revision uint64, now time.Time) (update classUpdate) {
+	if c.current != nil && !c.cluster.Pending().Any() {
+		return classUpdate{}
+	}
+	names := c.cluster.PendingServices()
+	r := &classReceiver{FullState: c.full, class: c}
+	changes := c.cluster.Flush(r)
+	_ = c.full.Sync(ctx) // it takes the snapshot: it cannot fail
+	update.own, update.foreign = c.updateOwn(names, revision)
+
+	before, digests := c.current, &wire.Buckets{}
+	if before == nil {
+		before = &version{state: &sink.Snapshot{}}
+	} else {
+		*digests = *c.batches.buckets
+	}
+	next := &version{class: c, revision: revision, state: c.snapshot, cidrs: c.cidrs, at: now}
+	changed := c.current == nil || !slices.Equal(next.cidrs, before.cidrs)
+	for change := range next.state.ChangesSince(before.state) {
+		digests.Change(change)
+		changed = true
+		if change.Old != nil { // its list of endpoints is a new one
+			next.replaced += 300 + 8*len(change.Old.Endpoints)
+		}
+	}
+	if changed {
+		next.root = digests.Root()
+		next.triggers = changes.Triggers
+		update.version, update.buckets = next, digests
+	}
+	return update
+}
+
+// install makes the result of workOut the current state.
+func (c *class) install(update classUpdate) {
+	for node, own := range update.own {
+		c.own[node] = own
+		if len(own.parts) == 0 {
+			c.empty++
+		}
+	}
+	for _, node := range update.foreign {
+		c.foreign[node] = struct{}{}
+	}
+	c.forgetNodes()
+	if update.version == nil {
+		return
+	}
+	if c.current != nil {
+		c.recent = append(c.recent, c.current)
+		c.kept += update.version.replaced
+	}
+	c.current, c.batches = update.version, newBatches(update.buckets)
+}
+
+// concerned returns the sessions of the class that an update concerns: all of them if the shared state changed, else
+// those of nodes whose own parts changed or have yet to be worked out. all are the Server's sessions, by node.
+func (c *class) concerned(all map[string]map[*session]struct{}, update classUpdate) iter.Seq[*session] {
+	if update.version != nil {
+		return maps.Keys(c.sessions)
+	}
+	return func(yield func(*session) bool) {
+		for _, node := range slices.AppendSeq(update.foreign, maps.Keys(update.own)) {
+			for s := range all[node] {
+				if s.class == c && !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// updateOwn works out again the nodes' own parts of some services. It returns those of the nodes for which they
+// changed, and nodes that are foreign.
+func (c *class) updateOwn(names []model.ServiceName, revision uint64) (own map[string]*ownParts, foreign []string) {
+	kept := map[string]bool{} // a node's zone may change meanwhile
+	keep := func(node string) bool {
+		keeps, known := kept[node]
+		if !known {
+			_, isForeign := c.foreign[node]
+			keeps = c.own[node] != nil || !isForeign && c.zoneOf(node) == c.key.Zone
+			kept[node] = keeps
+			if !keeps && !isForeign {
+				foreign = append(foreign, node)
+			}
+		}
+		return keeps
+	}
+	return c.ownOf(names, keep, revision), foreign
+}
+
+// ownOf works out the own parts of some services, for the nodes that keep returns true for.
+func (c *class) ownOf(names []model.ServiceName, keep func(node string) bool, revision uint64) map[string]*ownParts {
+	news := map[string]map[model.ServiceName]*localstate.NodePart{} // nil: gone
+	for _, name := range names {
+		parts := c.cluster.NodeParts(name, keep)
+		for _, node := range c.owners[name] {
+			if parts[node] == nil {
+				note(news, node, name, nil)
+			}
+		}
+		for node, part := range parts {
+			if before := c.own[node]; before == nil || !part.Equal(before.parts[name]) {
+				note(news, node, name, part)
+			}
+		}
+		if len(parts) == 0 {
+			delete(c.owners, name)
+		} else {
+			c.owners[name] = slices.Sorted(maps.Keys(parts))
+		}
+	}
+	own := make(map[string]*ownParts, len(news))
+	for node, changes := range news {
+		own[node] = c.own[node].change(changes, revision) // without parts, too: that is news, and has a revision
+	}
+	return own
+}
+
+func note(news map[string]map[model.ServiceName]*localstate.NodePart, node string, name model.ServiceName,
+	part *localstate.NodePart) {
+	if news[node] == nil {
+		news[node] = map[model.ServiceName]*localstate.NodePart{}
+	}
+	news[node][name] = part
+}
+
+// forget drops versions that ended before a time, when the next one began, and the oldest of those that together take
+// too many bytes: one in which a service changed has that service's list of endpoints. A client that comes back with an
+// older version has its digests compared.
+func (c *class) forget(before time.Time, mostBytes int) {
+	next := func(i int) *version {
+		if i+1 < len(c.recent) {
+			return c.recent[i+1]
+		}
+		return c.current
+	}
+	n := 0
+	for ; n < len(c.recent) && (next(n).at.Before(before) || c.kept > mostBytes); n++ {
+		c.kept -= next(n).replaced
+	}
+	if n > 0 {
+		c.recent = slices.Clone(c.recent[n:])
+	}
+}
+
+// find returns the newest version for which has returns true, or nil.
+func (c *class) find(has func(*version) bool) *version {
+	if has(c.current) {
+		return c.current
+	}
+	for _, v := range slices.Backward(c.recent) {
+		if has(v) {
+			return v
+		}
+	}
+	return nil
+}
+
+// triggersBetween returns the trigger times of the changes after one version up to another one, if the class still has
+// both.
+func (c *class) triggersBetween(from, to *version) (all model.PerFamily[[]time.Time]) {
+	known := append(slices.Clip(c.recent), c.current)
+	after, last := slices.Index(known, from), slices.Index(known, to)
+	if after < 0 || last < after {
+		return all
+	}
+	for _, f := range model.Families() {
+		times := all.At(f)
+		for _, v := range known[after+1 : last+1] {
+			*times = append(*times, *v.triggers.At(f)...)
+		}
+		*times = (*times)[:min(len(*times), wire.MaxTriggers)]
+	}
+	return all
+}
+
+// classReceiver takes the ServiceCIDRs from the node that a class's State hands over. It is no real node.
+type classReceiver struct {
+	*sink.FullState
+	class *class
+}
+
+func (r *classReceiver) SetNode(n *model.Node) { r.class.cidrs = n.ServiceCIDRs }

@@ -1,0 +1,47 @@
+// Package brain is the server of package [sigs.k8s.io/kube-proxy-lib/remote]: one [Server] watches the cluster, works
+// out what each of many nodes must do with service traffic, and sends each what changes for it. Package remote's
+// documentation shows the protocol, and has an example.
+//
+// # Classes
+//
+// Nodes that agree in zone, options and in whether they can detect local traffic are a class ([localstate.Class]). Its
+// state is worked out once, held once, and a change is encoded once, into bytes that all of its nodes share. The node's
+// own parts (local endpoints, hints that name it, counts of health checks: [localstate.NodePart]) are sent in addition.
+// A change that does not affect a class wakes none of its nodes. A node that moves to another zone is sent the
+// difference between the two classes.
+//
+// The server's memory is one state for each class, and for each client pointers into it. Of older versions it keeps
+// what changed since, for ten minutes, but at most 64 MB for each class: in a large service, each change keeps a list
+// of its endpoints.
+//
+// # Replicas
+//
+// Replicas share nothing but the cluster. Their revisions are never compared: a client that comes from another replica
+// sends a digest of the meaning of its state, and is sent what differs. If nothing differs, its sink is not called.
+//
+// # Alive means up to date
+//
+// A server that has been working on a revision for 15 seconds, or whose API server has said nothing for 5 minutes,
+// sends no heartbeats, so that its clients look for another one. [Server.Ready] says so, and the metrics say for how
+// long. It still serves who comes: where no other server is better, that is the best that there is.
+//
+// # Authentication
+//
+// On a Unix socket, the file mode decides who may connect. Over TCP, clients need a certificate whose common name,
+// system:node:NAME, names the node, like a kubelet's; [ServeOptions] takes another function. TCP without TLS needs an
+// explicit option (Insecure). A malformed message ends its stream, with an error that says what was wrong.
+//
+// # Metrics
+//
+// A Server exports
+//
+//	kubeproxy_remote_clients, _clients_behind, _clients_failing
+//	kubeproxy_remote_revision
+//	kubeproxy_remote_watch_age_seconds      since the API server has said anything
+//	kubeproxy_remote_publishing_seconds     how long a revision has been worked on
+//	kubeproxy_remote_batches_total{kind}    reset, resumed, resumed_diff, compared, diff, later
+//	kubeproxy_remote_sent_bytes_total       of batches, before TLS and HTTP/2
+//	kubeproxy_remote_apply_errors_total
+//
+// and [Server.StatusHandler] lists the worst clients.
+package brain

@@ -1,0 +1,63 @@
+package brain
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/remote"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+func randomState(d testdice.Dice, node string) localstate.Options {
+	o := localstate.Options{NodeName: node, MasqueradeAll: testdice.OneIn(d, 4),
+		DrainingEndpoints: testdice.OneIn(d, 4)}
+	switch d.Roll(4) {
+	case 0:
+		o.DetectLocal.NodeCIDR = true
+	case 1:
+		o.DetectLocal.Bridge = "cbr0"
+	case 2:
+		o.NodeIPs = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	}
+	if testdice.OneIn(d, 4) {
+		o.Families = []model.Family{model.IPv4}
+	}
+	return o
+}
+
+// TestEveryNodeHasWhatItWouldWorkOutItself: through server, wire and client a node gets the very state that it would
+// work out for itself, with all the promises of the calls, whatever happens to the cluster.
+func TestEveryNodeHasWhatItWouldWorkOutItself(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			d := testdice.Seeded(seed)
+			c := newCluster(baseObjects()...)
+			server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
+			var sinks []*sink.Recorder
+			var states []localstate.Options
+			for _, node := range nodeNames {
+				rec, state := &sink.Recorder{}, randomState(d, node)
+				sinks, states = append(sinks, rec), append(states, state)
+				follow(t, rec, remote.Options{Targets: []string{server.target}, State: state})
+			}
+			for range 40 {
+				for range 1 + d.Roll(5) {
+					c.change(randomChange(d))
+				}
+				for i := range sinks {
+					awaitState(t, c, states[i], sinks[i])
+				}
+			}
+			for _, rec := range sinks {
+				require.Empty(t, rec.Violations())
+				require.Empty(t, rec.BrokenInvariants())
+			}
+		})
+	}
+}

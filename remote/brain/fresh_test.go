@@ -1,0 +1,81 @@
+package brain
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/remote"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// staleServer is one with a client, which notices within milliseconds that nothing is fresh.
+func staleServer(t *testing.T) (server *replica, registry *prometheus.Registry, client *health.Proxy) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	registry = prometheus.NewPedanticRegistry()
+	server = serve(t, Options{Source: c, Metrics: registry, limits: limits{
+		heartbeat: 20 * time.Millisecond, maxPublish: 10 * time.Millisecond, maxSilence: 10 * time.Millisecond,
+		minInterval: -1}}, socket(t))
+	rec, client := &sink.Recorder{}, health.New(health.Options{})
+	run(t, kubeproxy.Options{Sink: rec, Health: client}, remote.Options{Targets: []string{server.target}, State: stateN1})
+	awaitState(t, c, stateN1, rec)
+	server.awaitClients(t, current)
+	require.NoError(t, server.Ready())
+	return server, registry, client
+}
+
+// gauge returns the value of a gauge.
+func gauge(t *testing.T, r *prometheus.Registry, name string) float64 {
+	families, err := r.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.Metric[0].Gauge.GetValue()
+		}
+	}
+	t.Fatal("there is no", name)
+	return 0
+}
+
+// A brain that hangs is left, though its sessions are as alive as can be.
+func TestABrainWhosePublisherHangsIsLeft(t *testing.T) {
+	server, registry, client := staleServer(t)
+	server.work.Lock()
+	server.signal()
+	require.Eventually(t, func() bool { return !client.DisconnectedSince().IsZero() }, patience, time.Millisecond)
+	assert.ErrorContains(t, server.Ready(), "has been working on a revision for")
+	assert.Positive(t, gauge(t, registry, "kubeproxy_remote_publishing_seconds"))
+	server.work.Unlock()
+	require.Eventually(t, func() bool { return server.Ready() == nil && client.DisconnectedSince().IsZero() }, patience,
+		time.Millisecond)
+	assert.Zero(t, gauge(t, registry, "kubeproxy_remote_publishing_seconds"))
+}
+
+// A brain that is cut off from its API server is left, too, unless its source does not say that it is alive.
+func TestABrainThatHearsNothingIsLeft(t *testing.T) {
+	server, registry, client := staleServer(t)
+	assert.Zero(t, gauge(t, registry, "kubeproxy_remote_watch_age_seconds"), "it is not known")
+	serverHandler{server.Server}.Heard()
+	require.Eventually(t, func() bool { return !client.DisconnectedSince().IsZero() }, patience, time.Millisecond)
+	assert.ErrorContains(t, server.Ready(), "the API server has said nothing for")
+	assert.Positive(t, gauge(t, registry, "kubeproxy_remote_watch_age_seconds"))
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+				serverHandler{server.Server}.Heard()
+			}
+		}
+	}()
+	require.Eventually(t, func() bool { return server.Ready() == nil && client.DisconnectedSince().IsZero() }, patience,
+		time.Millisecond)
+}

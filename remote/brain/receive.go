@@ -1,0 +1,69 @@
+package brain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
+	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
+)
+
+// receive takes what the client says until the stream ends, and returns why it has.
+func (c *session) receive() error {
+	for {
+		request, err := c.stream.Recv()
+		if err != nil {
+			if code := status.Code(err); code == codes.Internal || code == codes.ResourceExhausted {
+				return errors.New("malformed message: " + status.Convert(err).Message())
+			}
+			return context.Canceled
+		}
+		news, err := c.take(request)
+		if err != nil {
+			return err
+		}
+		if news && c.begin() {
+			c.send()
+		}
+	}
+}
+
+// take takes one message, and reports whether there is news that has waited for it. An error ends the stream.
+func (c *session) take(r *remotev1.Request) (news bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch ack := r.GetAck(); {
+	case ack != nil && c.busy && ack.GetRevision() == c.sent.revision:
+		c.has, c.busy = c.sent, false
+		c.behind = time.Time{}
+		c.applied(ack.GetError())
+		return c.news, nil
+	case ack != nil && c.has.version != nil &&
+		ack.GetRevision() == c.has.revision: // a retry, or what did not need a Sync
+		c.applied(ack.GetError())
+	case ack != nil:
+		return false, fmt.Errorf("the acknowledged revision %d is not the last one sent", ack.GetRevision())
+	case r.GetDigests() != nil && c.answer != nil:
+		c.answer <- r.GetDigests() // there is room for one
+		c.answer = nil
+	case r.GetDigests() != nil:
+		return false, errors.New("digests that were not asked for")
+	case r.GetHello() != nil:
+		return false, errors.New("a second Hello")
+	case len(r.ProtoReflect().GetUnknown()) == 0: // else it is what a newer client says
+		return false, errors.New("an empty message")
+	}
+	return false, nil
+}
+
+func (c *session) applied(problem string) {
+	if problem != "" && c.applyErr == "" {
+		c.server.metrics.applyErrors.Inc()
+	}
+	c.applyErr = wire.FirstOf(problem)
+}

@@ -1,0 +1,241 @@
+package brain
+
+import (
+	"iter"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
+	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// introduce sends the first batch of a stream, as little as the client needs:
+//
+//	it has the digest of the newest version       RESUMED
+//	it has that of a version that is remembered   DIFF from there
+//	it has a revision of this server, and none    DIFF from there
+//	or another version of digests
+//	it has another digest                         COMPARE, then DIFF with the services that differ
+//	it has nothing                                RESET
+//
+// The last two cost work for each client, so only some clients are served at a time. Clients that resume never wait for
+// them.
+func (c *session) introduce(view nodeView, b *batches, resume *remotev1.Resume) error {
+	d := resume.GetDigest()
+	shared, ok := wire.ParseDigest(d.GetShared())
+	comparable := ok && d.GetVersion() == wire.DigestVersion
+	c.server.mu.Lock()
+	var from *version
+	if comparable {
+		from = view.class.find(func(v *version) bool { return v.root == shared })
+	} else if resume.GetInstanceID() == c.server.instanceOf(view.class) {
+		// The version that was the newest at that revision: find goes back from the newest.
+		from = view.class.find(func(v *version) bool { return v.revision <= resume.GetRevision() })
+	}
+	c.server.mu.Unlock()
+	own, _ := wire.ParseDigest(d.GetOwn())
+	switch {
+	case comparable && from == view.version && own == view.ownDigest():
+		c.server.metrics.batches.WithLabelValues("resumed").Inc()
+		return c.sendResumed(view)
+	case from != nil:
+		c.server.metrics.batches.WithLabelValues("resumed_diff").Inc()
+		var changes *batch
+		if from != view.version {
+			changes = c.server.difference(b, from, view.version)
+		}
+		return c.sendBatch(remotev1.Kind_DIFF, changes, nodeView{}, view, true)
+	}
+	release, err := c.turn(view)
+	if release == nil {
+		return err
+	}
+	defer release()
+	if comparable {
+		c.server.metrics.batches.WithLabelValues("compared").Inc()
+		return c.compare(view, b)
+	}
+	c.server.metrics.batches.WithLabelValues("reset").Inc()
+	return c.sendBatch(remotev1.Kind_RESET, c.server.difference(b, nil, view.version), nodeView{}, view, true)
+}
+
+func (c *session) sendResumed(view nodeView) error {
+	u := c.opening(remotev1.Kind_RESUMED, view)
+	u.Sync = &remotev1.Sync{Revision: view.revision}
+	c.sending(view)
+	return c.stream.SendMsg(u)
+}
+
+const (
+	// maxTurn is how long a slow client can keep its turn while it is sent a full state.
+	maxTurn = 10 * time.Second
+	// maxTurns is how many turns, and places in the queue, the clients of one node have: its own, and that of somebody
+	// who looks.
+	maxTurns = 2
+)
+
+// turn waits until the client may be sent a full state, first come, first served, as channels are. If that takes too
+// long, or the node has enough turns, the client is told to come again later, and release is nil.
+func (c *session) turn(view nodeView) (release func(), err error) {
+	if !c.countTurn(1) {
+		return nil, c.comeLater(view)
+	}
+	timer := time.NewTimer(c.server.opts.limits.maxWait)
+	defer timer.Stop()
+	select {
+	case c.server.slots <- struct{}{}:
+	case <-c.ctx.Done():
+		c.countTurn(-1)
+		return nil, c.ctx.Err()
+	case <-timer.C:
+		c.countTurn(-1)
+		return nil, c.comeLater(view)
+	}
+	free := sync.OnceFunc(func() { <-c.server.slots })
+	slow := time.AfterFunc(maxTurn, free)
+	return func() {
+		slow.Stop()
+		free()
+		c.countTurn(-1)
+	}, nil
+}
+
+// countTurn counts a turn more or less of the client's node, and returns false if it has enough.
+func (c *session) countTurn(by int) bool {
+	s := c.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return count(s.turns, c.node, by, maxTurns)
+}
+
+// comeLater tells the client to come again later. It returns the error that ends the stream.
+func (c *session) comeLater(view nodeView) error {
+	u := c.opening(remotev1.Kind_LATER, view)
+	u.RetryAfterMillis = uint32(later().Milliseconds())
+	c.server.metrics.batches.WithLabelValues("later").Inc()
+	if err := c.stream.SendMsg(u); err != nil {
+		return err
+	}
+	return status.Error(codes.ResourceExhausted, "too many clients need a full state: come again later")
+}
+
+// compare finds out which services differ, and sends them whole.
+func (c *session) compare(view nodeView, b *batches) error {
+	answer, err := c.ask(view, &remotev1.Compare{})
+	if err != nil {
+		return err
+	}
+	theirs, ok := wire.ParseBuckets(answer.GetBuckets())
+	if !ok {
+		return status.Errorf(codes.InvalidArgument, "the digests of buckets have %d bytes", len(answer.GetBuckets()))
+	}
+	var differ []uint32
+	for i := range theirs {
+		if theirs[i] != b.buckets[i] {
+			differ = append(differ, uint32(i))
+		}
+	}
+	reset := func() error {
+		return c.sendBatch(remotev1.Kind_RESET, c.server.difference(b, nil, view.version), nodeView{}, view, true)
+	}
+	if len(differ) > wire.NumBuckets*3/4 { // comparing costs more than the full state, which is encoded once for all
+		return reset()
+	}
+	ours := wire.ServiceDigests(view.state, differ)
+	var w wire.Chunks
+	for some := range c.server.portions(ours, differ) {
+		if answer, err = c.ask(view, &remotev1.Compare{Buckets: some}); err != nil {
+			return err
+		}
+		for _, s := range answer.GetServices() {
+			name := model.ServiceName{Namespace: s.GetNamespace(), Name: s.GetName()}
+			d, ok := wire.ParseDigest(s.GetDigest())
+			if !ok {
+				return status.Errorf(codes.InvalidArgument, "the digest of service %v has %d bytes", name,
+					len(s.GetDigest()))
+			}
+			if our, there := ours[name]; !there {
+				w.Deleted(name)
+			} else if our == d {
+				delete(ours, name)
+			}
+		}
+	}
+	if mostOf(ours, view.state) {
+		return reset()
+	}
+	for name := range ours {
+		w.Change(sink.Change{Name: name, New: view.state.Service(name)})
+	}
+	return c.sendBatch(remotev1.Kind_DIFF, &batch{chunks: w.Done()}, nodeView{}, view, true)
+}
+
+// mostOf reports whether some services are most of a state.
+func mostOf[T any](some map[model.ServiceName]T, state *sink.Snapshot) bool {
+	part, all := 0, 0
+	for e := range state.Services() {
+		n := 1 + len(e.Endpoints)
+		all += n
+		if _, in := some[e.Service.Name]; in {
+			part += n
+		}
+	}
+	return part > all*3/4
+}
+
+// portions divides buckets so that the digests of their services are of a limited size, for the services that this
+// server knows.
+func (s *Server) portions(ours map[model.ServiceName]wire.Digest, buckets []uint32) iter.Seq[[]uint32] {
+	const each = 2*4 + 2 + 16 // bytes, besides the names: lengths and tags, and the digest
+	var size [wire.NumBuckets]int
+	for name := range ours {
+		size[wire.BucketOf(name)] += each + len(name.Namespace) + len(name.Name)
+	}
+	return func(yield func([]uint32) bool) {
+		for rest := buckets; len(rest) > 0; {
+			n, sum := 1, size[rest[0]]
+			for ; n < len(rest) && sum+size[rest[n]] <= s.opts.limits.maxDigests; n++ {
+				sum += size[rest[n]]
+			}
+			if !yield(rest[:n]) {
+				return
+			}
+			rest = rest[n:]
+		}
+	}
+}
+
+// maxAnswer is how long a client may take to answer, or to say Hello.
+const maxAnswer = 20 * time.Second
+
+// ask asks the client for digests.
+func (c *session) ask(view nodeView, what *remotev1.Compare) (*remotev1.Digests, error) {
+	u := c.opening(remotev1.Kind_COMPARE, view)
+	u.Compare = what
+	answer := make(chan *remotev1.Digests, 1)
+	c.mu.Lock()
+	c.answer, c.spoke = answer, time.Now()
+	c.mu.Unlock()
+	if err := c.stream.SendMsg(u); err != nil {
+		return nil, err
+	}
+	timer := time.NewTimer(c.server.maxAnswer)
+	defer timer.Stop()
+	select {
+	case digests := <-answer:
+		return digests, nil
+	case <-c.ctx.Done():
+		return nil, c.ctx.Err()
+	case <-timer.C:
+		return nil, status.Error(codes.DeadlineExceeded, "no digests were received")
+	}
+}
+
+// later is how long a client is told to wait that did not get its turn.
+func later() time.Duration { return time.Second + rand.N(4*time.Second) }

@@ -1,0 +1,380 @@
+package brain
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/remote"
+	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
+)
+
+// sent is how many batches of a kind a server has sent.
+func (r *replica) sent(kind string) int {
+	return int(testutil.ToFloat64(r.metrics.batches.WithLabelValues(kind)))
+}
+
+func current(clients []ClientStatus) bool {
+	return len(clients) == 1 && clients[0].Revision > 0 && clients[0].BehindSince.IsZero()
+}
+
+func allCurrent(clients []ClientStatus) bool {
+	for _, c := range clients {
+		if c.Revision == 0 || !c.BehindSince.IsZero() {
+			return false
+		}
+	}
+	return len(clients) == 2
+}
+
+var stateN1 = localstate.Options{NodeName: "n1"}
+
+func TestAClientThatComesBackToAnUnchangedServerIsSentOneMessage(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1", "10.0.0.2")...)...)
+	server := serve(t, Options{Source: c}, socket(t))
+	p := newProxy(t, server.target)
+	rec := &sink.Recorder{}
+	follow(t, rec, remote.Options{Targets: []string{p.target}, State: stateN1})
+	awaitState(t, c, stateN1, rec)
+	server.awaitClients(t, current)
+	rec.TakeWaves()
+	for i := range 3 {
+		p.cut()
+		require.Eventually(t, func() bool { return server.sent("resumed") == i+1 }, patience, 1e6)
+		server.awaitClients(t, current)
+	}
+	assert.Equal(t, 1, server.sent("reset"))
+	assert.Empty(t, rec.TakeWaves(), "nothing differs: no call")
+}
+
+// A program that asks for its node first is not sent everything twice.
+func TestAfterAskingForTheNodeAFeedGoesOnFromThere(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1", "10.0.0.2")...)...)
+	server := serve(t, Options{Source: c}, socket(t))
+	feed, err := remote.NewFeed(remote.Options{Targets: []string{server.target}, State: stateN1})
+	require.NoError(t, err)
+	rec := &sink.Recorder{}
+	node, err := feed.Node(quiet(t))
+	require.NoError(t, err)
+	assert.Equal(t, c.want(t, stateN1).Node(), node)
+	ctx, cancel := context.WithCancel(quiet(t))
+	result := make(chan error, 1)
+	run := func() {
+		result <- kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: rec, MinInterval: -1})
+	}
+	go run()
+	awaitState(t, c, stateN1, rec)
+	server.awaitClients(t, current)
+	assert.Equal(t, []int{1, 1}, []int{server.sent("reset"), server.sent("resumed")})
+	assert.EqualError(t, kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: &sink.Recorder{}}),
+		"the feed is already running")
+	cancel()
+	require.NoError(t, <-result)
+
+	// Another run goes on from there, too, and tells its own sink everything.
+	ctx, cancel = context.WithCancel(quiet(t))
+	rec = &sink.Recorder{}
+	go run()
+	awaitState(t, c, stateN1, rec)
+	server.awaitClients(t, current)
+	assert.Equal(t, []int{1, 2}, []int{server.sent("reset"), server.sent("resumed")})
+	cancel()
+	require.NoError(t, <-result)
+
+	feed, err = remote.NewFeed(remote.Options{Targets: []string{socket(t)}, State: stateN1})
+	require.NoError(t, err)
+	_, err = feed.Node(ctx)
+	assert.ErrorIs(t, err, context.Canceled)
+}
+
+func TestAClientThatComesBackIsSentWhatChangedMeanwhile(t *testing.T) {
+	c := newCluster(append(baseObjects(), append(web("a", "10.0.0.1"), web("b", "10.0.0.2")...)...)...)
+	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
+	p := newProxy(t, server.target)
+	rec := &sink.Recorder{}
+	follow(t, rec, remote.Options{Targets: []string{p.target}, State: stateN1})
+	// A second one keeps the class at work while the first is away.
+	other := &sink.Recorder{}
+	stateN3 := localstate.Options{NodeName: "n3"}
+	follow(t, other, remote.Options{Targets: []string{server.target}, State: stateN3})
+	awaitState(t, c, stateN1, rec)
+	awaitState(t, c, stateN3, other)
+	rec.TakeWaves()
+	p.close(true)
+	for _, o := range web("b") { // deleted while the client cannot hear it
+		c.delete(o)
+	}
+	awaitState(t, c, stateN3, other)
+	c.set(web("a", "10.0.0.3")...)
+	awaitState(t, c, stateN3, other)
+	p.close(false)
+	lines := awaitState(t, c, stateN1, rec)
+	server.awaitClients(t, allCurrent)
+	lines = append(lines, rec.TakeLines()...)
+	assert.Equal(t, []string{
+		"DeleteEndpoint default/b:http/TCP -> 10.0.0.2:8080", "DeleteService default/b",
+		"DeleteEndpoint default/a:http/TCP -> 10.0.0.1:8080",
+		"SetEndpoint default/a:http/TCP -> 10.0.0.3:8080 sets=Cluster",
+		"Sync"}, lines)
+	assert.Equal(t, 1, server.sent("resumed_diff"))
+	assert.Equal(t, 0, server.sent("compared"))
+	assert.Empty(t, rec.Violations())
+}
+
+// Revisions of different replicas mean nothing to each other, and history is no matter of a count: what the other
+// replica has differently is found by its meaning.
+func TestAnotherReplicaSendsWhatItHasDifferently(t *testing.T) {
+	var objects, services = baseObjects(), []string{"a", "b", "c", "d", "e", "f"}
+	for i, s := range services {
+		objects = append(objects, web(s, "10.0.0."+string(rune('1'+i)))...)
+	}
+	first, second := newCluster(objects...), newCluster(objects...)
+	a := serve(t, Options{Source: first, limits: limits{minInterval: -1}}, socket(t))
+	b := serve(t, Options{Source: second, limits: limits{minInterval: -1}}, socket(t))
+	p := newProxy(t, b.target)
+	p.close(true)
+	rec := &sink.Recorder{}
+	follow(t, rec, remote.Options{Targets: []string{a.target, p.target}, State: stateN1})
+	awaitState(t, first, stateN1, rec)
+	a.awaitClients(t, current)
+
+	// The second replica is ahead in one thing and behind in another, and has other revisions.
+	second.set(web("a", "10.0.0.1", "10.0.0.9")...)
+	for _, o := range web("f") {
+		second.delete(o)
+	}
+	first.set(web("new", "10.0.0.77")...)
+	awaitState(t, first, stateN1, rec)
+	a.awaitClients(t, current)
+	rec.TakeWaves()
+	p.close(false)
+	a.stop()
+	lines := awaitState(t, second, stateN1, rec)
+	b.awaitClients(t, current)
+	lines = append(lines, rec.TakeLines()...)
+	assert.Equal(t, 1, b.sent("compared"))
+	assert.Equal(t, 0, b.sent("reset"))
+	assert.Equal(t, []string{
+		"DeleteEndpoint default/f:http/TCP -> 10.0.0.6:8080", "DeleteService default/f",
+		"DeleteEndpoint default/new:http/TCP -> 10.0.0.77:8080", "DeleteService default/new",
+		"SetEndpoint default/a:http/TCP -> 10.0.0.9:8080 sets=Cluster",
+		"Sync"}, lines)
+	assert.Empty(t, rec.Violations())
+}
+
+func TestAReplicaWithTheSameStateSendsOneMessage(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	own := kube.EndpointSlice("default/a").Port("http", 8080).Endpoint("10.0.0.1").OnNode("n1").Build()
+	c.set(own) // only node n1 has this
+	a := serve(t, Options{Source: c}, socket(t))
+	b := serve(t, Options{Source: c}, socket(t))
+	p := newProxy(t, b.target)
+	p.close(true)
+	rec := &sink.Recorder{}
+	follow(t, rec, remote.Options{Targets: []string{a.target, p.target}, State: stateN1})
+	awaitState(t, c, stateN1, rec)
+	a.awaitClients(t, current)
+	rec.TakeWaves()
+	p.close(false)
+	a.stop()
+	b.awaitClients(t, current)
+	assert.Equal(t, 1, b.sent("resumed"))
+	assert.Empty(t, rec.TakeWaves())
+}
+
+// InstanceID and Rev are enough for a client that keeps no digest, where they are the server's own.
+func TestARevisionOfTheSameServerIsResumed(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
+	first := rawStream(t, server.target, &remotev1.Hello{Node: "n1"})
+	batch := receiveBatch(t, first)
+	require.Equal(t, remotev1.Kind_RESET, batch[0].Kind)
+	has := &remotev1.Resume{InstanceID: batch[0].InstanceID, Revision: batch[len(batch)-1].Sync.Revision}
+	sendAck(t, first, has.Revision)
+	c.set(web("b", "10.0.0.2")...)
+	diff := receiveBatch(t, first)
+	require.Equal(t, remotev1.Kind_DIFF, diff[0].Kind)
+
+	again := receiveBatch(t, rawStream(t, server.target, &remotev1.Hello{Node: "n1", Resume: has}))
+	require.Equal(t, remotev1.Kind_DIFF, again[0].Kind)
+	require.Len(t, again[0].Services, 1)
+	assert.Equal(t, "b", again[0].Services[0].Name)
+	elsewhere := receiveBatch(t, rawStream(t, server.target, &remotev1.Hello{Node: "n2", Resume: has}))
+	assert.Equal(t, remotev1.Kind_RESET, elsewhere[0].Kind,
+		"node n2 is in another zone: the revision is of another state")
+	has.InstanceID = "another"
+	restarted := receiveBatch(t, rawStream(t, server.target, &remotev1.Hello{Node: "n1", Resume: has}))
+	assert.Equal(t, remotev1.Kind_RESET, restarted[0].Kind)
+}
+
+// A client that is away for longer than versions are kept is compared, however long that is.
+func TestWhoComesBackLateIsCompared(t *testing.T) {
+	c := newCluster(append(baseObjects(), append(web("a", "10.0.0.1"), web("b", "10.0.0.2")...)...)...)
+	server := serve(t, Options{Source: c, limits: limits{minInterval: -1, keep: -1}}, socket(t))
+	p := newProxy(t, server.target)
+	rec := &sink.Recorder{}
+	follow(t, rec, remote.Options{Targets: []string{p.target}, State: stateN1})
+	awaitState(t, c, stateN1, rec)
+	p.close(true)
+	server.awaitClients(t, func(all []ClientStatus) bool { return len(all) == 0 })
+	rec.TakeWaves()
+	c.set(web("a", "10.0.0.5")...)
+	p.close(false)
+	lines := awaitState(t, c, stateN1, rec)
+	server.awaitClients(t, current)
+	lines = append(lines, rec.TakeLines()...)
+	assert.Equal(t, 1, server.sent("compared"))
+	assert.Equal(t, []string{"DeleteEndpoint default/a:http/TCP -> 10.0.0.1:8080",
+		"SetEndpoint default/a:http/TCP -> 10.0.0.5:8080 sets=Cluster", "Sync"}, lines)
+}
+
+// A program that keeps what it has elsewhere goes on from a revision, and sees what changed since.
+func TestAnotherProgramGoesOnFromAPosition(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	server := serve(t,
+		Options{Source: c, limits: limits{minInterval: -1, heartbeat: 5 * time.Millisecond}}, socket(t))
+	run := func(resume *remote.Resume) (*remote.Feed, *sink.Recorder, func()) {
+		feed, err := remote.NewFeed(remote.Options{Targets: []string{server.target}, State: stateN1, Resume: resume})
+		require.NoError(t, err)
+		rec := &sink.Recorder{}
+		ctx, cancel := context.WithCancel(quiet(t))
+		done := make(chan error, 1)
+		go func() {
+			done <- kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: rec, MinInterval: -1})
+		}()
+		_, err = rec.NextWave(t.Context())
+		require.NoError(t, err)
+		return feed, rec, func() {
+			cancel()
+			require.NoError(t, <-done)
+		}
+	}
+	feed, _, stop := run(nil)
+	at := feed.Position()
+	stop()
+	c.set(web("b", "10.0.0.2")...)
+	_, rec, stop := run(&at)
+	defer stop()
+	assert.NotContains(t, rec.Services(), name("a"))
+	for len(rec.Services()) == 0 { // it comes with the first wave, or after it
+		_, err := rec.NextWave(t.Context())
+		require.NoError(t, err)
+	}
+	assert.Contains(t, rec.Services(), name("b"))
+	c.set(web("c", "10.0.0.3")...)
+	for len(rec.Services()) < 2 {
+		_, err := rec.NextWave(t.Context())
+		require.NoError(t, err)
+	}
+	assert.Equal(t, 1, server.sent("reset"))
+}
+
+// A newer client may say what this server does not know.
+func TestWhatANewerClientSaysDoesNoHarm(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	server := serve(t, Options{Source: c}, socket(t))
+	hello := &remotev1.Hello{Node: "n1", Options: &remotev1.Options{},
+		Resume: &remotev1.Resume{Digest: &remotev1.Digest{Version: 99, Shared: []byte("another"), Own: []byte("kind")}}}
+	for _, m := range []proto.Message{hello, hello.Options, hello.Resume} {
+		m.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 999, protowire.VarintType), 7))
+	}
+	batch := receiveBatch(t, rawStream(t, server.target, hello))
+	assert.Equal(t, remotev1.Kind_RESET, batch[0].Kind, "digests of another version are not compared")
+	assert.Len(t, batch[0].Services, 1)
+
+	hello.Resume.InstanceID, hello.Resume.Revision = batch[0].InstanceID, batch[len(batch)-1].Sync.Revision
+	stream := rawStream(t, server.target, hello)
+	batch = receiveBatch(t, stream)
+	assert.Equal(t, remotev1.Kind_DIFF, batch[0].Kind, "it has a revision of this server")
+	assert.Empty(t, batch[0].Services)
+	newer := &remotev1.Request{}
+	newer.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 999, protowire.VarintType), 7))
+	require.NoError(t, stream.Send(newer))
+	sendAck(t, stream, batch[len(batch)-1].Sync.Revision)
+	server.awaitClients(t, func(all []ClientStatus) bool {
+		return slices.ContainsFunc(all, func(c ClientStatus) bool { return c.BehindSince.IsZero() })
+	})
+}
+
+// What counts is how long ago a client may have got a version, not how long it had been the newest before.
+func TestAVersionIsKeptFromItsEnd(t *testing.T) {
+	now := time.Now()
+	at := func(ago time.Duration) *version { return &version{at: now.Add(-ago)} }
+	c := &class{recent: []*version{at(10 * time.Hour), at(2 * time.Hour), at(time.Hour)}, current: at(time.Minute)}
+	long := c.recent[2]
+	c.forget(now.Add(-30*time.Minute), 1)
+	assert.Equal(t, []*version{long}, c.recent, "the others ended an hour ago")
+	c.current = at(40 * time.Minute)
+	c.forget(now.Add(-30*time.Minute), 1)
+	assert.Empty(t, c.recent)
+}
+
+// Each kept version of a large service takes a list of its endpoints, so their number goes by that.
+func TestVersionsAreKeptForACertainNumberOfBytes(t *testing.T) {
+	const most = 100_000
+	for endpoints, versions := range map[int]int{1: 200, 250: most / 2300} {
+		c := newCluster(baseObjects()...)
+		server := serve(t, Options{Source: c, limits: limits{minInterval: -1, keepBytes: most}}, socket(t))
+		class := server.classOf(t, "n1")
+		var addresses []string
+		for i := range endpoints {
+			addresses = append(addresses, fmt.Sprintf("10.0.0.%d", i))
+		}
+		for i := range 200 {
+			addresses[0] = fmt.Sprintf("10.0.1.%d", i)
+			c.set(web("a", addresses...)...)
+			server.publish(t.Context())
+		}
+		server.mu.Lock()
+		assert.InDelta(t, versions, len(class.recent), 5, endpoints)
+		assert.LessOrEqual(t, class.kept, most+2300)
+		sum := 0
+		for _, v := range append(class.recent[1:], class.current) {
+			sum += v.replaced
+		}
+		assert.Equal(t, sum, class.kept)
+		server.mu.Unlock()
+	}
+}
+
+// Where a service that differs is most of the state, everything is sent, which is encoded once for all clients.
+func TestALargeServiceThatDiffersIsSentWithEverything(t *testing.T) {
+	var addresses []string
+	for i := range 100 {
+		addresses = append(addresses, fmt.Sprintf("10.0.0.%d", i))
+	}
+	objects := append(baseObjects(), append(web("small", "10.0.1.1"), web("large", addresses...)...)...)
+	first, second := newCluster(objects...), newCluster(objects...)
+	second.set(web("large", addresses[1:]...)...)
+	a := serve(t, Options{Source: first}, socket(t))
+	b := serve(t, Options{Source: second}, socket(t))
+	p := newProxy(t, b.target)
+	p.close(true)
+	rec := &sink.Recorder{}
+	follow(t, rec, remote.Options{Targets: []string{a.target, p.target}, State: stateN1})
+	awaitState(t, first, stateN1, rec)
+	a.awaitClients(t, current)
+	rec.TakeWaves()
+	p.close(false)
+	a.stop()
+	lines := awaitState(t, second, stateN1, rec)
+	lines = append(lines, rec.TakeLines()...)
+	assert.Equal(t, []string{"DeleteEndpoint default/large:http/TCP -> 10.0.0.0:8080", "Sync"}, lines)
+	b.awaitClients(t, current)
+	batches := b.classOf(t, "n1").batches
+	batches.mu.Lock()
+	defer batches.mu.Unlock()
+	assert.NotNil(t, batches.by[nil], "the full state is encoded")
+}

@@ -1,0 +1,317 @@
+package brain
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
+	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
+)
+
+var errServerEnds = errors.New("the server ends")
+
+// nodeView is all that a node is sent, at one revision. It is immutable.
+type nodeView struct {
+	*version           // nil: nothing
+	own      *ownParts // nil: none
+	node     *model.Node
+	revision uint64
+}
+
+func (v *nodeView) parts() map[model.ServiceName]*localstate.NodePart {
+	if v.own == nil {
+		return nil
+	}
+	return v.own.parts
+}
+
+func (v *nodeView) ownDigest() wire.Digest {
+	d := wire.NodeDigest(v.node)
+	if v.own != nil {
+		d = d.Add(v.own.sum)
+	}
+	return d
+}
+
+func (v *nodeView) digest() *remotev1.Digest { return wire.DigestMessage(v.root, v.ownDigest()) }
+
+func (v *nodeView) same(o nodeView) bool {
+	return v.version == o.version && v.own == o.own && v.sameNode(o)
+}
+
+func (v *nodeView) sameNode(o nodeView) bool { return v.node == o.node || v.node.Equal(o.node) }
+
+// session is one client. It holds pointers to what it has been sent, and no queue: what it is sent next is the
+// difference from there to whatever is the newest by then.
+//
+// It has one goroutine, gRPC's own, which receives what the client says. Updates are sent by whichever goroutine finds
+// that there is something to send: the publisher, the receiving goroutine after an acknowledgement, or a temporary one.
+// Only one sends at a time, see begin.
+type session struct {
+	server  *Server
+	node    string
+	stream  stream
+	ctx     context.Context
+	since   time.Time
+	expires time.Time // the client's certificate; zero: it has none
+	until   time.Time // how long the stream lasts
+
+	// Guarded by the server's mu.
+	tracker *localstate.NodeTracker
+	value   *model.Node // of the tracker, with the class's ServiceCIDRs; nil: not known yet
+	renewed uint64      // the revision at which the tracker changed
+	class   *class
+
+	// Of the goroutine that sends.
+	introduced bool
+	resume     *remotev1.Resume // what the client has; nil after it has been introduced
+
+	senders sync.WaitGroup // the goroutine that sends
+
+	mu        sync.Mutex               // guards what follows; taken after the server's locks
+	cause     error                    // why the stream ends; nil while it does not
+	closed    bool                     // no new sender may begin
+	sends     bool                     // a goroutine is sending, or finding out what to send
+	news      bool                     // there is something newer than what was sent last
+	busy      bool                     // what was sent last has not been acknowledged
+	sent      nodeView                 // what was sent last
+	has       nodeView                 // what was acknowledged last
+	answer    chan<- *remotev1.Digests // where the digests go that the client was asked for; nil: none were
+	spoke     time.Time                // when something was last sent
+	heartbeat *time.Timer
+	behind    time.Time // since when the client lacks the newest state; zero: it has it
+	applyErr  string
+}
+
+// stream is what a session needs of a gRPC stream.
+type stream interface {
+	Context() context.Context
+	Recv() (*remotev1.Request, error)
+	SendMsg(any) error
+}
+
+// renew takes the new Node object, or nil if it has been deleted. The caller holds the server's mu.
+func (c *session) renew(node *corev1.Node, revision uint64) {
+	if node == nil {
+		c.tracker.Delete()
+	} else {
+		c.tracker.Set(node)
+	}
+	c.value, c.renewed = nil, revision
+}
+
+// watch serves a client until its stream ends.
+func (s *Server) watch(stream stream, nodeOf NodeFunc) error {
+	first, err := s.receiveHello(stream)
+	if err != nil {
+		return err
+	}
+	if n := len(first.GetNode()); n > wire.MaxName {
+		return status.Errorf(codes.InvalidArgument, "the name of the node has %d bytes, more than %d", n, wire.MaxName)
+	}
+	node, err := nodeOf(stream.Context(), first.GetNode())
+	if err == nil && node == "" {
+		err = errors.New("the name of the node is not known")
+	}
+	if err != nil {
+		return status.Error(codes.PermissionDenied, err.Error())
+	}
+	options, err := wire.DecodeOptions(first.GetOptions())
+	if err != nil {
+		return status.Errorf(codes.InvalidArgument, "options: %v", err)
+	}
+	now := time.Now()
+	c := &session{server: s, node: node, stream: stream, ctx: stream.Context(), since: now, behind: now, news: true,
+		expires: certificateEnd(stream.Context()), resume: first.GetResume(),
+		until: now.Add(s.opts.limits.maxAge/2 + rand.N(s.opts.limits.maxAge))}
+	if err := s.join(c, options); err != nil {
+		return err
+	}
+	defer s.leave(c)
+	c.start()
+	c.end(c.receive())
+	c.stop()
+	return statusOf(c.cause).Err()
+}
+
+// end ends the stream, whatever its goroutines are waiting for. The client is told the first cause.
+func (c *session) end(cause error) {
+	c.mu.Lock()
+	first := c.cause == nil
+	if first {
+		c.cause = cause
+	}
+	c.mu.Unlock()
+	if first {
+		endStream(c.ctx, statusOf(cause))
+	}
+}
+
+// statusOf returns what a client is told when its stream ends.
+func statusOf(cause error) *status.Status {
+	switch known, isStatus := status.FromError(cause); {
+	case isStatus:
+		return known
+	case errors.Is(cause, errServerEnds):
+		return status.New(codes.Unavailable, cause.Error())
+	case errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded):
+		return status.FromContextError(cause)
+	}
+	return status.New(codes.InvalidArgument, wire.FirstOf(cause.Error()))
+}
+
+// receiveHello waits for the first message. Clients that do not send one are not counted: there is no limit to their
+// number, so there is one to their time.
+func (s *Server) receiveHello(stream stream) (*remotev1.Hello, error) {
+	late := status.New(codes.DeadlineExceeded, "no Hello was received")
+	timer := time.AfterFunc(s.maxAnswer, func() { endStream(stream.Context(), late) })
+	request, err := stream.Recv()
+	if !timer.Stop() {
+		return nil, late.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if request.GetHello() == nil {
+		return nil, status.Error(codes.InvalidArgument, "the first message has to be a Hello")
+	}
+	return request.GetHello(), nil
+}
+
+// maxPerNode is the number of clients of one node, so that none can take the places of all. A node has one, those of
+// people who look, and for some time those whose connections broke without a word.
+const maxPerNode = 64
+
+// join lets a client in.
+func (s *Server) join(c *session, o localstate.Options) error {
+	o.NodeName = c.node
+	tracker, err := localstate.NewNodeTracker(c.ctx, o)
+	if err != nil {
+		return status.Errorf(codes.InvalidArgument, "options: %v", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !s.synced:
+		return status.Error(codes.Unavailable, errNotListed.Error())
+	case s.clients >= s.opts.limits.maxClients:
+		return status.Errorf(codes.ResourceExhausted, "there are already %d clients", s.clients)
+	case len(s.sessions[c.node]) >= maxPerNode:
+		return status.Errorf(codes.ResourceExhausted, "node %s already has %d clients", c.node, maxPerNode)
+	}
+	s.track(tracker, c.node)
+	c.tracker = tracker
+	if s.sessions[c.node] == nil {
+		s.sessions[c.node] = map[*session]struct{}{}
+	}
+	s.sessions[c.node][c] = struct{}{}
+	s.clients++
+	return nil
+}
+
+func (s *Server) leave(c *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clients--
+	delete(s.sessions[c.node], c)
+	if len(s.sessions[c.node]) == 0 {
+		delete(s.sessions, c.node)
+	}
+	c.leaveClass()
+}
+
+func (c *session) joinClass(class *class) {
+	if class != c.class {
+		c.leaveClass()
+		c.class, c.value = class, nil
+		class.sessions[c] = struct{}{}
+	}
+}
+
+func (c *session) leaveClass() {
+	if c.class != nil {
+		delete(c.class.sessions, c)
+		c.class.idle = time.Now()
+	}
+	c.class = nil
+}
+
+// newest returns what the node should have now, and the batches that lead to it. It returns false while that is not
+// known; the session is woken when it is. It moves the session to the class of its node.
+func (c *session) newest() (view nodeView, b *batches, ok bool, err error) {
+	s := c.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.tracker.AwaitsNodeCIDR() {
+		return nodeView{}, nil, false, nil
+	}
+	for {
+		class, key := c.classNow()
+		if class != nil && !class.isForeign(c.node) {
+			c.joinClass(class)
+			break
+		}
+		s.mu.Unlock()
+		if class == nil {
+			err = s.makeClass(c.ctx, key)
+		} else {
+			s.adopt(c.ctx, class, c.node)
+		}
+		s.mu.Lock()
+		if err != nil {
+			return nodeView{}, nil, false, status.Error(codes.ResourceExhausted, err.Error())
+		}
+	}
+	view, ok = c.classView()
+	return view, c.class.batches, ok, nil
+}
+
+// classNow returns the class of the node, or nil if it does not exist yet. The caller holds the server's mu.
+func (c *session) classNow() (*class, localstate.Class) {
+	key := c.tracker.Class()
+	if c.class != nil && c.class.key == key {
+		return c.class, key
+	}
+	return c.server.classes[key], key
+}
+
+// classView returns what the node should have according to the session's class, or false while the class has no state
+// yet. The caller holds the server's mu.
+func (c *session) classView() (view nodeView, ok bool) {
+	current := c.class.current
+	if current == nil {
+		return nodeView{}, false
+	}
+	if c.value == nil || !slices.Equal(c.value.ServiceCIDRs, current.cidrs) {
+		c.value = c.tracker.Node(current.cidrs)
+	}
+	view = nodeView{version: current, own: c.class.own[c.node], node: c.value,
+		revision: max(current.revision, c.renewed)}
+	if view.own != nil {
+		view.revision = max(view.revision, view.own.revision)
+	}
+	return view, true
+}
+
+// sharedView is newest for a client whose class has not changed. For any other, ok is false: its value is not known
+// either. It looks at as little of each session as it can, because the memory of thousands is in no cache.
+func (c *session) sharedView() (view nodeView, b *batches, ok bool) {
+	s := c.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.class == nil || c.value == nil || c.class.isForeign(c.node) {
+		return nodeView{}, nil, false
+	}
+	view, ok = c.classView()
+	return view, c.class.batches, ok
+}

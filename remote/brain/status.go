@@ -1,0 +1,166 @@
+package brain
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/registration"
+	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
+)
+
+// ClientStatus is the status of a client of a [Server].
+type ClientStatus struct {
+	// Node is the name of the client's node, and Zone its topology zone, "" if it has none or the Node object is not
+	// known.
+	Node string `json:"node"`
+	Zone string `json:"zone,omitempty"`
+	// Since is when it connected.
+	Since time.Time `json:"since"`
+	// Revision is the newest that it has acknowledged, 0 if none.
+	Revision uint64 `json:"revision"`
+	// BehindSince is the time since which it has not acknowledged the newest revision; zero: it is up to date.
+	BehindSince time.Time `json:"behindSince,omitzero"`
+	// Error is the apply error that it reported, "" if none.
+	Error string `json:"error,omitempty"`
+}
+
+// Clients returns the clients that are connected, the worst first: those with errors, then by how long they have been
+// behind.
+func (s *Server) Clients() []ClientStatus {
+	s.mu.Lock()
+	var all []*session
+	for _, of := range s.sessions {
+		for c := range of {
+			all = append(all, c)
+		}
+	}
+	zones := make(map[*session]string, len(all))
+	for _, c := range all {
+		zones[c] = c.tracker.Class().Zone
+	}
+	s.mu.Unlock()
+	var out []ClientStatus
+	for _, c := range all {
+		c.mu.Lock()
+		out = append(out, ClientStatus{Node: c.node, Zone: zones[c], Since: c.since, Revision: c.has.revision,
+			BehindSince: c.behind, Error: c.applyErr})
+		c.mu.Unlock()
+	}
+	rank := func(c ClientStatus) int {
+		switch {
+		case c.Error != "":
+			return 0
+		case !c.BehindSince.IsZero():
+			return 1
+		}
+		return 2
+	}
+	slices.SortFunc(out, func(a, b ClientStatus) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.BehindSince.Compare(b.BehindSince), cmp.Compare(a.Node, b.Node))
+	})
+	return out
+}
+
+// StatusHandler returns the handler of the status as JSON: instance, revision, synced, the numbers of clients, of those
+// that are behind and of those with errors, and the worst clients: 20 of them, or ?worst=N.
+func (s *Server) StatusHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		worst := 20
+		if text := r.URL.Query().Get("worst"); text != "" {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 0 {
+				http.Error(w, "worst is not a number", http.StatusBadRequest)
+				return
+			}
+			worst = n
+		}
+		clients := s.Clients()
+		s.mu.Lock()
+		answer := struct {
+			Instance string         `json:"instance"`
+			Revision uint64         `json:"revision"`
+			Synced   bool           `json:"synced"`
+			Clients  int            `json:"clients"`
+			Behind   int            `json:"behind"`
+			Errors   int            `json:"errors"`
+			Worst    []ClientStatus `json:"worst"`
+		}{Instance: s.instance, Revision: s.revision, Synced: s.synced, Clients: len(clients),
+			Worst: clients[:min(worst, len(clients))]}
+		s.mu.Unlock()
+		for _, c := range clients {
+			if !c.BehindSince.IsZero() {
+				answer.Behind++
+			}
+			if c.Error != "" {
+				answer.Errors++
+			}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(answer) // the client is gone: nobody to tell
+	})
+}
+
+// serverMetrics are those of a server: see the package documentation.
+type serverMetrics struct {
+	batches                *prometheus.CounterVec
+	diff                   prometheus.Counter // of batches
+	sentBytes, applyErrors prometheus.Counter
+}
+
+const metricPrefix = "kubeproxy_remote_"
+
+func newServerMetrics() *serverMetrics {
+	m := &serverMetrics{
+		batches: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: metricPrefix + "batches_total", Help: "Batches sent to clients, by kind"},
+			[]string{"kind"}),
+		sentBytes: prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefix + "sent_bytes_total",
+			Help: "Bytes of batches sent"}),
+		applyErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefix + "apply_errors_total",
+			Help: "Times a client started to report an error"}),
+	}
+	m.diff = m.batches.WithLabelValues("diff")
+	return m
+}
+
+func (m *serverMetrics) sent(f *wire.Frame) { m.sentBytes.Add(float64(f.Len())) }
+
+func (m *serverMetrics) register(r prometheus.Registerer, s *Server) (unregister func(), err error) {
+	count := func(name, help string, is func(ClientStatus) bool) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricPrefix + name, Help: help}, func() float64 {
+			n := 0
+			for _, c := range s.Clients() {
+				if is(c) {
+					n++
+				}
+			}
+			return float64(n)
+		})
+	}
+	age := func(name, help string, of *since) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricPrefix + name, Help: help},
+			func() float64 { return of.age().Seconds() })
+	}
+	return registration.All(r,
+		m.batches, m.sentBytes, m.applyErrors,
+		count("clients", "Connected clients", func(ClientStatus) bool { return true }),
+		count("clients_behind", "Clients that have not acknowledged the newest revision",
+			func(c ClientStatus) bool { return !c.BehindSince.IsZero() }),
+		count("clients_failing", "Clients that could not apply everything",
+			func(c ClientStatus) bool { return c.Error != "" }),
+		age("watch_age_seconds", "Time since the API server has said something; 0: not known", &s.heard),
+		age("publishing_seconds", "How long a revision has been worked on; 0: none is", &s.publishing),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricPrefix + "revision", Help: "The newest revision"},
+			func() float64 {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return float64(s.revision)
+			}),
+	)
+}

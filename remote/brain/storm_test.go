@@ -1,0 +1,303 @@
+package brain
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/remote"
+	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
+	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
+)
+
+var classB = localstate.Class{Zone: "b"}
+
+// idle is a client of a server that is let in, and has what is the newest. Nobody delivers to it: what is new is noted.
+func (r *replica) idle(t *testing.T, node string) *session {
+	t.Helper()
+	s := &session{server: r.Server, node: node, ctx: t.Context(), sends: true}
+	require.NoError(t, r.join(s, localstate.Options{}))
+	t.Cleanup(func() { r.leave(s) })
+	view, _, ok, err := s.newest()
+	require.NoError(t, err)
+	require.True(t, ok)
+	s.has = view
+	return s
+}
+
+// woken reports whether a session has something to look at. It is the truth once another client has what was published.
+func (s *session) woken() bool {
+	s.server.mu.Lock() // publish announces a revision to all whom it concerns before it lets go
+	defer s.server.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.news
+}
+
+// What does not concern a client does not so much as wake its session.
+func TestWhomItDoesNotConcernIsNotWoken(t *testing.T) {
+	slice := func() *kube.EndpointSliceBuilder {
+		return kube.EndpointSlice("default/a").Port("http", 8080).Endpoint("10.0.0.1").ForZones("a").OnNode("n1").
+			Endpoint("10.0.0.9").ForZones("b").OnNode("n2")
+	}
+	c := newCluster(append(baseObjects(), kube.Service("default/a").Port("http", 80).Build(), slice().Build())...)
+	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
+	sinks := map[string]*sink.Recorder{"n2": {}, "n3": {}}
+	for node, rec := range sinks {
+		follow(t, rec, remote.Options{Targets: []string{server.target}, State: localstate.Options{NodeName: node}})
+		awaitState(t, c, localstate.Options{NodeName: node}, rec)
+	}
+	inA, inB := server.idle(t, "n1"), server.idle(t, "n2")
+	c.set(slice().Endpoint("10.0.0.2").ForZones("a").OnNode("n3").Build())
+	awaitState(t, c, localstate.Options{NodeName: "n3"}, sinks["n3"])
+	assert.False(t, inB.woken(), "zone a alone")
+	assert.True(t, inA.woken())
+	assert.True(t, inA.takeNews())
+
+	// It is on node n1, which has no use for it; a node of zone b there would have it as its own.
+	c.set(slice().Endpoint("10.0.0.2").ForZones("a").OnNode("n3").
+		Endpoint("10.0.0.3").ForZones("b").OnNode("n1").Build())
+	awaitState(t, c, localstate.Options{NodeName: "n2"}, sinks["n2"])
+	assert.True(t, inB.woken())
+	assert.False(t, inA.woken(), "zone b alone")
+}
+
+// A client that has a batch in flight is not sent what is published meanwhile before it has acknowledged that.
+func TestABusySessionSleepsUntilTheAcknowledgement(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
+	s := server.idle(t, "n1")
+	s.sending(s.has)
+	s.sends = false
+	rec := &sink.Recorder{}
+	follow(t, rec, remote.Options{Targets: []string{server.target}, State: stateN1})
+	c.set(web("a", "10.0.0.2")...)
+	awaitState(t, c, stateN1, rec)
+	assert.True(t, s.woken())
+	assert.False(t, s.begin(), "there is a batch in flight")
+	news, err := s.take(&remotev1.Request{Ack: &remotev1.Ack{Revision: s.sent.revision}})
+	require.NoError(t, err)
+	assert.True(t, news)
+	assert.True(t, s.begin())
+}
+
+// stuck is a stream on which nothing can be sent.
+type stuck struct {
+	stream
+	sending chan struct{}
+	ctx     context.Context
+}
+
+func (s stuck) SendMsg(any) error {
+	s.sending <- struct{}{}
+	<-s.ctx.Done()
+	return s.ctx.Err()
+}
+
+// A client that acknowledges what it has not read is stuck before long: nothing more fits into its stream.
+func TestStuckClientsHoldUpNobody(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
+	rec := &sink.Recorder{}
+	follow(t, rec, remote.Options{Targets: []string{server.target}, State: stateN1})
+	awaitState(t, c, stateN1, rec)
+	ctx, release := context.WithCancel(t.Context())
+	sending := make(chan struct{}, 10)
+	var sessions []*session
+	for range 3 {
+		s := server.idle(t, "n1")
+		s.stream, s.introduced, s.sends = stuck{sending: sending, ctx: ctx}, true, false
+		sessions = append(sessions, s)
+	}
+	for _, address := range []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"} {
+		c.set(web("a", address)...)
+		awaitState(t, c, stateN1, rec)
+	}
+	for range sessions {
+		<-sending
+	}
+	assert.Empty(t, sending, "each is sent one message")
+	release()
+	for _, s := range sessions {
+		s.senders.Wait()
+	}
+}
+
+// While the first state of a class is worked out, clients of other classes are sent what changes; and who waits for
+// the class is sent its first state and what changed meanwhile.
+func TestANewClassHoldsUpNobody(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
+	inA, inB := &sink.Recorder{}, &sink.Recorder{}
+	stateN2 := localstate.Options{NodeName: "n2"}
+	follow(t, inA, remote.Options{Targets: []string{server.target}, State: stateN1})
+	awaitState(t, c, stateN1, inA)
+
+	class, err := server.beginClass(classB)
+	require.NoError(t, err)
+	require.NotNil(t, class)
+	first := make(chan classUpdate)
+	go func() { first <- class.workOut(quiet(t), 0, time.Now()) }()
+	follow(t, inB, remote.Options{Targets: []string{server.target}, State: stateN2})
+	server.awaitClients(t, func(all []ClientStatus) bool { return len(all) == 2 })
+	again, err := server.beginClass(classB)
+	require.NoError(t, err)
+	assert.Nil(t, again, "it is worked out once")
+	c.set(web("a", "10.0.0.2")...)
+	c.set(web("b", "10.0.0.3")...)
+	awaitState(t, c, stateN1, inA)
+	assert.Empty(t, inB.TakeWaves())
+	server.finishClass(class, <-first)
+	awaitState(t, c, stateN2, inB)
+	assert.Empty(t, inB.Violations())
+}
+
+// Whatever is worked out, and however long it takes: clients come back, and acknowledge, without waiting for it.
+func TestNoStreamWaitsForWhatIsWorkedOut(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
+	p := newProxy(t, server.target)
+	rec := &sink.Recorder{}
+	follow(t, rec, remote.Options{Targets: []string{p.target}, State: stateN1})
+	awaitState(t, c, stateN1, rec)
+	server.awaitClients(t, current)
+	server.work.Lock()
+	p.cut()
+	require.Eventually(t, func() bool { return server.sent("resumed") == 1 }, patience, time.Millisecond)
+	server.awaitClients(t, current)
+	server.work.Unlock()
+}
+
+// History is bounded by time, not by a count: who comes back after thousands of revisions is sent what changed.
+func TestThousandsOfRevisionsLaterTheDifferenceIsSent(t *testing.T) {
+	c := newCluster(append(baseObjects(), append(web("a", "10.0.0.1"), web("b", "10.0.0.2")...)...)...)
+	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
+	p := newProxy(t, server.target)
+	rec := &sink.Recorder{}
+	follow(t, rec, remote.Options{Targets: []string{p.target}, State: stateN1})
+	awaitState(t, c, stateN1, rec)
+	server.awaitClients(t, current)
+	p.close(true)
+	server.awaitClients(t, func(all []ClientStatus) bool { return len(all) == 0 })
+	rec.TakeWaves()
+	const revisions = 3000
+	before := server.idle(t, "n1").has.revision
+	for i := range revisions {
+		c.set(web("a", "10.0.1."+string(rune('1'+i%2)))...)
+		server.publish(t.Context())
+	}
+	require.GreaterOrEqual(t, server.idle(t, "n1").has.revision, before+revisions)
+	p.close(false)
+	lines := awaitState(t, c, stateN1, rec)
+	require.Eventually(t, func() bool { return server.sent("resumed_diff") == 1 }, patience, time.Millisecond)
+	assert.NotContains(t, append(lines, rec.TakeLines()...), "SetService default/b")
+	assert.Equal(t, 0, server.sent("compared"))
+	assert.Equal(t, 1, server.sent("reset"))
+}
+
+// A server, or what is before it, that ends connections when they have a certain age costs one message each time.
+func TestConnectionsThatEndByTheirAgeForceNoFullStates(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	ctx, cancel := context.WithCancel(quiet(t))
+	server, err := New(ctx, Options{Source: c})
+	require.NoError(t, err)
+	target := socket(t)
+	ln, err := Listen(ctx, target, 0)
+	require.NoError(t, err)
+	codec, err := wire.NewCodec()
+	require.NoError(t, err)
+	aged := grpc.NewServer(grpc.ForceServerCodecV2(codec), grpc.InTapHandle(endable), grpc.KeepaliveParams(
+		keepalive.ServerParameters{MaxConnectionAge: 20 * time.Millisecond, MaxConnectionAgeGrace: time.Millisecond}))
+	remotev1.RegisterBrainServer(aged, &service{server: server, nodeOf: ClaimedNode, ctx: ctx})
+	ended := make(chan error, 2)
+	go func() { ended <- server.Run(ctx) }()
+	go func() { ended <- aged.Serve(ln) }()
+	defer func() {
+		cancel()
+		aged.Stop()
+		require.NoError(t, <-ended)
+		require.NoError(t, <-ended)
+	}()
+	require.Eventually(t, server.ready, patience, time.Millisecond)
+	r := &replica{Server: server, target: target}
+	rec := &sink.Recorder{}
+	follow(t, rec, remote.Options{Targets: []string{target}, State: stateN1})
+	awaitState(t, c, stateN1, rec)
+	r.awaitClients(t, current)
+	rec.TakeWaves()
+	require.Eventually(t, func() bool { return r.sent("resumed") >= 3 }, patience, time.Millisecond)
+	assert.Equal(t, 1, r.sent("reset"))
+	assert.Empty(t, rec.TakeWaves(), "nothing differs: no call")
+}
+
+// Clients that hold up who delivers to them are a few moments' work for the others, however many they are.
+func TestManyStuckClientsHoldUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		last := make(chan time.Time, 1)
+		start := time.Now()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			forEach(maxPerNode+1, func(i int) {
+				if i == maxPerNode {
+					last <- time.Now()
+				} else {
+					<-release
+				}
+			})
+		}()
+		assert.LessOrEqual(t, (<-last).Sub(start), 16*heldUp)
+		close(release)
+		<-ended
+	})
+}
+
+// Clients of one node that do not answer leave the others their turns.
+func TestOneNodeDoesNotTakeAllTurns(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	server := serve(t, Options{Source: c, limits: limits{maxFullStates: maxTurns + 1, maxWait: time.Millisecond}},
+		socket(t))
+	resume := &remotev1.Resume{Digest: wire.DigestMessage(wire.Digest{}, wire.Digest{})}
+	kinds := map[remotev1.Kind]int{}
+	for range 10 {
+		u, err := rawStream(t, server.target, &remotev1.Hello{Node: "n1", Resume: resume}).Recv()
+		require.NoError(t, err)
+		kinds[u.Kind]++
+	}
+	assert.Equal(t, map[remotev1.Kind]int{remotev1.Kind_COMPARE: maxTurns, remotev1.Kind_LATER: 10 - maxTurns}, kinds)
+	u, err := rawStream(t, server.target, &remotev1.Hello{Node: "n2"}).Recv()
+	require.NoError(t, err)
+	assert.Equal(t, remotev1.Kind_RESET, u.Kind)
+}
+
+// A stream ends when it is old and its client is up to date, which costs one message.
+func TestAnOldStreamEnds(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	server := serve(t, Options{Source: c, limits: limits{heartbeat: 5 * time.Millisecond, maxAge: 10 * time.Millisecond}},
+		socket(t))
+	stream := rawStream(t, server.target, &remotev1.Hello{Node: "n1"})
+	batch := receiveBatch(t, stream)
+	sendAck(t, stream, batch[len(batch)-1].Sync.Revision)
+	var err error
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	assert.Equal(t, codes.Aborted, status.Code(err), err)
+	rec := &sink.Recorder{}
+	follow(t, rec, remote.Options{Targets: []string{server.target}, State: stateN1})
+	require.Eventually(t, func() bool { return server.sent("resumed") >= 2 }, patience, time.Millisecond)
+	assert.Equal(t, 2, server.sent("reset"))
+	assert.Len(t, rec.TakeWaves(), 1)
+}

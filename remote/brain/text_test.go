@@ -1,0 +1,45 @@
+package brain
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/remote"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// Protobuf carries nothing but UTF-8. What somebody has written that is something else costs nobody else anything.
+func TestATextThatIsNotUTF8HarmsNobody(t *testing.T) {
+	objects := append(baseObjects(), append(web("a", "10.0.0.1"), web("b", "10.0.0.2")...)...)
+	slice := objects[len(objects)-3].(*discoveryv1.EndpointSlice)
+	bad, node := "pod\xff", "n1\xff"
+	slice.Endpoints[0].Hostname, slice.Endpoints[0].NodeName = &bad, &node
+	slice.Endpoints[0].TargetRef = &corev1.ObjectReference{Kind: bad, Name: bad}
+	c := newCluster(objects...)
+	server := serve(t, Options{Source: c, Cluster: localstate.ClusterOptions{EndpointDetails: true},
+		limits: limits{heartbeat: 5 * time.Millisecond, minInterval: -1}}, socket(t))
+	rec := &sink.Recorder{}
+	follow(t, rec, remote.Options{Targets: []string{server.target}, State: stateN1})
+	require.Eventually(t, func() bool { return len(rec.Endpoints()) == 2 }, patience, time.Millisecond)
+	for range 20 { // heartbeats with digests
+		c.set(web("b", "10.0.0.3")...)
+		require.Eventually(t, func() bool { return current(server.Clients()) }, patience, time.Millisecond)
+		c.set(web("b", "10.0.0.4")...)
+		time.Sleep(6 * time.Millisecond)
+	}
+	for key, e := range rec.Endpoints() {
+		if key.Port.Service == name("a") {
+			assert.Equal(t, "pod\ufffd", e.Details.Get().Hostname)
+			assert.Equal(t, "n1\ufffd", e.Node)
+		}
+	}
+	assert.Equal(t, 1, server.sent("reset"))
+	assert.Zero(t, server.sent("compared"))
+	assert.Zero(t, server.sent("resumed"))
+}

@@ -1,0 +1,342 @@
+package remote
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/klog/v2"
+
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
+	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what has to come. It fails a test that hangs, and measures nothing.
+const patience = 30 * time.Second
+
+// quiet is a context without logs.
+func quiet(t testing.TB) context.Context { return klog.NewContext(t.Context(), logr.Discard()) }
+
+// socket returns a target in a directory with a short name.
+func socket(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kpl")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return "unix://" + filepath.Join(dir, "brain.sock")
+}
+
+func listen(t testing.TB, target string) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("unix", strings.TrimPrefix(target, "unix://"))
+	require.NoError(t, err)
+	return ln
+}
+
+// hung is a server that says what it is told to, and then nothing at all, while its connection lives.
+type hung struct {
+	remotev1.UnimplementedBrainServer
+	says    []*remotev1.Update
+	ends    error // in the end, instead of saying nothing
+	visited func()
+}
+
+func (h *hung) Watch(stream grpc.BidiStreamingServer[remotev1.Request, remotev1.Update]) error {
+	if h.visited != nil {
+		h.visited()
+	}
+	for _, u := range h.says {
+		if err := stream.Send(u); err != nil {
+			return err
+		}
+	}
+	if h.ends == nil {
+		<-stream.Context().Done()
+	}
+	return h.ends
+}
+
+// serveHung runs one until the test ends.
+func serveHung(t *testing.T, target string, says ...*remotev1.Update) string {
+	t.Helper()
+	return (&hung{says: says}).serve(t, target)
+}
+
+func (h *hung) serve(t *testing.T, target string) string {
+	t.Helper()
+	ln := listen(t, target)
+	server := grpc.NewServer()
+	remotev1.RegisterBrainServer(server, h)
+	done := make(chan struct{})
+	go func() {
+		_ = server.Serve(ln)
+		close(done)
+	}()
+	t.Cleanup(func() {
+		server.Stop()
+		<-done
+	})
+	return target
+}
+
+// A server that hangs is found out by its silence, though its connection is as healthy as can be.
+func TestAClientLeavesAServerThatIsSilent(t *testing.T) {
+	reset := &remotev1.Update{Kind: remotev1.Kind_RESET, HeartbeatMillis: 5, Node: &remotev1.Node{Name: "n1"},
+		Sync: &remotev1.Sync{Revision: 1}}
+	silent := serveHung(t, socket(t), reset, &remotev1.Update{Kind: remotev1.Kind_HEARTBEAT})
+	other := socket(t) // where nobody is yet
+	feed, err := NewFeed(Options{Targets: []string{silent, other}, State: stateN1})
+	require.NoError(t, err)
+	rec, proxy := &sink.Recorder{}, health.New(health.Options{})
+	ctx, cancel := context.WithCancel(quiet(t))
+	ended := make(chan error, 1)
+	go func() { ended <- kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: rec, Health: proxy}) }()
+	wave, err := rec.NextWave(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, wave.Calls, 1, "the node")
+	require.Eventually(t, func() bool { return !proxy.DisconnectedSince().IsZero() }, patience, time.Millisecond)
+	serveHung(t, other, &remotev1.Update{Kind: remotev1.Kind_RESET, HeartbeatMillis: 60000,
+		Node: &remotev1.Node{Name: "n1", Zone: "of the other"}, Sync: &remotev1.Sync{Revision: 1}})
+	require.Eventually(t, func() bool { return rec.Node().Zone != "" }, patience, time.Millisecond)
+	cancel()
+	require.NoError(t, <-ended)
+}
+
+// A client whose state is not what the server thinks asks for all of it, and its sink is told what that changes.
+func TestAHeartbeatFindsWhatDiffers(t *testing.T) {
+	wrong := wire.DigestMessage(wire.Digest{}, wire.Digest{}.Add(wire.NodeDigest(&model.Node{Name: "x"})))
+	reset := &remotev1.Update{Kind: remotev1.Kind_RESET, HeartbeatMillis: 60000, Node: &remotev1.Node{Name: "n1"},
+		Sync: &remotev1.Sync{Revision: 1}}
+	client, err := NewFeed(Options{Targets: []string{"unix:///x"}, State: stateN1})
+	require.NoError(t, err)
+	d := &dialer{client: client, handler: &nodeHandler{end: func() {}}, answer: patience}
+	require.NoError(t, client.view.takeUpdate(t, remotev1.Kind_RESET, reset))
+	target := serveHung(t, socket(t), reset,
+		&remotev1.Update{Kind: remotev1.Kind_HEARTBEAT, Sync: &remotev1.Sync{Revision: 1, Digest: wrong}})
+	err = d.stream(quiet(t), target)
+	require.ErrorContains(t, err, "the state differs from the server's")
+	assert.Nil(t, d.hello().Resume, "everything is asked for")
+	assert.NotNil(t, d.hello().Resume, "once")
+}
+
+// A client that has nothing takes nothing but the whole state: its sink may be a dataplane that has been working for
+// long.
+func TestAPartOfAStateIsNotTakenForTheWhole(t *testing.T) {
+	for _, kind := range []remotev1.Kind{remotev1.Kind_RESUMED, remotev1.Kind_DIFF} {
+		client, err := NewFeed(Options{Targets: []string{"unix:///x"}, State: stateN1})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(quiet(t))
+		d := &dialer{client: client, handler: &nodeHandler{end: cancel}, answer: patience}
+		err = d.stream(ctx, serveHung(t, socket(t), &remotev1.Update{Kind: kind, HeartbeatMillis: 60000,
+			Node: &remotev1.Node{Name: "n1"}, Sync: &remotev1.Sync{Revision: 1}}))
+		require.ErrorContains(t, err, "malformed message: "+kind.String()+" of a state that this client does not have")
+		assert.False(t, d.synced)
+		assert.Nil(t, client.view.node)
+		cancel()
+	}
+}
+
+// A server that takes connections and says nothing at all is left.
+func TestAClientLeavesAServerThatDoesNotAnswer(t *testing.T) {
+	target := socket(t)
+	ln := listen(t, target)
+	accepted := make(chan struct{})
+	go func() {
+		defer close(accepted)
+		var conns []net.Conn
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				break
+			}
+			conns = append(conns, conn)
+		}
+		for _, conn := range conns {
+			conn.Close()
+		}
+	}()
+	defer func() {
+		ln.Close()
+		<-accepted
+	}()
+	client, err := NewFeed(Options{Targets: []string{target}, State: stateN1})
+	require.NoError(t, err)
+	d := &dialer{client: client, handler: &nodeHandler{end: func() {}}, log: klog.FromContext(quiet(t)),
+		answer: 10 * time.Millisecond}
+	require.ErrorContains(t, d.stream(quiet(t), target), "the server has said nothing for 10ms")
+}
+
+func TestWrongOptionsAreRefused(t *testing.T) {
+	_, err := NewFeed(Options{Targets: []string{"brain.default.svc:1", "unix://x", "10.0.0.1"}})
+	for _, want := range []string{`target "brain.default.svc:1" is not ADDRESS:PORT`, "has to be absolute",
+		"missing port",
+		"neither TLS nor Insecure is set"} {
+		assert.ErrorContains(t, err, want)
+	}
+	_, err = NewFeed(Options{})
+	assert.ErrorContains(t, err, "no targets")
+}
+
+// A server may say what it likes before the first batch: there is nothing to compare yet.
+func TestAHeartbeatMayComeFirst(t *testing.T) {
+	client, err := NewFeed(Options{Targets: []string{"unix:///x"}, State: stateN1})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(quiet(t))
+	d := &dialer{client: client, handler: &nodeHandler{end: cancel}, log: klog.FromContext(ctx), answer: patience}
+	beat := &remotev1.Update{Kind: remotev1.Kind_HEARTBEAT, HeartbeatMillis: 60000,
+		Sync: &remotev1.Sync{Digest: wire.DigestMessage(wire.Digest{}, wire.Digest{})}}
+	reset := &remotev1.Update{Kind: remotev1.Kind_RESET, Node: &remotev1.Node{Name: "n1"},
+		Sync: &remotev1.Sync{Revision: 1}}
+	require.ErrorIs(t, d.stream(ctx, serveHung(t, socket(t), beat, reset)), context.Canceled)
+	assert.Equal(t, "n1", client.view.node.Name)
+}
+
+// A server whose limit the digests exceed, because it knows few of the services, is asked for everything.
+func TestAfterDigestsThatAreTooManyAClientAsksForEverything(t *testing.T) {
+	client, err := NewFeed(Options{Targets: []string{"unix:///x"}, State: stateN1})
+	require.NoError(t, err)
+	client.view = view1(t)
+	d := &dialer{client: client, handler: &nodeHandler{end: func() {}}, answer: patience}
+	require.NotNil(t, d.hello().Resume)
+	server := &hung{says: []*remotev1.Update{{Kind: remotev1.Kind_COMPARE, Compare: &remotev1.Compare{}}},
+		ends: status.Error(codes.InvalidArgument, "too large")}
+	require.ErrorContains(t, d.stream(quiet(t), server.serve(t, socket(t))), "too large")
+	assert.Nil(t, d.hello().Resume)
+}
+
+// What a newer server says that is not known here costs nothing: no full state at each heartbeat, no lost connection,
+// and with the same server no full state when it connects again.
+func TestANewerServerIsNoTrouble(t *testing.T) {
+	wrong := wire.DigestMessage(wire.Digest{}, wire.Digest{}.Add(wire.NodeDigest(&model.Node{Name: "x"})))
+	beat := &remotev1.Update{Kind: remotev1.Kind_HEARTBEAT, Sync: &remotev1.Sync{Revision: 1, Digest: wrong}}
+	newer := &remotev1.Service{Type: 99}
+	port := &remotev1.Service{Ports: []*remotev1.ServicePort{{Name: "quic", Protocol: 99, Port: 443}}}
+	route := &remotev1.Service{Ports: []*remotev1.ServicePort{{Name: "http", Protocol: remotev1.Protocol_TCP, Port: 80,
+		RoutesIPv4: &remotev1.Routes{ClusterIP: &remotev1.Route{Masquerade: 99}}}}}
+	ep := func(protocol remotev1.Protocol, sets, conditions uint32) *remotev1.ServiceChange {
+		return &remotev1.ServiceChange{Endpoints: []*remotev1.Endpoint{{Port: "http", Protocol: protocol,
+			Address: []byte{10, 0, 0, 1}, TargetPort: 80, Sets: sets, Conditions: conditions}}}
+	}
+	for name, c := range map[string]struct {
+		change *remotev1.ServiceChange
+		own    []*remotev1.NodePart
+	}{
+		"a type of services":      {change: &remotev1.ServiceChange{Service: newer}},
+		"a policy":                {change: &remotev1.ServiceChange{Service: &remotev1.Service{InternalTrafficPolicy: 9}}},
+		"a protocol":              {change: &remotev1.ServiceChange{Service: port}},
+		"a route":                 {change: &remotev1.ServiceChange{Service: route}},
+		"an endpoint's protocol":  {change: ep(9, 0, 0)},
+		"an endpoint's set":       {change: ep(remotev1.Protocol_TCP, 5, 0)},
+		"an endpoint's condition": {change: ep(remotev1.Protocol_TCP, 0, 9)},
+		"a protocol of a node's part": {own: []*remotev1.NodePart{{Namespace: "ns", Name: "a",
+			Unselected: []*remotev1.PortFamily{{Protocol: 99}}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reset := &remotev1.Update{Kind: remotev1.Kind_RESET, InstanceID: "i", HeartbeatMillis: 60000,
+				Node: &remotev1.Node{Name: "n1"}, Own: c.own, Sync: &remotev1.Sync{Revision: 1}}
+			if c.change != nil {
+				c.change.Namespace, c.change.Name, c.change.Whole = "ns", "a", true
+				reset.Services = []*remotev1.ServiceChange{c.change}
+			}
+			d := newDialer(t)
+			server := &hung{says: []*remotev1.Update{{Kind: 99}, reset, {Kind: 99}, beat, beat},
+				ends: status.Error(codes.Unavailable, "that is all")}
+			require.ErrorContains(t, d.stream(quiet(t), server.serve(t, socket(t))), "that is all")
+			resume := d.hello().Resume
+			assert.Equal(t, "i", resume.GetInstanceID())
+			assert.EqualValues(t, 1, resume.GetRevision())
+			assert.Nil(t, resume.GetDigest())
+			// What is sent whole, and known, can be compared again.
+			known := &remotev1.Update{Kind: remotev1.Kind_RESET, Node: reset.Node, Sync: reset.Sync}
+			server = &hung{says: []*remotev1.Update{known}, ends: server.ends}
+			require.ErrorContains(t, d.stream(quiet(t), server.serve(t, socket(t))), "that is all")
+			assert.NotNil(t, d.hello().Resume.GetDigest())
+		})
+	}
+}
+
+// newDialer returns that of a client without a state.
+func newDialer(t *testing.T) *dialer {
+	client, err := NewFeed(Options{Targets: []string{"unix:///x"}, State: stateN1})
+	require.NoError(t, err)
+	return &dialer{client: client, handler: &nodeHandler{end: func() {}}, log: klog.FromContext(quiet(t)),
+		answer: patience}
+}
+
+// An Update of an unknown kind that would change the state is no message to ignore.
+func TestABatchOfAnUnknownKindIsRefused(t *testing.T) {
+	for _, u := range []*remotev1.Update{{Kind: 99, Sync: &remotev1.Sync{Revision: 1}}, {Kind: 99, OwnReset: true},
+		{Kind: 99, Services: []*remotev1.ServiceChange{{Namespace: "ns", Name: "a"}}}} {
+		require.ErrorContains(t, newDialer(t).stream(quiet(t), serveHung(t, socket(t), u)), "a batch of an unknown kind")
+	}
+}
+
+// Where the whole state does not help, digests are of no use: asking for it again and again would only cost.
+func TestTheWholeStateIsAskedForOnce(t *testing.T) {
+	wrong := wire.DigestMessage(wire.Digest{}, wire.Digest{}.Add(wire.NodeDigest(&model.Node{Name: "x"})))
+	says := []*remotev1.Update{
+		{Kind: remotev1.Kind_RESET, HeartbeatMillis: 60000, Node: &remotev1.Node{Name: "n1"},
+			Sync: &remotev1.Sync{Revision: 1}},
+		{Kind: remotev1.Kind_HEARTBEAT, Sync: &remotev1.Sync{Revision: 1, Digest: wrong}}}
+	d := newDialer(t)
+	require.ErrorContains(t, d.stream(quiet(t), serveHung(t, socket(t), says...)), "requesting all of it")
+	require.Nil(t, d.hello().Resume)
+	again := &hung{says: says, ends: status.Error(codes.Unavailable, "that is all")}
+	require.ErrorContains(t, d.stream(quiet(t), again.serve(t, socket(t))), "that is all")
+	assert.Nil(t, d.hello().Resume.GetDigest())
+}
+
+// A client whose stream a server ends because of its age goes to any server, so that they are of use to equal numbers.
+func TestAClientSpreadsWhenItsStreamIsOld(t *testing.T) {
+	reset := &remotev1.Update{Kind: remotev1.Kind_RESET, HeartbeatMillis: 60000, Node: &remotev1.Node{Name: "n1"},
+		Sync: &remotev1.Sync{Revision: 1}}
+	visits := make(chan int)
+	var targets []string
+	for i := range 2 {
+		server := &hung{says: []*remotev1.Update{reset}, ends: status.Error(codes.Aborted, "old"),
+			visited: func() { visits <- i }}
+		targets = append(targets, server.serve(t, socket(t)))
+	}
+	feed, err := NewFeed(Options{Targets: targets, State: stateN1})
+	require.NoError(t, err)
+	feed.maxBackoff = time.Millisecond
+	ctx, cancel := context.WithCancel(quiet(t))
+	ended := make(chan error, 1)
+	go func() { ended <- kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: &sink.Recorder{}}) }()
+	same := 0
+	last := <-visits
+	for range 40 {
+		now := <-visits
+		if now == last {
+			same++
+		}
+		last = now
+	}
+	cancel()
+	go func() {
+		for range visits {
+			continue
+		}
+	}()
+	require.NoError(t, <-ended)
+	close(visits)
+	assert.Positive(t, same, "it would otherwise only ever change places with others")
+	assert.Less(t, same, 40)
+}

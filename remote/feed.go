@@ -1,0 +1,201 @@
+package remote
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// Options say where a [Feed] gets the state from. Targets are needed; everything else has a default.
+type Options struct {
+	// Targets are the servers, which are equivalent: unix:///PATH, or ADDRESS:PORT. They are addresses, not names,
+	// because the resolver may be behind the Services that this node programs. They are tried in random order.
+	Targets []string
+	// TLS is used for targets that are not Unix sockets. It needs the client's certificate, and RootCAs or another way
+	// to verify the server's.
+	TLS *tls.Config
+	// Insecure connects without TLS to targets that are not Unix sockets.
+	Insecure bool
+	// State has the options of this node. NodeName may be empty if the certificate has it.
+	State localstate.Options
+
+	// Resume, if given, is the position of another client of the same node: the server sends the changes since then if
+	// it still has them, otherwise everything. It is for programs that show changes. A Feed that loses its connection
+	// resumes without it.
+	Resume *Resume
+}
+
+// Resume names a state of one server.
+type Resume struct {
+	// InstanceID is that of the server which numbered the revision, as [Feed.Position] returns it.
+	InstanceID string
+	// Revision is the newest one that the client has completely.
+	Revision uint64
+}
+
+func (o Options) validate() error {
+	var errs []error
+	if len(o.Targets) == 0 {
+		errs = append(errs, errors.New("no targets"))
+	}
+	tcp := false
+	for _, target := range o.Targets {
+		if path, ok := strings.CutPrefix(target, "unix://"); ok {
+			if !strings.HasPrefix(path, "/") {
+				errs = append(errs, fmt.Errorf("target %q: the path of a socket has to be absolute", target))
+			}
+			continue
+		}
+		tcp = true
+		host, _, err := net.SplitHostPort(target)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("target %q: %w", target, err))
+		} else if _, err := netip.ParseAddr(host); err != nil {
+			errs = append(errs, fmt.Errorf(
+				"target %q is not ADDRESS:PORT; names are not resolved, because that may need the services that this node programs",
+				target))
+		}
+	}
+	switch {
+	case tcp && o.TLS == nil && !o.Insecure:
+		errs = append(errs, errors.New("neither TLS nor Insecure is set"))
+	case o.TLS != nil && o.Insecure:
+		errs = append(errs, errors.New("both TLS and Insecure are set"))
+	}
+	return errors.Join(errs...)
+}
+
+// Feed is the kubeproxy.Feed that gets the state from a server. Give it to kubeproxy.Run. While no server can be
+// reached, the sink keeps its state, and is still asked to retry and to resync; the health of the run says since when.
+// There is always another attempt to connect. The first one after a lost connection comes within a second, to another
+// target if there is one; then the pauses double, with jitter, up to 15 s.
+type Feed struct {
+	opts       Options
+	maxBackoff time.Duration // the longest time between two attempts to connect
+	running    atomic.Bool
+	view       *view // under the lock of the run
+
+	mu       sync.Mutex // guards what follows
+	revision uint64     // of the last complete batch
+	instance string     // that it is of
+	flushed  uint64     // the revision that the sink was last told
+	applying bool       // its Sync has not ended
+	outcome  ack        // of the last Sync
+	news     chan struct{}
+
+	partial bool // what has come are changes since Options.Resume: of the dialer
+}
+
+// ack is what the server is to be told.
+type ack struct {
+	revision uint64
+	problem  string
+}
+
+var _ kubeproxy.Feed = (*Feed)(nil)
+
+// NewFeed returns a Feed that does not run yet.
+func NewFeed(opts Options) (*Feed, error) {
+	if err := opts.validate(); err != nil {
+		return nil, fmt.Errorf("invalid options: %w", err)
+	}
+	return &Feed{opts: opts, maxBackoff: 15 * time.Second, view: newView(opts.State), news: make(chan struct{}, 1)}, nil
+}
+
+// Position returns the position of the newest state that has been received. Another client of the same node can
+// continue from there, see Options.Resume.
+func (c *Feed) Position() Resume {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Resume{InstanceID: c.instance, Revision: c.revision}
+}
+
+// Node returns the node as a server knows it, for programs that need its addresses to create their sink. It waits until
+// a server has sent the whole state. Call it before Run, which continues from that state. It fails only if ctx ends
+// or the Feed is running.
+func (c *Feed) Node(ctx context.Context) (*model.Node, error) {
+	asking, end := context.WithCancel(ctx)
+	defer end()
+	if err := c.Run(asking, &nodeHandler{end: end}); err != nil {
+		return nil, err
+	}
+	if c.view.node == nil {
+		return nil, ctx.Err()
+	}
+	return c.view.node, nil
+}
+
+// nodeHandler ends a run when the state is complete. Nothing else uses the state meanwhile.
+type nodeHandler struct {
+	sync.Mutex
+	end func()
+}
+
+func (h *nodeHandler) Changed(any)           {}
+func (h *nodeHandler) Synced()               { h.end() }
+func (h *nodeHandler) Health() *health.Proxy { return health.New(health.Options{}) }
+
+// Run implements kubeproxy.Feed.
+func (c *Feed) Run(ctx context.Context, h kubeproxy.FeedHandler) error {
+	if !c.running.CompareAndSwap(false, true) {
+		return errors.New("the feed is already running")
+	}
+	defer c.running.Store(false)
+	c.view.handed, c.view.nodeGiven = &sink.Snapshot{}, nil // the sink gets everything
+	c.mu.Lock()
+	c.flushed, c.applying, c.outcome = 0, false, ack{}
+	c.mu.Unlock()
+	d := &dialer{client: c, handler: h, log: klog.FromContext(ctx), answer: firstAnswer}
+	d.run(ctx)
+	return nil
+}
+
+// Families implements kubeproxy.Feed.
+func (c *Feed) Families() []model.Family { return c.view.families }
+
+// Pending implements kubeproxy.Feed.
+func (c *Feed) Pending() localstate.Pending { return c.view.pending }
+
+// Flush implements kubeproxy.Feed.
+func (c *Feed) Flush(r localstate.Receiver) localstate.Changes {
+	changes := c.view.flush(r)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flushed, c.applying = c.revision, true
+	return changes
+}
+
+// NoLocalEndpoints implements kubeproxy.Feed.
+func (c *Feed) NoLocalEndpoints() localstate.NoLocalEndpoints { return c.view.noLocal.total() }
+
+// Applied implements kubeproxy.Feed: it reports the outcome to the server.
+func (c *Feed) Applied(err error) {
+	now := ack{}
+	if err != nil {
+		now.problem = wire.FirstOf(err.Error())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now.revision = c.flushed
+	c.outcome, c.applying = now, false
+	select {
+	case c.news <- struct{}{}:
+	default: // it will be looked at anyway
+	}
+}

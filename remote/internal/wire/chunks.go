@@ -1,0 +1,173 @@
+package wire
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+const (
+	// chunkSize is the size in bytes, before compression, at which a message is sent and the next one begun. For each
+	// connection gRPC permanently keeps a buffer of the size of its largest message: those of a full state are about 2
+	// KB.
+	chunkSize     = 1 << 14
+	compressAbove = 1 << 11
+)
+
+// Chunks collects changes in messages of a reasonable size.
+type Chunks struct {
+	update remotev1.Update
+	size   int
+	chunks []*Frame
+	zip    *gzip.Writer // made when it is first needed, and reused, because it is large
+}
+
+// Change adds the change of a service.
+func (w *Chunks) Change(c sink.Change) { w.service(encodeChange(c)) }
+
+// Deleted adds that a service is gone.
+func (w *Chunks) Deleted(name model.ServiceName) { w.Change(sink.Change{Name: name}) }
+
+// Triggers adds when somebody changed pods, by family.
+func (w *Chunks) Triggers(triggers model.PerFamily[[]time.Time]) {
+	for _, f := range model.Families() {
+		for _, t := range *triggers.At(f) {
+			w.update.Triggers = append(w.update.Triggers,
+				&remotev1.Trigger{Family: uint32(f), Nanos: uint64(t.UnixNano())})
+		}
+	}
+}
+
+// OwnChanges adds the changes from what a node had of its own to what it has.
+func (w *Chunks) OwnChanges(before, now map[model.ServiceName]*localstate.NodePart) {
+	for name := range before {
+		if now[name] == nil {
+			w.part(encodePart(name, nil))
+		}
+	}
+	for name, p := range now {
+		if !p.Equal(before[name]) {
+			w.part(encodePart(name, p))
+		}
+	}
+}
+
+// Done returns the messages.
+func (w *Chunks) Done() []*Frame {
+	w.flush()
+	return w.chunks
+}
+
+func (w *Chunks) service(c *remotev1.ServiceChange) {
+	w.update.Services = append(w.update.Services, c)
+	w.grown(proto.Size(c))
+}
+
+func (w *Chunks) part(p *remotev1.NodePart) {
+	w.update.Own = append(w.update.Own, p)
+	w.grown(proto.Size(p))
+}
+
+func (w *Chunks) grown(by int) {
+	if w.size += by; w.size >= chunkSize {
+		w.flush()
+	}
+}
+
+func (w *Chunks) flush() {
+	f := Encode(&w.update)
+	if f.Len() > compressAbove {
+		f = Encode(&remotev1.Update{Compressed: w.compress(f.Bytes())})
+	}
+	if f.Len() > 0 || f.err != nil {
+		w.chunks = append(w.chunks, f)
+	}
+	w.update.Reset()
+	w.size = 0
+}
+
+func (w *Chunks) compress(b []byte) []byte {
+	var out bytes.Buffer
+	if w.zip == nil {
+		w.zip = gzip.NewWriter(&out)
+	} else {
+		w.zip.Reset(&out)
+	}
+	_, _ = w.zip.Write(b) // to memory: it does not fail
+	_ = w.zip.Close()
+	return out.Bytes()
+}
+
+// Frame is an Update that is encoded already, in pieces: in protobuf the pieces of a message, one after the other,
+// are the message. It is shared with other clients, and sending it copies nothing. One that could not be encoded is an
+// error to send.
+type Frame struct {
+	pieces mem.BufferSlice
+	err    error
+}
+
+// Encode returns a message as a frame. In texts that are not UTF-8, which protobuf does not carry, it replaces what is
+// not.
+func Encode(m proto.Message) *Frame {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		makeValid(m.ProtoReflect())
+		if b, err = proto.Marshal(m); err != nil {
+			return &Frame{err: fmt.Errorf("encoding a message: %w", err)}
+		}
+	}
+	f := &Frame{}
+	if len(b) > 0 {
+		f.pieces = mem.BufferSlice{mem.SliceBuffer(b)}
+	}
+	return f
+}
+
+// Join returns one frame with the pieces of several.
+func Join(frames ...*Frame) *Frame {
+	all := &Frame{}
+	for _, f := range frames {
+		all.pieces, all.err = append(all.pieces, f.pieces...), cmp.Or(all.err, f.err)
+	}
+	return all
+}
+
+// Flat returns the frame in one piece.
+func (f *Frame) Flat() *Frame { return &Frame{mem.BufferSlice{mem.SliceBuffer(f.Bytes())}, f.err} }
+
+// Bytes returns a copy of the message, in one piece.
+func (f *Frame) Bytes() []byte { return f.pieces.Materialize() }
+
+// Len is the number of bytes of the message.
+func (f *Frame) Len() int { return f.pieces.Len() }
+
+// Codec sends frames as they are, and other messages as protobuf does.
+type Codec struct{ encoding.CodecV2 }
+
+// NewCodec returns a Codec.
+func NewCodec() (Codec, error) {
+	inner := encoding.GetCodecV2("proto")
+	if inner == nil {
+		return Codec{}, fmt.Errorf("gRPC has no protobuf codec")
+	}
+	return Codec{inner}, nil
+}
+
+// Marshal implements encoding.CodecV2.
+func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
+	if f, ok := v.(*Frame); ok {
+		return f.pieces, f.err
+	}
+	return c.CodecV2.Marshal(v)
+}

@@ -1,0 +1,153 @@
+package network
+
+import (
+	"fmt"
+	"net/netip"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
+)
+
+// The places that traffic comes from and goes to. Each pod of the node under test has its own network namespace; the
+// pods of other nodes are addresses in their node's namespace, which makes no difference from outside. remote-3 is on a
+// separate node, so that replies to it and to its node always return through the node under test. far-pod is behind a
+// link from its node, other-node, with a smaller MTU than all others: FarMTU.
+const (
+	LocalPod1  = "local-1"
+	LocalPod2  = "local-2"
+	LocalPod3  = "local-3"
+	TheNode    = "node" // the node under test
+	RemotePod1 = "remote-1"
+	RemotePod2 = "remote-2"
+	RemotePod3 = "remote-3"
+	FarPod     = "far-pod"
+	OtherNode  = "other-node" // of remote-1 and remote-2
+	ThirdNode  = "third-node" // of remote-3
+	Client     = "client"     // outside the cluster
+	Client2    = "client-2"
+)
+
+// Place is a host or a pod of the test network.
+type Place struct {
+	Name string
+	Kind oracle.SourceKind
+	// V4 and V6 are its addresses.
+	V4, V6 netip.Addr
+}
+
+// Addr returns its address of a family.
+func (p Place) Addr(f model.Family) netip.Addr {
+	if f == model.IPv6 {
+		return p.V6
+	}
+	return p.V4
+}
+
+// Places lists all places, always in the same order.
+func Places() []Place {
+	parse := netip.MustParseAddr
+	return []Place{
+		{LocalPod1, oracle.LocalPod, parse("10.180.1.11"), parse("fd00:180:1::11")},
+		{LocalPod2, oracle.LocalPod, parse("10.180.1.12"), parse("fd00:180:1::12")},
+		{LocalPod3, oracle.LocalPod, parse("10.180.1.13"), parse("fd00:180:1::13")},
+		{TheNode, oracle.Node, parse("172.30.3.1"), parse("fd00:30:3::1")},
+		{RemotePod1, oracle.RemotePod, parse("10.180.2.11"), parse("fd00:180:2::11")},
+		{RemotePod2, oracle.RemotePod, parse("10.180.2.12"), parse("fd00:180:2::12")},
+		{RemotePod3, oracle.RemotePod, parse("10.180.3.13"), parse("fd00:180:3::13")},
+		{FarPod, oracle.RemotePod, parse("10.180.2.14"), parse("fd00:180:2::14")},
+		{OtherNode, oracle.External, parse("172.30.2.2"), parse("fd00:30:2::2")},
+		{ThirdNode, oracle.External, parse("172.30.5.2"), parse("fd00:30:5::2")},
+		{Client, oracle.External, parse("203.0.113.10"), parse("2001:db8:c::10")},
+		{Client2, oracle.External, parse("203.0.113.11"), parse("2001:db8:c::11")},
+	}
+}
+
+// PlaceNamed returns a place, or panics: names come only from tables.
+func PlaceNamed(name string) Place {
+	for _, p := range Places() {
+		if p.Name == name {
+			return p
+		}
+	}
+	panic("network: no place is named " + name)
+}
+
+// Plan is the address plan of one family.
+type Plan struct {
+	// LocalPods and AllPods are where pods get their addresses: on the node under test, and in the whole cluster.
+	LocalPods, AllPods netip.Prefix
+	// gateway is the address of the bridge that the local pods are behind.
+	gateway netip.Addr
+	// Clients is the range of the client outside, which has every address in it.
+	Clients netip.Prefix
+	// links are the networks between the node and its neighbours. The node has the first address.
+	ToOtherNode, toThirdNode, toClient, toOutside netip.Prefix
+}
+
+// PlanOf returns the address plan of a family.
+func PlanOf(f model.Family) Plan {
+	prefix := netip.MustParsePrefix
+	if f == model.IPv6 {
+		return Plan{
+			LocalPods: prefix("fd00:180:1::/64"), AllPods: prefix("fd00:180::/32"),
+			gateway:     netip.MustParseAddr("fd00:180:1::1"),
+			Clients:     prefix("2001:db8:c::/64"),
+			ToOtherNode: prefix("fd00:30:2::/64"), toThirdNode: prefix("fd00:30:5::/64"),
+			toClient: prefix("fd00:30:3::/64"), toOutside: prefix("fd00:30:4::/64"),
+		}
+	}
+	return Plan{
+		LocalPods: prefix("10.180.1.0/24"), AllPods: prefix("10.180.0.0/16"),
+		gateway:     netip.MustParseAddr("10.180.1.1"),
+		Clients:     prefix("203.0.113.0/24"),
+		ToOtherNode: prefix("172.30.2.0/24"), toThirdNode: prefix("172.30.5.0/24"), toClient: prefix("172.30.3.0/24"),
+		toOutside: prefix("172.30.4.0/24"),
+	}
+}
+
+// HostAddresses are the addresses of the node's interfaces, the node's own first.
+func (p Plan) HostAddresses() []netip.Addr {
+	return []netip.Addr{Nth(p.toClient, 1), Nth(p.ToOtherNode, 1), Nth(p.toThirdNode, 1), Nth(p.toOutside, 1),
+		p.gateway}
+}
+
+// FarMTU is the MTU of the link from other-node to far-pod, in this direction only.
+const FarMTU = 1300
+
+// BridgeName is the interface on the node that the local pods are behind.
+const BridgeName = "kpl-br0"
+
+// HostPrefix is the range with that address alone.
+func HostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// Nth returns the address with that number in a range.
+func Nth(p netip.Prefix, n int) netip.Addr {
+	b := p.Masked().Addr().AsSlice()
+	last := len(b) - 1
+	for carry := n; carry > 0 && last >= 0; last-- {
+		carry += int(b[last])
+		b[last] = byte(carry)
+		carry >>= 8
+	}
+	addr, ok := netip.AddrFromSlice(b)
+	if !ok || !p.Contains(addr) {
+		panic(fmt.Sprintf("network: %v has no address number %d", p, n))
+	}
+	return addr
+}
+
+// Ports that the servers in pods and on nodes listen on, for each protocol.
+const (
+	ServerPort  = 8080
+	ServerPort2 = 8081
+	ServerPort3 = 8082
+)
+
+// No client has a source port from FirstReservedPort on and below EndOfReservedPorts.
+const (
+	FirstReservedPort  = 30000
+	EndOfReservedPorts = 40000
+)
+
+// ServerPorts are all ports that servers listen on.
+func ServerPorts() []uint16 { return []uint16{ServerPort, ServerPort2, ServerPort3} }

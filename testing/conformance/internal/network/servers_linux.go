@@ -1,0 +1,227 @@
+package network
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// ServerAt is where a place's first server listens.
+func (p Place) ServerAt(f model.Family) netip.AddrPort {
+	return netip.AddrPortFrom(p.Addr(f), ServerPort)
+}
+
+// Answer is what a server says: where it listens, and who it thinks is asking.
+type Answer struct {
+	Server netip.AddrPort
+	Client netip.AddrPort
+	// echo is the text of the question, which identifies its answer.
+	echo string
+}
+
+func (a Answer) encode() []byte {
+	return fmt.Appendf(nil, "%v %v %s\n", a.Server, a.Client, a.echo)
+}
+
+func decodeAnswer(b []byte) (Answer, error) {
+	fields := strings.Fields(string(b))
+	if len(fields) != 3 {
+		return Answer{}, fmt.Errorf("%q is not what a server of the test network says", b)
+	}
+	server, err1 := netip.ParseAddrPort(fields[0])
+	from, err2 := netip.ParseAddrPort(fields[1])
+	return Answer{Server: server, Client: from, echo: fields[2]}, errors.Join(err1, err2)
+}
+
+// servers answer in pods and on nodes.
+type servers struct {
+	wg    sync.WaitGroup
+	mu    sync.Mutex
+	open  map[interface{ Close() error }]bool
+	ended bool
+
+	transfers transfers
+}
+
+// startServers starts a server for each place, protocol and port.
+func startServers(n *Network) (*servers, error) {
+	s := &servers{open: map[interface{ Close() error }]bool{}}
+	for _, p := range Places() {
+		if p.Name == Client || p.Name == Client2 {
+			continue
+		}
+		for _, f := range n.families {
+			for _, port := range ServerPorts() {
+				for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
+					if protocol == model.SCTP && n.sctp != kernelSCTP {
+						continue
+					}
+					if _, err := s.serve(n.namespaceOf(p), protocol, netip.AddrPortFrom(p.Addr(f), port)); err != nil {
+						s.close()
+						return nil, fmt.Errorf("%s: %w", p.Name, err)
+					}
+				}
+			}
+			if n.sctp == userSpaceSCTP {
+				if err := s.serveUserSpaceSCTP(n.namespaceOf(p), p.Addr(f)); err != nil {
+					s.close()
+					return nil, fmt.Errorf("%s: %w", p.Name, err)
+				}
+			}
+		}
+	}
+	return s, nil
+}
+
+// Serve starts a server of a place for one address. It ends with the network, or with stop.
+func (n *Network) Serve(name string, protocol model.Protocol, at netip.AddrPort) (stop func(), err error) {
+	return n.servers.serve(n.namespaceOf(PlaceNamed(name)), protocol, at)
+}
+
+// Close ends all servers and their connections.
+func (s *servers) close() {
+	s.mu.Lock()
+	s.ended = true
+	for c := range s.open {
+		_ = c.Close()
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+// keep notes something to be closed at the end. After the end it closes it at once, and returns false.
+func (s *servers) keep(c interface{ Close() error }) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		_ = c.Close()
+		return false
+	}
+	s.open[c] = true
+	return true
+}
+
+func (s *servers) drop(c interface{ Close() error }) {
+	_ = c.Close()
+	s.mu.Lock()
+	delete(s.open, c)
+	s.mu.Unlock()
+}
+
+// Serve starts a server for one address. It ends with all others, or with stop.
+func (s *servers) serve(ns *namespace, protocol model.Protocol, at netip.AddrPort) (stop func(), err error) {
+	file, err := listen(ns, protocol, at)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %v/%v: %w", at, protocol, err)
+	}
+	defer func() { _ = file.Close() }() // The net package works on a duplicate.
+	if protocol == model.UDP {
+		conn, err := net.FilePacketConn(file)
+		if err != nil {
+			return nil, err
+		}
+		s.keep(conn)
+		s.wg.Go(func() { serveDatagrams(conn.(*net.UDPConn), at) })
+		return func() { s.drop(conn) }, nil
+	}
+	listener, err := net.FileListener(file)
+	if err != nil {
+		return nil, err
+	}
+	s.keep(listener)
+	s.wg.Go(func() { s.acceptStreams(listener, at) })
+	return func() { s.drop(listener) }, nil
+}
+
+// listen opens a listening socket in a namespace.
+func listen(ns *namespace, protocol model.Protocol, at netip.AddrPort) (*os.File, error) {
+	family := unix.AF_INET
+	if at.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	fd, err := ns.socket(family, kindOf(protocol), int(protocol))
+	if err != nil {
+		return nil, err
+	}
+	if protocol != model.UDP {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	}
+	if err == nil && at.Addr() == netip.IPv6Unspecified() {
+		err = unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_V6ONLY, 1)
+	}
+	if err == nil {
+		err = unix.Bind(fd, sockaddr(at))
+	}
+	if err == nil && protocol != model.UDP {
+		err = unix.Listen(fd, 1024)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "server "+at.String()), nil
+}
+
+// maxDatagram is larger than any datagram of these tests.
+const maxDatagram = 65536
+
+// serveDatagrams answers each datagram until the socket is closed.
+func serveDatagrams(conn *net.UDPConn, at netip.AddrPort) {
+	buf := make([]byte, maxDatagram)
+	for {
+		n, from, err := conn.ReadFromUDPAddrPort(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // an ICMP error about an earlier answer
+		}
+		_, _ = conn.WriteToUDPAddrPort(Answer{at, from, strings.TrimSpace(string(buf[:n]))}.encode(), from)
+	}
+}
+
+// acceptStreams serves each connection until the listener is closed.
+func (s *servers) acceptStreams(listener net.Listener, at netip.AddrPort) {
+	for {
+		conn, err := listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // the client has gone already
+		}
+		if !s.keep(conn) {
+			return
+		}
+		s.wg.Go(func() {
+			defer s.drop(conn)
+			from, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+			if err != nil {
+				return
+			}
+			for r := bufio.NewReader(conn); ; {
+				line, err := r.ReadString('\n')
+				if err != nil {
+					return
+				}
+				line = strings.TrimSpace(line)
+				if _, err := conn.Write(Answer{at, from, line}.encode()); err != nil {
+					return
+				}
+				if t := s.transfers.begun(line); t != nil {
+					t.serve(conn.(*net.TCPConn), r)
+					return
+				}
+			}
+		})
+	}
+}
