@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/health"
@@ -49,12 +50,14 @@ func (f *LocalFeed) Run(ctx context.Context, h FeedHandler) error {
 	if err != nil {
 		return err
 	}
-	f.mu.Lock()
-	f.state = state
-	f.mu.Unlock()
 	running, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	in := &intake{feed: f, handler: h, log: klog.FromContext(ctx)}
+	in := &intake{feed: f, handler: h, log: klog.FromContext(ctx), began: time.Now()}
+	f.mu.Lock()
+	f.state = state
+	in.patience = time.AfterFunc(maxSilence, func() { in.checkSource(running) })
+	f.mu.Unlock()
+	defer in.patience.Stop()
 	in.timer = time.AfterFunc(math.MaxInt64, func() {
 		if in.waits() {
 			cancel(fmt.Errorf("node %q has no podCIDRs after %v: local traffic cannot be detected", f.State.NodeName,
@@ -132,15 +135,62 @@ func (f *LocalFeed) Explain(name model.ServiceName) (*localstate.Explanation, bo
 	return explain(), true
 }
 
+// maxSilence is how long a source may say nothing before that is logged. API servers send a bookmark about every minute.
+const maxSilence = 2 * time.Minute
+
 // intake takes what the source of a LocalFeed delivers. It implements watch.Handler.
 type intake struct {
-	feed    *LocalFeed
-	handler FeedHandler
-	log     klog.Logger
-	timer   *time.Timer // ends the run if the node's podCIDRs do not come
+	feed     *LocalFeed
+	handler  FeedHandler
+	log      klog.Logger
+	timer    *time.Timer // ends the run if the node's podCIDRs do not come
+	patience *time.Timer // looks whether the source still says something
+	began    time.Time
+	heard    atomic.Pointer[time.Time] // nil: never, or the source does not tell
 
 	// Under the feed's mu.
 	listed, complete bool
+	hasNode          bool
+	silent           bool // since heard, and that has been logged
+}
+
+// Heard is called by sources that tell whenever their server has said something.
+func (i *intake) Heard() {
+	before, now := i.heard.Load(), time.Now()
+	if i.heard.Store(&now); before == nil || now.Sub(*before) < maxSilence {
+		return
+	}
+	i.feed.mu.Lock()
+	defer i.feed.mu.Unlock()
+	if i.silent {
+		i.silent = false
+		i.handler.Health().SetDisconnected(time.Time{})
+		i.log.Info("The API server is heard again", "after", now.Sub(*before))
+	}
+}
+
+// checkSource logs that the source says nothing, or that it has not listed everything yet.
+func (i *intake) checkSource(ctx context.Context) {
+	i.feed.mu.Lock()
+	defer i.feed.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
+	next := maxSilence
+	switch heard := i.heard.Load(); {
+	case heard != nil && time.Since(*heard) < maxSilence:
+		next -= time.Since(*heard)
+	case heard != nil && !i.silent:
+		i.silent = true
+		i.handler.Health().SetDisconnected(*heard)
+		i.log.Error(nil, "Nothing has been heard from the API server; what is applied stays, and changes are missed",
+			"since", *heard)
+	}
+	if !i.listed && time.Since(i.began) >= maxSilence {
+		i.log.Error(nil, "Not everything has been listed yet, so nothing is applied: is the source there?",
+			"since", i.began)
+	}
+	i.patience.Reset(next)
 }
 
 // Update implements watch.Handler.
@@ -158,6 +208,9 @@ func (i *intake) apply(changes []watch.Change) (completed bool) {
 	i.feed.mu.Lock()
 	defer i.feed.mu.Unlock()
 	for _, c := range changes {
+		if _, ok := c.Object.(*corev1.Node); ok {
+			i.hasNode = !c.Deleted
+		}
 		changed, err := i.feed.state.Apply(c.Object, c.Deleted)
 		if err != nil {
 			i.log.Info("Ignoring an object", "reason", err.Error())
@@ -183,6 +236,10 @@ func (i *intake) completes() bool {
 func (i *intake) Synced() {
 	i.feed.mu.Lock()
 	i.listed = true
+	if !i.hasNode && i.feed.State.NodeName != "" {
+		i.log.Error(nil, "There is no Node of this name: its addresses, zone and podCIDRs are not known. Check the name",
+			"node", i.feed.State.NodeName)
+	}
 	completed := i.completes()
 	if !completed {
 		i.handler.Health().SetPhase(health.AwaitingNodeCIDR)

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/go-logr/logr/testr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -207,6 +208,111 @@ func TestTheWaitForPodCIDRsIsBounded(t *testing.T) {
 					assert.Equal(t, tc.after, time.Since(begin))
 				}
 				assert.Empty(t, ops(rec))
+			})
+		})
+	}
+}
+
+// heard tells that its API server has said something.
+func (m *manual) heard() { m.Handler.(interface{ Heard() }).Heard() }
+
+// running is a run with a transcript of its log.
+func running(t *testing.T, src *manual, node string) (*transcript, *health.Proxy) {
+	lines, proxy := &transcript{}, health.New(health.Options{})
+	logger := funcr.New(func(_, args string) { lines.add(args) }, funcr.Options{})
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
+	feed := &kubeproxy.LocalFeed{Source: src, State: localstate.Options{NodeName: node}}
+	result := make(chan error, 1)
+	go func() {
+		result <- kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: &sink.Recorder{}, Health: proxy})
+	}()
+	<-src.started
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-result)
+	})
+	return lines, proxy
+}
+
+func TestASilentAPIServerIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newManual()
+		lines, proxy := running(t, src, "")
+		src.heard()
+		src.Synced()
+		for range 20 {
+			time.Sleep(time.Minute)
+			src.heard()
+		}
+		synctest.Wait()
+		assert.Empty(t, lines.take(), "it says something every minute")
+		assert.Zero(t, proxy.DisconnectedSince())
+		last := time.Now()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		assert.Equal(t, []string{`"msg"="Nothing has been heard from the API server; what is applied stays, and changes ` +
+			`are missed" "error"=null "since"="` + last.String() + `"`}, lines.take(), "once")
+		assert.True(t, proxy.DisconnectedSince().Equal(last))
+		assert.True(t, proxy.Healthy())
+		src.heard()
+		assert.Equal(t, []string{`"level"=0 "msg"="The API server is heard again" "after"="10m0s"`}, lines.take())
+		assert.Zero(t, proxy.DisconnectedSince())
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		assert.Len(t, lines.take(), 1, "it is noticed again")
+	})
+}
+
+// Files, for example, do not say when they were heard.
+func TestASourceThatDoesNotTellIsNotSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newManual()
+		lines, proxy := running(t, src, "")
+		src.Synced()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.Empty(t, lines.take())
+		assert.Zero(t, proxy.DisconnectedSince())
+	})
+}
+
+func TestAListThatDoesNotComeIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newManual()
+		lines, _ := running(t, src, "")
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		logged := lines.take()
+		require.Len(t, logged, 2, "every two minutes")
+		assert.Contains(t, logged[0], "Not everything has been listed yet, so nothing is applied")
+		src.Synced()
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		assert.Empty(t, lines.take())
+	})
+}
+
+func TestANodeThatDoesNotExistIsNoticed(t *testing.T) {
+	for name, test := range map[string]struct {
+		changes []watch.Change
+		logged  int
+	}{
+		"none":    {nil, 1},
+		"deleted": {append(set(node()), watch.Change{Object: node(), Deleted: true}), 1},
+		"exists":  {set(node()), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				src := newManual()
+				lines, _ := running(t, src, "node-1")
+				src.Update(test.changes...)
+				src.Synced()
+				logged := lines.take()
+				require.Len(t, logged, test.logged)
+				for _, line := range logged {
+					assert.Contains(t, line, "There is no Node of this name")
+					assert.Contains(t, line, `"node"="node-1"`)
+				}
 			})
 		})
 	}

@@ -66,8 +66,8 @@ func New(opts Options) *Proxy {
 	}
 }
 
-// SetDisconnected sets the time at which the connection to the server that computes the state was lost; the zero time
-// means that it is connected. A disconnected proxy stays healthy, because what is applied keeps serving, but the
+// SetDisconnected sets the time since which nothing has come from the API server, or from the server that computes the
+// state; the zero time means that it is connected. A disconnected proxy stays healthy, because what is applied keeps serving, but the
 // answers say that it is disconnected.
 func (p *Proxy) SetDisconnected(since time.Time) {
 	p.mu.Lock()
