@@ -34,6 +34,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/examples/internal/source"
@@ -60,6 +61,8 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 	var server serverFlags
 	server.register(set)
 	once := set.Bool("once", false, "print the state once everything has been read, and exit")
+	timeout := set.Duration("timeout", 30*time.Second,
+		"how long --once, --explain and --flow wait for the state; 0: forever")
 	format := set.String("o", "text", "output `format`: text, json or yaml")
 	var flow flowFlags
 	flow.register(set)
@@ -86,6 +89,12 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 			return errors.New("--url cannot be used with --file, --kubeconfig or --server")
 		}
 		return flow.askProxy(ctx, print, out)
+	}
+	if *timeout > 0 && (*once || *explain != "" || flow.asked()) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, *timeout,
+			fmt.Errorf("there is no state after %v: is the API server, the brain or the file there?", *timeout))
+		defer cancel()
 	}
 	state := localstate.Options{NodeName: from.NodeName, DetectLocal: flow.detect}
 	if server.Given() {
@@ -122,16 +131,22 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 
 // printStates prints the state whenever it changes, or once.
 func printStates(ctx context.Context, feed kubeproxy.Feed, once bool, print snapshotPrinter, out io.Writer) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var failed error
+	printed := false
 	printing := sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
 		if failed = print(out, s); failed != nil || once {
-			cancel()
+			cancel(nil)
 		}
+		printed = true
 		return nil
 	})
-	return errors.Join(kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: printing, ResyncInterval: -1}), failed)
+	err := kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: printing, ResyncInterval: -1})
+	if cause := context.Cause(ctx); once && !printed && !errors.Is(cause, context.Canceled) {
+		err = errors.Join(err, cause)
+	}
+	return errors.Join(err, failed)
 }
 
 // printRemote prints the state from a brain.

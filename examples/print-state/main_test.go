@@ -282,3 +282,18 @@ func TestWrongFlagsOfABrainAreRefused(t *testing.T) {
 		assert.ErrorContains(t, run(t.Context(), args, io.Discard, io.Discard), want)
 	}
 }
+
+func TestNobodyWaitsForeverForTheState(t *testing.T) {
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer silent.Close()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+		"contexts": [{"name": "c", "context": {"cluster": "c"}}],
+		"clusters": [{"name": "c", "cluster": {"server": "`+silent.URL+`"}}]}`), 0o600))
+	flow := "pod 10.1.1.5 -> 10.96.0.10:53/UDP"
+	for _, args := range [][]string{{"--once"}, {"--explain", "default/web"}, {"--flow", flow}} {
+		err := run(t.Context(), append([]string{"--kubeconfig", kubeconfig, "--node-name", "node-1", "--timeout", "1ms"},
+			args...), io.Discard, io.Discard)
+		require.EqualError(t, err, "there is no state after 1ms: is the API server, the brain or the file there?")
+	}
+}
