@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/bits"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -73,9 +75,20 @@ func (s *Spec[F]) open(ctx context.Context) error {
 		}
 	}
 	if err == nil {
-		err = s.Open(ctx, s)
+		err = withCure(s.Open(ctx, s))
 	}
 	return s.orClose(err)
+}
+
+// withCure adds to an error what to do about it, if that is known.
+func withCure(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w; is this process root with CAP_NET_ADMIN in its network namespace, or an administrator?", err)
+	case errors.Is(err, exec.ErrNotFound):
+		return fmt.Errorf("%w; is the package that has this program installed?", err)
+	}
+	return err
 }
 
 // orClose returns nil, or an error after it has closed what has been opened.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net/netip"
+	"os/exec"
+	"syscall"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -148,5 +150,24 @@ func TestOnlyAnAbsentIPv6IsNotServedUnlessItIsAskedFor(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, []string{"remove IPv4"}, log)
 		})
+	}
+}
+
+func TestAnErrorSaysWhatToDo(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want string
+	}{
+		{syscall.EPERM, "test: operation not permitted; is this process root with CAP_NET_ADMIN in its network " +
+			"namespace, or an administrator?"},
+		{&exec.Error{Name: "iptables-nft", Err: exec.ErrNotFound}, `test: exec: "iptables-nft": executable file not ` +
+			`found in $PATH; is the package that has this program installed?`},
+		{errors.New("broken"), "test: broken"},
+	} {
+		b := backend(&[]string{})
+		b.Open = func(context.Context, *Spec[string]) error { return test.err }
+		_, err := b.Start(t.Context())
+		require.EqualError(t, err, test.want)
+		require.ErrorIs(t, err, test.err)
 	}
 }
