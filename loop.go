@@ -23,6 +23,7 @@ type loop struct {
 	lastEnd  time.Time // of the last Sync; zero before the first
 	lastFull time.Time // end of the last full Sync, successful or not
 	lastErr  error     // of the last Sync
+	applied  bool      // a Sync has applied everything
 	failed   failures
 }
 
@@ -145,6 +146,10 @@ func (l *loop) step(ctx context.Context, work work) error {
 	}
 	l.failed.note(err, work >= retry, end, l.opts)
 	if err == nil {
+		if !l.applied {
+			l.applied = true
+			l.log.Info("Everything is applied for the first time", "duration", end.Sub(start))
+		}
 		l.log.V(2).Info("Synced", "services", changed.Services, "endpoints", changed.Endpoints,
 			"full", full, "duration", end.Sub(start))
 	}
