@@ -145,6 +145,9 @@ func (l *loop) step(ctx context.Context, work work) error {
 		l.lastFull = end // also if it failed: the retry is for that
 	}
 	l.failed.note(err, work >= retry, end, l.opts)
+	for _, f := range l.opts.Feed.Families() {
+		l.progress.metrics.setFailed(f, l.failed.portsOf(f))
+	}
 	if err == nil {
 		if !l.applied {
 			l.applied = true

@@ -16,7 +16,7 @@ type metrics struct {
 	sync, syncFull, syncPartial *prometheus.HistogramVec
 	programming                 *prometheus.HistogramVec
 	lastSync, lastQueued        *prometheus.GaugeVec
-	noLocal                     *prometheus.GaugeVec
+	noLocal, failed             *prometheus.GaugeVec
 	services, endpoints         changeMetrics
 }
 
@@ -61,6 +61,8 @@ func newMetrics() *metrics {
 			labelFamily),
 		noLocal: gauge("sync_proxy_rules_no_local_endpoints_total",
 			"Service ports with a Local traffic policy and no endpoint on this node", labelPolicy, labelFamily),
+		failed: gauge("service_ports_failed",
+			"Service ports of which the dataplane refused a part in the last Sync", labelFamily),
 		services:  changes("service", "Service object"),
 		endpoints: changes("endpoint", "EndpointSlice object"),
 	}
@@ -68,7 +70,7 @@ func newMetrics() *metrics {
 
 // register registers all the metrics, and returns a function that unregisters them.
 func (m *metrics) register(r prometheus.Registerer) (unregister func(), err error) {
-	return registration.All(r, m.sync, m.syncFull, m.syncPartial, m.programming, m.lastSync, m.lastQueued, m.noLocal,
+	return registration.All(r, m.sync, m.syncFull, m.syncPartial, m.programming, m.lastSync, m.lastQueued, m.noLocal, m.failed,
 		m.services.pending, m.services.total, m.endpoints.pending, m.endpoints.total)
 }
 
@@ -98,6 +100,11 @@ func (m *metrics) synced(f model.Family, full bool, start, end time.Time, trigge
 func (m *metrics) setNoLocal(f model.Family, n localstate.NoLocalEndpoints) {
 	m.noLocal.WithLabelValues("internal", f.String()).Set(float64(*n.Internal.At(f)))
 	m.noLocal.WithLabelValues("external", f.String()).Set(float64(*n.External.At(f)))
+}
+
+// setFailed records the number of service ports that failed, of each family that is served.
+func (m *metrics) setFailed(f model.Family, ports int) {
+	m.failed.WithLabelValues(f.String()).Set(float64(ports))
 }
 
 func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }

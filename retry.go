@@ -101,3 +101,13 @@ func (f *failures) notePorts(errs []*sink.PortError, failed model.FamilySet, end
 	}
 	f.known = now
 }
+
+// portsOf returns the number of service ports of a family that failed.
+func (f *failures) portsOf(family model.Family) (n int) {
+	for key := range f.known {
+		if key.family == family {
+			n++
+		}
+	}
+	return n
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -152,6 +153,16 @@ func TestAServicePortThatFailsDoesNotAffectOthers(t *testing.T) {
 		count, err := testutil.GatherAndCount(reg, "kubeproxy_sync_proxy_rules_last_timestamp_seconds")
 		require.NoError(t, err)
 		assert.Equal(t, 2, count)
+		failed := func(n int) {
+			t.Helper()
+			require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(fmt.Sprintf(
+				`# HELP kubeproxy_service_ports_failed Service ports of which the dataplane refused a part in the last Sync
+# TYPE kubeproxy_service_ports_failed gauge
+kubeproxy_service_ports_failed{ip_family="IPv4"} %d
+kubeproxy_service_ports_failed{ip_family="IPv6"} 0
+`, n)), "kubeproxy_service_ports_failed"))
+		}
+		failed(1)
 		assert.Len(t, ops(rec), 1)
 		const known = `"msg"="A service port could not be applied, everything else is; trying again" ` +
 			`"error"="no match" "servicePort"="default/a:http/TCP" "family"="IPv4" "retryIn"="1s"`
@@ -179,6 +190,7 @@ func TestAServicePortThatFailsDoesNotAffectOthers(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		assert.Len(t, taken(), 2, "it is applied, and so is everything")
+		failed(0)
 		assert.Empty(t, events.take())
 		ops(rec)
 		time.Sleep(time.Hour)
