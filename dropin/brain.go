@@ -1,8 +1,9 @@
-package main
+package dropin
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -16,14 +17,13 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/remote"
 )
 
-// brainOptions returns the options for the brain that --server names. It returns an error if the configuration asks for
-// something that only the brain can do.
-func (s *settings) brainOptions() (remote.Options, error) {
+// checkBrain returns an error if the configuration asks for something that only the brain can do.
+func (s *settings) checkBrain() error {
 	if !s.gates.Enabled(config.AllowServiceExternalIPs) {
-		return remote.Options{}, errors.New("featureGates: with --server," +
+		return errors.New("featureGates: with --server," +
 			" AllowServiceExternalIPs=false is set on the brain: --service-external-ips=false")
 	}
-	return s.server.Options()
+	return nil
 }
 
 // fromBrain returns the feed of the state that a brain computes. It waits until a brain can be reached.
@@ -39,7 +39,7 @@ func (p *proxy) fromBrain(ctx context.Context) (kubeproxy.Feed, error) {
 		return nil, err
 	}
 	klog.FromContext(ctx).Info("Getting the state of this node from a brain", "node", p.nodeName,
-		"servers", p.brain.Targets)
+		"servers", p.Brain.Targets)
 	node, err := feed.Node(ctx)
 	if err != nil {
 		return nil, err
@@ -75,7 +75,11 @@ func unknownNode(families []model.Family) config.NodeIPs {
 
 // brainFeed returns the feed of a state from the brain.
 func (p *proxy) brainFeed(state localstate.Options) (*remote.Feed, error) {
-	opts := p.brain
+	opts := *p.Brain
 	opts.State = state
-	return remote.NewFeed(opts)
+	feed, err := remote.NewFeed(opts)
+	if err != nil {
+		return nil, fmt.Errorf("brain: %w", err)
+	}
+	return feed, nil
 }

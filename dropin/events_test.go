@@ -1,8 +1,7 @@
-package main
+package dropin
 
 import (
 	"errors"
-	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -68,7 +67,7 @@ func TestNoticesAboutTheModeAreEventsOnTheNode(t *testing.T) {
 		return []string{"--config=" + writeFile(t, "apiVersion: kubeproxy.config.k8s.io/v1alpha1\n"+
 			"kind: KubeProxyConfiguration\nclusterCIDR: 10.244.0.0/16\n"+mode)}
 	}
-	notes := map[string]string{"KubeProxyDefaultMode": noMode.note, "IPVSDeprecation": modeIPVS.note}
+	notes := map[string]string{"KubeProxyDefaultMode": noMode().note, "IPVSDeprecation": modeIPVS().note}
 	for _, test := range []struct {
 		name string
 		args []string
@@ -100,12 +99,10 @@ func TestNoticesAboutTheModeAreEventsOnTheNode(t *testing.T) {
 func TestALostAddressIsAnEventOnTheServiceThatLosesIt(t *testing.T) {
 	e, written := recording(t)
 	t.Setenv(networkVariable, hnsNetwork)
-	for _, m := range modes {
+	for _, m := range modes() {
 		t.Run(string(m.name), func(t *testing.T) {
 			r := newRig(t)
-			flags, err := parseFlags([]string{"--proxy-mode=" + string(m.name)}, io.Discard)
-			require.NoError(t, err)
-			s, _, err := flags.settings()
+			s, _, err := fromArgs(t, "--proxy-mode="+string(m.name))
 			require.NoError(t, err)
 			b, err := m.start(t.Context(), s.KubeProxyConfiguration, r.machine,
 				backendOptions{Common: frontend.Common{Families: []model.Family{model.IPv4}, OnProblem: e.notServed}})

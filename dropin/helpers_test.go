@@ -1,8 +1,8 @@
-package main
+package dropin
 
 import (
-	"bytes"
 	"context"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -13,18 +13,16 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/runtime"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	componentbasev1alpha1 "k8s.io/component-base/config/v1alpha1"
-	"k8s.io/component-base/featuregate"
-	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
+	"sigs.k8s.io/kube-proxy-lib/config"
 	hnsdataplane "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	iptablesdataplane "sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
 	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
@@ -34,8 +32,15 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sysctl"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m)
+// ParseCommand is command.Parse, which TestMain sets: package command imports this one, so that only tests outside of
+// the package can import it.
+var ParseCommand func(args []string, out io.Writer) (ParsedCommand, error)
+
+// ParsedCommand is a command.Command.
+type ParsedCommand struct {
+	Config   *Config
+	Warnings []config.Warning
+	Run      func(context.Context) error
 }
 
 var (
@@ -61,7 +66,6 @@ type rig struct {
 
 	mu  sync.Mutex
 	log strings.Builder
-	out bytes.Buffer
 }
 
 func newRig(t *testing.T, objects ...runtime.Object) *rig {
@@ -102,12 +106,10 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 	}, funcr.Options{})
 	r.ctx = klog.NewContext(t.Context(), logger)
 	r.machine = &machine{
-		out: &r.out,
 		newClient: func(componentbasev1alpha1.ClientConnectionConfiguration, string) (kubernetes.Interface, error) {
 			return r.client, nil
 		},
 		hostname: func() (string, error) { return "N1", nil },
-		logging:  func(*logsapi.LoggingConfiguration, featuregate.FeatureGate) error { return nil },
 		listen:   r.bound.listen,
 		root:     sysctl.Root(r.root),
 		nftables: r.nft,
@@ -125,7 +127,35 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 }
 
 // run runs the program with the arguments given until it ends by itself.
-func (r *rig) run(args ...string) error { return run(r.ctx, args, r.machine) }
+func (r *rig) run(args ...string) error { return r.runIn(r.ctx, args) }
+
+func (r *rig) runIn(ctx context.Context, args []string) error {
+	c, err := ParseCommand(args, io.Discard)
+	if err != nil {
+		return err
+	}
+	c.Config.machine = r.machine
+	return c.Run(ctx)
+}
+
+// fromArgs returns the settings that flags come to, and the warnings.
+func fromArgs(t *testing.T, args ...string) (*settings, []string, error) {
+	c, err := ParseCommand(args, io.Discard)
+	require.NoError(t, err)
+	s, err := c.Config.settings()
+	var lines []string
+	for _, w := range c.Warnings {
+		lines = append(lines, w.String())
+	}
+	return s, lines, err
+}
+
+// writeFile writes a file for a test, and returns its path.
+func writeFile(t *testing.T, content string) string {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
+	return path
+}
 
 // start runs the program, and returns what ends it, as SIGTERM would, and gives its error.
 func (r *rig) start(t *testing.T, args ...string) (stop func() error) {
@@ -134,7 +164,7 @@ func (r *rig) start(t *testing.T, args ...string) (stop func() error) {
 	var err error
 	go func() {
 		defer close(r.ended)
-		err = run(ctx, args, r.machine)
+		err = r.runIn(ctx, args)
 	}()
 	stop = sync.OnceValue(func() error {
 		cancel()

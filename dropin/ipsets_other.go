@@ -1,6 +1,6 @@
 //go:build !linux
 
-package main
+package dropin
 
 // destroyUpstreamSets has nothing to do: ipsets are Linux's.
 func destroyUpstreamSets() error { return nil }

@@ -1,10 +1,9 @@
-package main
+package dropin
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -14,8 +13,6 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	componentbasev1alpha1 "k8s.io/component-base/config/v1alpha1"
-	"k8s.io/component-base/featuregate"
-	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
@@ -30,12 +27,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sysctl"
 )
 
-// machine is the program's environment. Tests replace the parts that they must not touch.
+// machine is the environment of a proxy, which has its own. Tests replace the parts that they must not touch.
 type machine struct {
-	out       io.Writer // for --version and the like
 	newClient func(c componentbasev1alpha1.ClientConnectionConfiguration, master string) (kubernetes.Interface, error)
 	hostname  func() (string, error)
-	logging   func(*logsapi.LoggingConfiguration, featuregate.FeatureGate) error
 	listen    func(ctx context.Context, network, address string) (net.Listener, error)
 
 	root     sysctl.Root                   // where proc and sys are
@@ -49,19 +44,14 @@ type machine struct {
 	// path of the backend's record if it is not the default.
 	hns                hnsdataplane.Interface
 	network, hnsRecord string
-	// asService runs the program as a service of Windows until the service is stopped.
-	asService func(ctx context.Context, run func(context.Context) error) error
-	host      nodeaddr.Host
+	host               nodeaddr.Host
 }
 
 // theMachine is the real one.
 func theMachine() *machine {
 	m := &machine{
-		asService: runAsService,
-		out:       os.Stdout,
 		newClient: newClient,
 		hostname:  os.Hostname,
-		logging:   logsapi.ValidateAndApply,
 		listen:    (&net.ListenConfig{}).Listen,
 		host:      &nodeaddr.System{ExcludeInterfaces: ipvs.ServiceLinks()},
 	}
@@ -86,7 +76,7 @@ func (m *machine) families() []model.Family {
 	return append(families, model.IPv6)
 }
 
-// initOnly implements --init-only: it sets all kernel parameters in the configuration. The error joins one for each
+// initOnly implements SetKernelParameters: it sets all kernel parameters in the configuration. The error joins one for each
 // that could not be set; the others are set.
 func (m *machine) initOnly(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) error {
 	err := m.setConntrack(ctx, c)

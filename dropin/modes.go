@@ -1,4 +1,4 @@
-package main
+package dropin
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// mode is a choice for --proxy-mode. A new mode is a new element of modes.
+// mode is a choice for --proxy-mode. A new mode is a new element of modes().
 type mode struct {
 	name v1alpha2.ProxyMode
 	// usable returns the reason why the mode cannot serve a family that the kernel has; nil if it can. Default: it can.
@@ -44,25 +44,30 @@ type backend interface {
 // notice is what an operator should know about the mode. It is a line in the log and an Event on the Node.
 type notice struct{ reason, note string }
 
-var (
-	noMode = notice{"KubeProxyDefaultMode", "No proxy mode is configured: using iptables. With Kubernetes 1.40 the " +
+// noMode is for a configuration without a mode.
+func noMode() notice {
+	return notice{"KubeProxyDefaultMode", "No proxy mode is configured: using iptables. With Kubernetes 1.40 the " +
 		"default becomes nftables, which is faster. To stay with iptables, configure it: mode: iptables in the " +
 		"configuration file, or --proxy-mode=iptables."}
-	modeIPVS = notice{"IPVSDeprecation", "Mode ipvs is deprecated in Kubernetes: kube-proxy will turn it off by default " +
+}
+
+// modeIPVS is for mode ipvs.
+func modeIPVS() notice {
+	return notice{"IPVSDeprecation", "Mode ipvs is deprecated in Kubernetes: kube-proxy will turn it off by default " +
 		"in 1.40 and remove it in 1.43. This program keeps it, but mode nftables is faster."}
-)
+}
 
 // chooseMode returns the mode of the configuration. If the configuration has none, it chooses one and sets it there.
 func (s *settings) chooseMode(ctx context.Context) (*mode, error) {
-	c := s.KubeProxyConfiguration
+	c, modes := s.KubeProxyConfiguration, modes()
 	if c.Mode == "" {
 		c.Mode = modes[0].name
 		if c.Mode == v1alpha2.ProxyModeIPTables {
-			s.notices = append(s.notices, noMode)
+			s.notices = append(s.notices, noMode())
 		}
 	}
 	if c.Mode == v1alpha2.ProxyModeIPVS {
-		s.notices = append(s.notices, modeIPVS)
+		s.notices = append(s.notices, modeIPVS())
 	}
 	for _, n := range s.notices {
 		klog.FromContext(ctx).Info(n.note)
@@ -104,7 +109,7 @@ func (current *mode) families(ctx context.Context, m *machine) (families []model
 // cleanUpAll implements --cleanup (S50).
 func cleanUpAll(ctx context.Context, m *machine) error {
 	var errs []error
-	for _, mode := range modes {
+	for _, mode := range modes() {
 		if err := mode.cleanUp(ctx, m); err != nil {
 			errs = append(errs, fmt.Errorf("clean up mode %s: %w", mode.name, err))
 		}
@@ -116,7 +121,7 @@ func cleanUpAll(ctx context.Context, m *machine) error {
 // joins them.
 func (current *mode) cleanUpOthers(ctx context.Context, m *machine) error {
 	var errs []error
-	for _, mode := range modes {
+	for _, mode := range modes() {
 		if mode.name != current.name {
 			if err := mode.cleanUp(ctx, m); err != nil {
 				errs = append(errs, fmt.Errorf("rules of mode %s may be left: %w", mode.name, err))

@@ -1,4 +1,4 @@
-package main
+package dropin
 
-// modes are the modes of this system.
-var modes = []mode{kernelspace()}
+// modes returns the modes of this system.
+func modes() []mode { return []mode{kernelspace()} }

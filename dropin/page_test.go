@@ -1,4 +1,4 @@
-package main
+package dropin
 
 import (
 	"encoding/json"
@@ -77,6 +77,6 @@ func TestThePageIsForThisMachineAlone(t *testing.T) {
 		"--page --metrics-bind-address=127.0.0.2"} {
 		s, _, err := fromArgs(t, strings.Fields(args)...)
 		require.NoError(t, err, args)
-		assert.True(t, s.page)
+		assert.True(t, s.Page)
 	}
 }

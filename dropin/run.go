@@ -1,12 +1,10 @@
-package main
+package dropin
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -26,61 +24,67 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/page"
-	"sigs.k8s.io/kube-proxy-lib/remote"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// run is the program. It runs until ctx ends.
-func run(ctx context.Context, args []string, m *machine) error {
-	f, err := parseFlags(args, m.out)
+// Run runs a proxy until ctx ends; then it returns nil. It returns an error that names the cause if the configuration
+// is invalid, this machine cannot do what is configured, or an address cannot be bound with bindAddressHardFail. What
+// can be retried is logged and retried: an API server or a brain that cannot be reached, rules that cannot be applied.
+//
+// Everything that it started has ended when it returns, except that the rules stay, so that a restart does not
+// interrupt traffic; [CleanUp] removes them. It logs to the logger in the context.
+func Run(ctx context.Context, c Config) error {
+	s, mode, err := c.inMode(ctx)
 	if err != nil {
 		return err
 	}
-	if f.version.String() != "false" {
-		return printVersion(m.out, f.version == versionRaw)
-	}
-	s, warnings, err := f.settings()
-	if err != nil {
-		return err
-	}
-	if err := m.logging(&s.Logging, s.gates); err != nil {
-		return fmt.Errorf("logging: %w", err)
-	}
-	logWarnings(ctx, warnings)
-	switch {
-	case f.writeConfigTo != "":
-		logWarnings(ctx, s.notInAFile())
-		return s.writeConfig(f.writeConfigTo)
-	case f.cleanup:
-		m.network, _ = networkName(s.KubeProxyConfiguration) // reported where it is needed
-		return cleanUpAll(ctx, m)
-	}
-	mode, err := s.chooseMode(ctx)
-	if err != nil {
-		return err
-	}
-	if f.initOnly {
-		return m.initOnly(ctx, s.KubeProxyConfiguration)
-	}
-	if s.Windows.RunAsService && runtime.GOOS == "windows" {
-		return m.asService(ctx, func(ctx context.Context) error { return runProxy(ctx, s, mode, m) })
-	}
-	err = runProxy(ctx, s, mode, m)
+	err = runProxy(ctx, s, mode)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil // asked to end while it was starting
 	}
 	return err
 }
 
+// CleanUp removes the rules of all modes that Run has ever applied on this machine, and nothing else (S50). For rules
+// on Windows the configuration has to name the HNS network. It goes on after errors, and joins them. Do not call it
+// while Run runs.
+func CleanUp(ctx context.Context, c Config) error {
+	s, err := c.settings()
+	if err != nil {
+		return err
+	}
+	s.machine.network, _ = networkName(s.KubeProxyConfiguration) // reported where it is needed
+	return cleanUpAll(ctx, s.machine)
+}
+
+// SetKernelParameters sets the kernel parameters that Run would set, for an init container that is privileged, so that
+// the container of Run need not be. Unlike Run it returns an error that joins one for each that it could not set; the
+// others are set.
+func SetKernelParameters(ctx context.Context, c Config) error {
+	s, _, err := c.inMode(ctx)
+	if err != nil {
+		return err
+	}
+	return s.machine.initOnly(ctx, s.KubeProxyConfiguration)
+}
+
+// inMode returns the settings, valid for their mode.
+func (c *Config) inMode(ctx context.Context) (*settings, *mode, error) {
+	s, err := c.settings()
+	if err != nil {
+		return nil, nil, err
+	}
+	mode, err := s.chooseMode(ctx)
+	return s, mode, err
+}
+
 // proxy has the parts that do not depend on the node.
 type proxy struct {
 	*settings
 	mode     *mode
-	machine  *machine
 	nodeName string
 	client   kubernetes.Interface // nil: the state comes from a brain
-	brain    remote.Options
 	events   *events
 	health   *health.Proxy
 	registry *prometheus.Registry
@@ -89,8 +93,8 @@ type proxy struct {
 
 // runProxy runs a proxy until asked ends or something fails permanently. Everything that it started has ended when it
 // returns.
-func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error {
-	hostname, err := m.hostname()
+func runProxy(asked context.Context, s *settings, mode *mode) error {
+	hostname, err := s.machine.hostname()
 	if err != nil {
 		return fmt.Errorf("name of the host: %w", err)
 	}
@@ -98,12 +102,12 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 	if err != nil {
 		return err
 	}
-	var client kubernetes.Interface
-	var brain remote.Options
-	if s.server.Given() {
-		brain, err = s.brainOptions()
-	} else {
-		client, err = m.newClient(s.ClientConnection, s.master)
+	client := s.Client
+	switch {
+	case s.Brain != nil:
+		client, err = nil, s.checkBrain()
+	case client == nil:
+		client, err = s.machine.newClient(s.ClientConnection, s.Master)
 	}
 	if err != nil {
 		return err
@@ -119,7 +123,7 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 	}
 	defer events.close()
 	p := &proxy{
-		settings: s, mode: mode, machine: m, nodeName: nodeName, client: client, brain: brain, events: events,
+		settings: s, mode: mode, nodeName: nodeName, client: client, events: events,
 		health:   health.New(health.Options{Limit: 2 * s.SyncPeriod.Duration}),
 		registry: prometheus.NewRegistry(),
 	}
@@ -131,10 +135,10 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 		p.health.SetDisconnected(time.Now()) // until a brain is found
 	}
 	// The servers come first: waiting for the node may take minutes, and a liveness probe has to be answered meanwhile.
-	if s.page {
+	if s.Page {
 		p.page = p.newPage()
 	}
-	servers, err := newServers(s, m, p.health, p.registry, p.page)
+	servers, err := newServers(s, p.health, p.registry, p.page)
 	if err != nil {
 		return err
 	}
@@ -170,8 +174,8 @@ func (p *proxy) feed(ctx context.Context) (kubeproxy.Feed, error) {
 	if err != nil {
 		return nil, err
 	}
-	cluster.EndpointDetails = p.settings.page // the names of pods
-	source, err := watch.NewClientset(p.client, watch.ClientsetOptions{EndpointDetails: p.settings.page})
+	cluster.EndpointDetails = p.Page // the names of pods
+	source, err := watch.NewClientset(p.client, watch.ClientsetOptions{EndpointDetails: p.Page})
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +221,9 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 	if err := p.machine.setConntrack(ctx, p.KubeProxyConfiguration); err != nil {
 		klog.FromContext(ctx).Error(err, "Some kernel parameters do not have their configured values")
 	}
-	p.machine.setOOMScore(ctx, *p.Linux.OOMScoreAdj)
+	if p.OwnProcess {
+		p.machine.setOOMScore(ctx, *p.Linux.OOMScoreAdj)
+	}
 
 	for _, n := range p.notices {
 		p.events.warning(n)
@@ -294,15 +300,6 @@ func logWarnings(ctx context.Context, warnings []config.Warning) {
 	for _, w := range warnings {
 		klog.FromContext(ctx).Info("Configuration: " + w.String())
 	}
-}
-
-func printVersion(out io.Writer, raw bool) error {
-	version := programVersion()
-	if info, ok := debug.ReadBuildInfo(); ok && raw {
-		version = "\n" + info.String()
-	}
-	_, err := fmt.Fprintln(out, "kube-proxy-lib", version)
-	return err
 }
 
 // programVersion returns the version of this program's module.

@@ -1,4 +1,4 @@
-package main
+package dropin
 
 import (
 	"context"
@@ -56,11 +56,13 @@ func metricsHandler(s *settings, g prometheus.Gatherer, p *page.Page) (http.Hand
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-		mux.HandleFunc("PUT /debug/flags/v", setVerbosity)
+		if s.OwnProcess {
+			mux.HandleFunc("PUT /debug/flags/v", setVerbosity)
+		}
 		paths = append(paths, "/debug")
 	}
 	if s.gates.Enabled(config.ComponentFlagz) {
-		mux.Handle("/flagz", flagzHandler(s.flags))
+		mux.Handle("/flagz", flagzHandler(s.Flags))
 		paths = append(paths, "/flagz")
 	}
 	if s.gates.Enabled(config.ComponentStatusz) {
@@ -122,22 +124,22 @@ type server struct {
 }
 
 // newServers returns the servers that the settings ask for.
-func newServers(s *settings, m *machine, proxy *health.Proxy, g prometheus.Gatherer, p *page.Page) ([]*server, error) {
+func newServers(s *settings, proxy *health.Proxy, g prometheus.Gatherer, p *page.Page) ([]*server, error) {
 	metrics, err := metricsHandler(s, g, p)
 	if err != nil {
 		return nil, err
 	}
 	var servers []*server
-	if !s.noHealthz {
+	if !s.NoHealthz {
 		servers = append(servers, &server{
 			name: "health", address: s.HealthzBindAddress, handler: healthzHandler(proxy), forEverybody: true,
-			listen: m.listen, hardFail: *s.BindAddressHardFail, failure: "FailedToStartProxierHealthcheck",
+			listen: s.machine.listen, hardFail: *s.BindAddressHardFail, failure: "FailedToStartProxierHealthcheck",
 		})
 	}
-	if !s.noMetrics {
+	if !s.NoMetrics {
 		servers = append(servers, &server{
 			name: "metrics", address: s.MetricsBindAddress, handler: metrics,
-			listen: m.listen, hardFail: *s.BindAddressHardFail, failure: "FailedToStartMetricServer",
+			listen: s.machine.listen, hardFail: *s.BindAddressHardFail, failure: "FailedToStartMetricServer",
 		})
 	}
 	return servers, nil

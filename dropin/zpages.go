@@ -1,4 +1,4 @@
-package main
+package dropin
 
 import (
 	"encoding/json"
@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
@@ -75,13 +74,6 @@ func flagzHandler(flags map[string]string) http.Handler {
 	}
 }
 
-// flagValues returns the value of each flag. No flag of this program is secret: those about keys are paths.
-func flagValues(set *pflag.FlagSet) map[string]string {
-	values := map[string]string{}
-	set.VisitAll(func(f *pflag.Flag) { values[f.Name] = f.Value.String() })
-	return values
-}
-
 // zpage serves a page for people, which is text, and for programs, which ask for JSON or YAML of a version.
 type zpage struct {
 	kind   string
@@ -89,8 +81,8 @@ type zpage struct {
 	text   func() string
 }
 
-// zpageTypes are the content types, the one that is preferred first.
-var zpageTypes = []string{"application/json", "application/yaml", "text/plain"}
+// zpageTypes returns the content types, the one that is preferred first.
+func zpageTypes() []string { return []string{"application/json", "application/yaml", "text/plain"} }
 
 // ServeHTTP implements http.Handler.
 func (z *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -153,7 +145,7 @@ func (z *zpage) match(asked string, params map[string]string) string {
 	object := params["as"] == z.kind && params["g"] == "config.k8s.io" &&
 		(params["v"] == "v1beta1" || params["v"] == "v1alpha1")
 	plain := params["as"] == "" && params["g"] == "" && params["v"] == ""
-	for _, t := range zpageTypes {
+	for _, t := range zpageTypes() {
 		family, _, _ := strings.Cut(t, "/")
 		if (asked == t || asked == family+"/*" || asked == "*/*") &&
 			(t == "text/plain" && plain || t != "text/plain" && object) {

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"flag"
@@ -13,7 +13,7 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"sigs.k8s.io/kube-proxy-lib/config"
-	"sigs.k8s.io/kube-proxy-lib/examples/internal/brain"
+	"sigs.k8s.io/kube-proxy-lib/internal/brainflags"
 )
 
 // flags are the flags of kube-proxy, by their names and with their defaults. Those that stand for a field of the
@@ -27,7 +27,7 @@ type flags struct {
 	cleanup, initOnly         bool
 	version                   versionValue
 	page                      bool
-	server                    brain.Flags
+	server                    brainflags.Flags
 
 	// These have no field of their own.
 	healthzPort, metricsPort              int32
@@ -204,7 +204,7 @@ func (f *flags) addWindows() {
 	f.set.StringVar(&c.SourceVip, "source-vip", "",
 		"source `IP` of masqueraded traffic in an overlay network")
 	f.set.BoolVar(&c.EnableDSR, "enable-dsr", false, "let endpoints of cluster IPs reply to clients directly (DSR)")
-	f.set.StringVar(&c.RootHnsEndpointName, "root-hnsendpoint-name", defaultRootEndpoint,
+	f.set.StringVar(&c.RootHnsEndpointName, "root-hnsendpoint-name", "cbr0",
 		"`name` of the node's own HNS endpoint")
 	f.set.BoolVar(&c.ForwardHealthCheckVip, "forward-healthcheck-vip", false,
 		"forward health checks of load-balancer IPs to the node itself")

@@ -1,7 +1,8 @@
-package main
+package command
 
 import (
 	"bytes"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,6 +21,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/dropin"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
@@ -74,26 +77,54 @@ func TestTheFlagsAreKubeProxysWithItsDefaults(t *testing.T) {
 	f.set.VisitAll(func(flag *pflag.Flag) { got[flag.Name] = flag.DefValue })
 	for _, name := range append(slices.Clone(brainFlags), "page") {
 		assert.Contains(t, got, name)
-		assert.Contains(t, besideFile, name, "a configuration file cannot say it")
+		assert.Contains(t, besideFile(), name, "a configuration file cannot say it")
 		delete(got, name)
 	}
 	assert.Equal(t, want, got)
 }
 
+// settings are what flags come to.
+type settings struct {
+	dropin.Config
+	*v1alpha2.KubeProxyConfiguration
+}
+
 // fromArgs returns the settings that flags come to, and the warnings.
-func fromArgs(t *testing.T, args ...string) (*settings, []string, error) {
-	f, err := parseFlags(args, &bytes.Buffer{})
+func fromArgs(t *testing.T, args ...string) (settings, []string) {
+	c, err := Parse(args, io.Discard)
 	require.NoError(t, err)
-	s, warnings, err := f.settings()
 	var lines []string
-	for _, w := range warnings {
+	for _, w := range c.Warnings {
 		lines = append(lines, w.String())
 	}
-	return s, lines, err
+	return settings{c.Config, c.Config.Configuration}, lines
+}
+
+// run runs the program with arguments that make it end by itself, and returns what it logs and prints.
+func run(t *testing.T, args ...string) (logged, printed string, err error) {
+	var log, out bytes.Buffer
+	c, err := Parse(args, &out)
+	if err != nil {
+		return "", out.String(), err
+	}
+	c.ApplyLogging = nil
+	logger := funcr.New(func(prefix, args string) { log.WriteString(prefix + " " + args + "\n") }, funcr.Options{})
+	err = c.Run(klog.NewContext(t.Context(), logger))
+	return log.String(), out.String(), err
+}
+
+// needModeOf skips tests whose arguments ask for a mode of Linux, which is refused on Windows.
+func needModeOf(t *testing.T, args []string) {
+	t.Helper()
+	if runtime.GOOS == "windows" && slices.ContainsFunc(args, func(arg string) bool {
+		return strings.HasPrefix(strings.ReplaceAll(arg, "_", "-"), "--proxy-mode=")
+	}) {
+		t.Skip("this is about a mode of Linux, which is refused here")
+	}
 }
 
 func TestFlagsBecomeTheConfiguration(t *testing.T) {
-	type S = *settings
+	type S = settings
 	for name, tc := range map[string]struct {
 		args []string
 		got  func(S) any
@@ -133,23 +164,22 @@ func TestFlagsBecomeTheConfiguration(t *testing.T) {
 		"a port is there already": {[]string{"--healthz-bind-address=[::]:7", "--healthz-port=9"},
 			func(s S) any { return s.HealthzBindAddress }, "[::]:7"},
 		"health on no port": {[]string{"--healthz-port=0"},
-			func(s S) any { return []bool{s.noHealthz, s.noMetrics} }, []bool{true, false}},
+			func(s S) any { return []bool{s.NoHealthz, s.NoMetrics} }, []bool{true, false}},
 		"metrics on no address": {[]string{"--metrics-bind-address="},
-			func(s S) any { return []bool{s.noHealthz, s.noMetrics} }, []bool{false, true}},
+			func(s S) any { return []bool{s.NoHealthz, s.NoMetrics} }, []bool{false, true}},
 		"verbosity": {[]string{"-v=4"},
 			func(s S) any { return int(s.Logging.Verbosity) }, 4},
 		"feature gates": {[]string{"--feature-gates=AllowServiceExternalIPs=false"},
 			func(s S) any { return s.FeatureGates }, map[string]bool{"AllowServiceExternalIPs": false}},
 		"failing to bind is not an end by default": {nil, func(s S) any { return *s.BindAddressHardFail }, false},
-		"master": {[]string{"--master=https://a:1"}, func(s S) any { return s.master }, "https://a:1"},
+		"master": {[]string{"--master=https://a:1"}, func(s S) any { return s.Master }, "https://a:1"},
 		"conntrack": {[]string{"--conntrack-max-per-core=0", "--conntrack-udp-timeout=9s"},
 			func(s S) any { return []any{*s.Linux.Conntrack.MaxPerCore, s.Linux.Conntrack.UDPTimeout.Duration} },
 			[]any{int32(0), 9 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			needModeOf(t, tc.args)
-			s, _, err := fromArgs(t, tc.args...)
-			require.NoError(t, err)
+			s, _ := fromArgs(t, tc.args...)
 			assert.Equal(t, tc.want, tc.got(s))
 		})
 	}
@@ -173,19 +203,21 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 		"a file that is not": {"--config=/nowhere/config.yaml", "/nowhere/config.yaml"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.ErrorContains(t, newRig(t).run(tc.arg), tc.want)
+			_, err := Parse([]string{tc.arg}, io.Discard)
+			assert.ErrorContains(t, err, tc.want)
 		})
 	}
 }
 
 func TestArgumentsThatAreEmptyAreIgnored(t *testing.T) {
-	r := newRig(t)
-	assert.ErrorContains(t, r.run("", "--proxy-mode=kernelspace", ""), "kernelspace")
-	assert.ErrorContains(t, r.run("", "now"), `unexpected argument "now"`)
+	s, _ := fromArgs(t, "", "--hostname-override=n2", "")
+	assert.Equal(t, "n2", s.HostnameOverride)
+	_, err := Parse([]string{"", "now"}, io.Discard)
+	assert.ErrorContains(t, err, `unexpected argument "now"`)
 }
 
 func TestFlagsWithoutEffectAreNamed(t *testing.T) {
-	needModesOfLinux(t)
+	needModeOf(t, []string{"--proxy-mode=nftables"})
 	for arg, want := range map[string]string{
 		"--ipvs-scheduler=lc": "--ipvs-scheduler: accepted, but has no effect: it is for mode ipvs",
 		"--proxy-mode=nftables --iptables-localhost-nodeports=false": "--iptables-localhost-nodeports: accepted, but has no effect: it is for mode iptables",
@@ -200,24 +232,19 @@ func TestFlagsWithoutEffectAreNamed(t *testing.T) {
 		"--proxy-mode=nftables --feature-gates=KubeProxyNFTablesLocalhostNodePorts=true": "featureGates: KubeProxyNFTablesLocalhostNodePorts is accepted, but has no effect: nodePortAddresses includes no loopback address",
 		"--healthz-port=9": "--healthz-port: deprecated: use --healthz-bind-address",
 	} {
-		_, warnings, err := fromArgs(t, strings.Fields(arg)...)
-		require.NoError(t, err, arg)
+		_, warnings := fromArgs(t, strings.Fields(arg)...)
 		assert.Equal(t, []string{want}, warnings, arg)
 	}
-	_, warnings, err := fromArgs(t, "--proxy-mode=nftables", "--iptables-sync-period=20s", "--conntrack-min=1",
+	_, warnings := fromArgs(t, "--proxy-mode=nftables", "--iptables-sync-period=20s", "--conntrack-min=1",
 		"--feature-gates=AllowServiceExternalIPs=true,LoggingAlphaOptions=true,LoggingBetaOptions=true,ContextualLogging=true")
-	require.NoError(t, err)
 	assert.Empty(t, warnings, "these have an effect")
-	_, warnings, err = fromArgs(t, "--feature-gates=NFTablesNetlink=true,WinDSR=true,AllBeta=false,AllAlpha=true,"+
+	_, warnings = fromArgs(t, "--feature-gates=NFTablesNetlink=true,WinDSR=true,AllBeta=false,AllAlpha=true,"+
 		"KubeProxyIPVS=false,KubeProxyNFTablesLocalhostNodePorts=false,ComponentStatusz=false")
-	require.NoError(t, err)
 	assert.Empty(t, warnings, "some are as they are set anyway, the others have an effect")
-	_, warnings, err = fromArgs(t, "--proxy-mode=nftables", "--nodeport-addresses=10.0.0.0/8,::1/128",
+	_, warnings = fromArgs(t, "--proxy-mode=nftables", "--nodeport-addresses=10.0.0.0/8,::1/128",
 		"--feature-gates=KubeProxyNFTablesLocalhostNodePorts=true")
-	require.NoError(t, err)
 	assert.Empty(t, warnings, "so has this one")
-	_, warnings, err = fromArgs(t, "--iptables-localhost-nodeports=false", "--iptables-masquerade-bit=3")
-	require.NoError(t, err)
+	_, warnings = fromArgs(t, "--iptables-localhost-nodeports=false", "--iptables-masquerade-bit=3")
 	assert.Empty(t, warnings, "so have these in the default mode")
 }
 
@@ -229,9 +256,11 @@ func startsLogging(t *testing.T, args ...string) error {
 		klog.StopFlushDaemon()
 		require.NoError(t, logsapi.ResetForTest(gates))
 	}()
-	r := newRig(t)
-	r.logging = logsapi.ValidateAndApply
-	return r.run(append(args, "--write-config-to="+filepath.Join(t.TempDir(), "written.yaml"))...)
+	c, err := Parse(append(args, "--write-config-to="+filepath.Join(t.TempDir(), "written.yaml")), io.Discard)
+	if err != nil {
+		return err
+	}
+	return c.Run(t.Context())
 }
 
 func TestLoggingOptionsThatNeedAFeatureGate(t *testing.T) {
@@ -262,15 +291,14 @@ mode: ""
 `
 
 func TestWithAFileOnlySomeFlagsCount(t *testing.T) {
-	s, warnings, err := fromArgs(t, "--config="+writeFile(t, kubeadmFile), "--hostname-override=From-The-Flag",
+	s, warnings := fromArgs(t, "--config="+writeFile(t, kubeadmFile), "--hostname-override=From-The-Flag",
 		"--master=https://a:1",
 		"--proxy-mode=ipvs", "--cluster-cidr=10.0.0.0/8", "--metrics-port=0", "-v=6")
-	require.NoError(t, err)
 	assert.Equal(t, "from-the-flag", s.HostnameOverride)
-	assert.Equal(t, "https://a:1", s.master)
+	assert.Equal(t, "https://a:1", s.Master)
 	assert.Equal(t, v1alpha2.ProxyMode(""), s.Mode)
 	assert.Equal(t, []string{"10.244.0.0/16"}, s.DetectLocal.ClusterCIDRs)
-	assert.False(t, s.noMetrics)
+	assert.False(t, s.NoMetrics)
 	assert.EqualValues(t, 6, s.Logging.Verbosity)
 	assert.Len(t, s.Logging.VModule, 1, "what no flag says stays as the file has it")
 	assert.ElementsMatch(t, []string{
@@ -282,10 +310,10 @@ func TestWithAFileOnlySomeFlagsCount(t *testing.T) {
 
 func TestAMalformedFileIsRefusedByItsName(t *testing.T) {
 	path := writeFile(t, "mode: [nftables")
-	err := newRig(t).run("--config=" + path)
+	_, err := Parse([]string{"--config=" + path}, io.Discard)
 	assert.ErrorContains(t, err, "configuration "+path+": malformed file")
 	path = writeFile(t, kubeadmFile+"oomScoreAdj: 5000\nnodePortAddresses: [here]\n")
-	err = newRig(t).run("--config=" + path)
+	_, err = Parse([]string{"--config=" + path}, io.Discard)
 	assert.ErrorContains(t, err, "oomScoreAdj")
 	assert.ErrorContains(t, err, "nodePortAddresses[0]")
 }
@@ -299,23 +327,19 @@ func TestWriteConfigTo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			needModeOf(t, args)
 			path := filepath.Join(t.TempDir(), "written.yaml")
-			r := newRig(t)
-			require.NoError(t, r.run(append(args, "--write-config-to="+path)...))
+			_, _, err := run(t, append(args, "--write-config-to="+path)...)
+			require.NoError(t, err)
 			data, err := os.ReadFile(path)
 			require.NoError(t, err)
 			fakemodel.Golden(t, "testdata/write-config-"+strings.ReplaceAll(name, " ", "-")+".yaml", string(data))
-			assert.Empty(t, r.client.Actions())
-
-			read, warnings, err := fromArgs(t, "--config="+path)
-			require.NoError(t, err)
+			read, warnings := fromArgs(t, "--config="+path)
 			assert.Empty(t, warnings)
-			want, _, err := fromArgs(t, args...)
-			require.NoError(t, err)
+			want, _ := fromArgs(t, args...)
 			assert.Equal(t, want.KubeProxyConfiguration, read.KubeProxyConfiguration)
 		})
 	}
-	assert.ErrorContains(t, newRig(t).run("--write-config-to=/nowhere/x.yaml"),
-		"--write-config-to: open /nowhere/x.yaml")
+	_, _, err := run(t, "--write-config-to=/nowhere/x.yaml")
+	assert.ErrorContains(t, err, "--write-config-to: open /nowhere/x.yaml")
 }
 
 func TestFlagsThatWriteConfigToCannotWriteAreNamed(t *testing.T) {
@@ -327,14 +351,14 @@ func TestFlagsThatWriteConfigToCannotWriteAreNamed(t *testing.T) {
 		"--master=https://a:1": `--master: \"https://a:1\" is dropped: pass this flag in addition to the configuration file`,
 	}
 	for arg, want := range all {
-		r := newRig(t)
-		require.NoError(t, r.run(arg, "--write-config-to="+filepath.Join(t.TempDir(), "written.yaml")))
-		assert.Equal(t, 1, strings.Count(r.logged(), "is dropped"), arg)
-		assert.Contains(t, r.logged(), want, arg)
+		logged, _, err := run(t, arg, "--write-config-to="+filepath.Join(t.TempDir(), "written.yaml"))
+		require.NoError(t, err)
+		assert.Equal(t, 1, strings.Count(logged, "is dropped"), arg)
+		assert.Contains(t, logged, want, arg)
 	}
-	r := newRig(t)
-	require.NoError(t, r.run("--write-config-to="+filepath.Join(t.TempDir(), "written.yaml")))
-	assert.NotContains(t, r.logged(), "is dropped")
+	logged, _, err := run(t, "--write-config-to="+filepath.Join(t.TempDir(), "written.yaml"))
+	require.NoError(t, err)
+	assert.NotContains(t, logged, "is dropped")
 }
 
 func TestVersion(t *testing.T) {
@@ -343,11 +367,11 @@ func TestVersion(t *testing.T) {
 		"--version=true": `^kube-proxy-lib \S+\n$`,
 		"--version=raw":  `^kube-proxy-lib \ngo\t(.*\n)+$`,
 	} {
-		r := newRig(t)
-		require.NoError(t, r.run(arg))
-		assert.Regexp(t, want, r.out.String(), arg)
+		_, printed, err := run(t, arg)
+		require.NoError(t, err)
+		assert.Regexp(t, want, printed, arg)
 	}
-	r := newRig(t)
-	require.ErrorContains(t, r.run("--version=false", "--proxy-mode=kernelspace"), "kernelspace")
-	assert.Empty(t, r.out.String())
+	_, printed, err := run(t, "--version=false", "--write-config-to="+filepath.Join(t.TempDir(), "written.yaml"))
+	require.NoError(t, err)
+	assert.Empty(t, printed)
 }

@@ -1,12 +1,12 @@
-// Package brain has the flags by which the examples choose a brain, which provides the node-local state.
-package brain
+// Package brainflags has the flags by which the examples choose a brain, which provides the node-local state.
+package brainflags
 
 import (
 	"flag"
 	"fmt"
 	"strings"
 
-	"sigs.k8s.io/kube-proxy-lib/examples/internal/certificates"
+	"sigs.k8s.io/kube-proxy-lib/internal/certificates"
 	"sigs.k8s.io/kube-proxy-lib/remote"
 )
 

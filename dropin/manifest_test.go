@@ -1,4 +1,4 @@
-package main
+package dropin
 
 import (
 	"bytes"
@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	goruntime "runtime"
 	"strings"
 	"testing"
 
@@ -27,6 +26,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/internal/testcert"
 )
 
 // manifest is what manifest.yaml has.
@@ -41,7 +41,7 @@ type manifest struct {
 // The manifest for Windows nodes has no unknown fields, fits together with manifest.yaml and with the program, and asks
 // for what HNS needs.
 func TestTheManifestForWindows(t *testing.T) {
-	data, err := os.ReadFile("manifest-windows.yaml")
+	data, err := os.ReadFile("../examples/kube-proxy/manifest-windows.yaml")
 	require.NoError(t, err)
 	documents := strings.Split(string(data), "\n---\n")
 	require.Len(t, documents, 2)
@@ -73,22 +73,19 @@ func TestTheManifestForWindows(t *testing.T) {
 	assert.True(t, variables["KUBERNETES_SERVICE_HOST"] && variables["KUBERNETES_SERVICE_PORT"])
 
 	var args []string
-	file := writeFile(t, c.Data["config.yaml"])
+	// Elsewhere there is no such mode.
+	file := writeFile(t, strings.Replace(c.Data["config.yaml"], "mode: kernelspace", "mode: "+nameOfOwnMode(), 1))
 	for _, arg := range proxy.Args {
 		if variables["NODE_NAME"] {
 			arg = strings.ReplaceAll(arg, "$(NODE_NAME)", "n1")
 		}
 		args = append(args, strings.ReplaceAll(arg, path.Join(proxy.VolumeMounts[0].MountPath, "config.yaml"), file))
 	}
-	f, err := parseFlags(args, io.Discard)
+	s, warnings, err := fromArgs(t, args...)
 	require.NoError(t, err)
-	assert.Equal(t, file, f.configFile)
-	assert.Equal(t, "n1", f.hostnameOverride)
-	if goruntime.GOOS == "windows" { // elsewhere there is no such mode
-		_, warnings, err := fromArgs(t, args...)
-		require.NoError(t, err)
-		assert.Empty(t, warnings)
-	}
+	assert.Empty(t, warnings)
+	assert.Equal(t, file, s.Flags["config"])
+	assert.Equal(t, "n1", s.HostnameOverride)
 	v1alpha2.SetDefaults(&k)
 	_, port, err := net.SplitHostPort(k.HealthzBindAddress)
 	require.NoError(t, err)
@@ -100,7 +97,7 @@ func TestTheManifestForWindows(t *testing.T) {
 // The manifest behind a brain has no unknown fields. It grants nothing, not even a token; the rest is manifest.yaml's.
 func TestTheManifestBehindABrain(t *testing.T) {
 	needModesOfLinux(t)
-	data, err := os.ReadFile("manifest-brain.yaml")
+	data, err := os.ReadFile("../examples/kube-proxy/manifest-brain.yaml")
 	require.NoError(t, err)
 	var m manifest
 	parts := []any{&m.account, &m.config, &m.daemons}
@@ -118,13 +115,16 @@ func TestTheManifestBehindABrain(t *testing.T) {
 	assert.Equal(t, usual.Containers[0].SecurityContext, c.SecurityContext)
 	file := writeFile(t, m.config.Data["config.yaml"])
 	var args []string
+	dir := t.TempDir()
+	testcert.New(t, dir).Client(t, "tls", "system:node:n1")
 	for _, arg := range c.Args {
-		args = append(args, strings.ReplaceAll(arg, "/var/lib/kube-proxy/config.yaml", file))
+		arg = strings.ReplaceAll(arg, "/var/lib/kube-proxy/config.yaml", file)
+		args = append(args, strings.ReplaceAll(arg, "=/tls/", "="+dir+"/"))
 	}
 	s, warnings, err := fromArgs(t, args...)
 	require.NoError(t, err)
 	assert.Empty(t, warnings)
-	assert.True(t, s.server.Given())
+	assert.NotEmpty(t, s.Brain.Targets)
 	mounts := map[string]string{}
 	for _, v := range pod.Volumes {
 		mounts[v.Name] = ""
@@ -142,7 +142,7 @@ func TestTheManifestBehindABrain(t *testing.T) {
 // readManifest reads manifest.yaml, and fails the test for a field that is unknown or a kind that is missing or there
 // twice.
 func readManifest(t *testing.T) *manifest {
-	data, err := os.ReadFile("manifest.yaml")
+	data, err := os.ReadFile("../examples/kube-proxy/manifest.yaml")
 	require.NoError(t, err)
 	var m manifest
 	kinds := map[string]any{
