@@ -159,12 +159,17 @@ func writeFile(t *testing.T, content string) string {
 
 // start runs the program, and returns what ends it, as SIGTERM would, and gives its error.
 func (r *rig) start(t *testing.T, args ...string) (stop func() error) {
+	return r.startFunc(t, func(ctx context.Context) error { return r.runIn(ctx, args) })
+}
+
+// startFunc is start with what is to run.
+func (r *rig) startFunc(t *testing.T, run func(context.Context) error) (stop func() error) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	r.ended = make(chan struct{})
 	var err error
 	go func() {
 		defer close(r.ended)
-		err = r.runIn(ctx, args)
+		err = run(ctx)
 	}()
 	stop = sync.OnceValue(func() error {
 		cancel()

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
@@ -24,6 +25,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/dropin"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
 
 // kubeProxyFlags are the flags of kube-proxy 1.37 on Linux, with their defaults.
 var kubeProxyFlags = map[string]string{

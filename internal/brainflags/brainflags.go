@@ -1,4 +1,4 @@
-// Package brainflags has the flags by which the examples choose a brain, which provides the node-local state.
+// Package brainflags has the flags by which programs choose a brain, which provides the node-local state.
 package brainflags
 
 import (
