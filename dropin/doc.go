@@ -33,5 +33,6 @@
 //
 // All backends, client-go and the client of package remote, with gRPC. A program that wants one backend, its own wiring
 // or its own dataplane calls kubeproxy.Run instead; its run.go is then an example to read: it wires a feed, health
-// checks, conntrack and a backend. Nothing else in the library imports this package.
+// checks, conntrack and a backend. Nothing else in the library imports this package. It imports net/http/pprof, which
+// adds its handlers to http.DefaultServeMux: a program that serves that mux serves profiles with it.
 package dropin

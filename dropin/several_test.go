@@ -32,7 +32,7 @@ func TestSeveralInOneProcess(t *testing.T) {
 		slice("10.244.1.5").Build(),
 	)
 	second := newRig(t)
-	second.client, second.bound = first.client, first.bound
+	second.client = first.client
 	for _, r := range []*rig{first, second} {
 		r.newClient = func(componentbasev1alpha1.ClientConnectionConfiguration, string) (kubernetes.Interface, error) {
 			t.Error("the client is given")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 
-	"sigs.k8s.io/kube-proxy-lib/dropin"
 	"sigs.k8s.io/kube-proxy-lib/dropin/command"
 )
 
@@ -29,7 +28,7 @@ func ExampleParse() {
 		fmt.Println(err)
 		return
 	}
-	var proxy dropin.Config = c.Config
+	proxy := c.Config // for dropin.Run
 	fmt.Println(proxy.Configuration.HostnameOverride, proxy.NoHealthz, proxy.OwnProcess)
 	// Output: node-1 true true
 }
