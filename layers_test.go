@@ -79,6 +79,8 @@ var layers = []struct {
 	{"internal/testcert", []string{"github.com/stretchr/testify/"}}, // likewise
 	{"backends/internal/backendtest", []string{""}},                 // likewise
 	{"internal/osthread", []string{"golang.org/x/sys/"}},
+	{"internal/certificates", nil},
+	{"internal/brainflags", []string{module + "/internal/certificates", module + "/remote"}},
 	{"internal/registration", []string{"github.com/prometheus/client_golang/"}},
 	{"internal/calls", nil},
 	{"internal/histogram", []string{"github.com/prometheus/client_golang/"}},
@@ -135,6 +137,11 @@ var layers = []struct {
 		"k8s.io/apimachinery/", "k8s.io/klog/v2", "github.com/prometheus/client_golang/", "google.golang.org/grpc"}},
 	{"remote", []string{module, "k8s.io/klog/v2", "google.golang.org/grpc"}},
 	{"health", []string{module + "/model", module + "/sink", "github.com/prometheus/client_golang/"}},
+	{"dropin/command", []string{module + "/dropin", module + "/config", module + "/internal/brainflags", "k8s.io/",
+		"github.com/spf13/pflag", "golang.org/x/sys/"}},
+	// A whole program: all backends, all of the library.
+	{"dropin", []string{module, "k8s.io/", "sigs.k8s.io/yaml", "github.com/prometheus/client_golang/",
+		"github.com/vishvananda/", "golang.org/x/sys/"}},
 	{"", []string{module + "/", "k8s.io/api/", "k8s.io/klog/v2", "github.com/prometheus/client_golang/"}},
 }
 
@@ -249,10 +256,23 @@ func TestOnlyRemoteLinksGRPC(t *testing.T) {
 			assert.NotContains(t, packages[module+light].Deps, client, light)
 			assert.NotContains(t, packages[module+light].Deps, server, light)
 		}
-		for _, node := range []string{"/remote", "/examples/kube-proxy", "/examples/print-state"} {
+		for _, node := range []string{"/remote", "/dropin", "/examples/kube-proxy", "/examples/print-state"} {
 			assert.NotContains(t, packages[module+node].Deps, server, node)
 		}
 		assert.NotContains(t, packages[server].Deps, client)
+	}
+}
+
+// TestOnlyProgramsLinkTheDropIn: it links all backends, which an importer of anything else must not get.
+func TestOnlyProgramsLinkTheDropIn(t *testing.T) {
+	packages := list(t, "linux")
+	const dropin = module + "/dropin"
+	require.Contains(t, packages[module+"/examples/kube-proxy"].Deps, dropin)
+	for path, p := range packages {
+		if folder, ours := strings.CutPrefix(path+"/", module+"/"); ours && !strings.HasPrefix(folder, "examples/") &&
+			!strings.HasPrefix(folder, "dropin/") {
+			assert.NotContains(t, p.Deps, dropin, path)
+		}
 	}
 }
 
@@ -283,8 +303,12 @@ func TestTheLibraryKeepsToItself(t *testing.T) {
 		if !ours || strings.HasPrefix(folder, "examples/") || strings.HasPrefix(folder, "testing/") {
 			continue
 		}
+		forbidden := []string{"os/signal", "log"}
+		if folder != "dropin/command/" && folder != "internal/brainflags/" { // which are about flags
+			forbidden = append(forbidden, "flag", "github.com/spf13/pflag")
+		}
 		for _, imported := range p.Imports {
-			assert.NotContains(t, []string{"flag", "os/signal", "log", "github.com/spf13/pflag"}, imported, path)
+			assert.NotContains(t, forbidden, imported, path)
 		}
 		for _, name := range p.GoFiles {
 			if strings.HasSuffix(name, ".pb.go") {

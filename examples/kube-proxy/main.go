@@ -1,13 +1,6 @@
 // Command kube-proxy is a drop-in replacement for Kubernetes' own kube-proxy, with its flags, its configuration file,
-// its ports and its metrics. It is also an example of a complete program on this library:
-//
-//   - flags.go, flagvalues.go and settings.go: from flags and a file to one checked configuration
-//   - modes.go: the backends
-//   - run.go: everything wired up; read this one first
-//   - node.go: what has to be known about the node at startup
-//   - brain.go: the state from a brain, package remote, instead of an API server
-//   - serve.go, events.go, client.go: HTTP servers, Events, the API server
-//   - machine.go: what tests replace
+// its ports and its metrics. All of it is in package dropin, and its flags in package dropin/command, for programs that
+// have a kube-proxy inside. As an example of a complete program on this library, read dropin/run.go first.
 //
 // README.md says how to run it, and which features are missing.
 package main
@@ -21,18 +14,27 @@ import (
 	"syscall"
 
 	"github.com/spf13/pflag"
-	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/dropin/command"
 )
 
 func main() {
 	// The rules stay when the program ends: a restart is no reason to interrupt traffic.
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	err := run(ctx, os.Args[1:], theMachine())
+	err := run(ctx, os.Args[1:])
 	klog.Flush()
 	if err != nil && !errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "kube-proxy:", err)
 		os.Exit(1)
 	}
+}
+
+func run(ctx context.Context, args []string) error {
+	c, err := command.Parse(args, os.Stdout)
+	if err != nil {
+		return err
+	}
+	return c.Run(ctx)
 }

@@ -4,14 +4,14 @@ import (
 	"errors"
 	"flag"
 
-	"sigs.k8s.io/kube-proxy-lib/examples/internal/brain"
+	"sigs.k8s.io/kube-proxy-lib/internal/brainflags"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/remote"
 )
 
 // serverFlags are the flags that name a brain, and the state of it that is already known.
 type serverFlags struct {
-	brain.Flags
+	brainflags.Flags
 	instance string
 	revision uint64
 }

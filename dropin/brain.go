@@ -1,0 +1,85 @@
+package dropin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/config"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/remote"
+)
+
+// checkBrain returns an error if the configuration asks for something that only the brain can do.
+func (s *settings) checkBrain() error {
+	if !s.gates.Enabled(config.AllowServiceExternalIPs) {
+		return errors.New("featureGates: with --server," +
+			" AllowServiceExternalIPs=false is set on the brain: --service-external-ips=false")
+	}
+	return nil
+}
+
+// fromBrain returns the feed of the state that a brain computes. It waits until a brain can be reached.
+func (p *proxy) fromBrain(ctx context.Context) (kubeproxy.Feed, error) {
+	families, missing := p.mode.families(ctx, p.machine)
+	// The request to the brain hardly depends on the IPs of this node.
+	state, _, _, err := config.StateOptions(p.KubeProxyConfiguration, p.nodeName, unknownNode(families))
+	if err != nil {
+		return nil, err
+	}
+	feed, err := p.brainFeed(state)
+	if err != nil {
+		return nil, err
+	}
+	klog.FromContext(ctx).Info("Getting the state of this node from a brain", "node", p.nodeName,
+		"servers", p.Brain.Targets)
+	node, err := feed.Node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.health.SetDisconnected(time.Time{})
+	ips := node.IPs
+	if len(ips) == 0 {
+		if ips, err = waitForIPs(ctx, p.nodeName, func(ctx context.Context) ([]netip.Addr, error) {
+			node, err := feed.Node(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return node.IPs, nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	known, _, err := p.withNode(ctx, ips, families, missing)
+	if err == nil && !slices.Equal(known.EnabledFamilies(), state.EnabledFamilies()) {
+		return p.brainFeed(known)
+	}
+	return feed, err
+}
+
+// unknownNode is a node of which only the IP families are known.
+func unknownNode(families []model.Family) config.NodeIPs {
+	n := config.NodeIPs{Primary: model.IPv4, Families: families}
+	if len(families) == 1 {
+		n.Primary = families[0]
+	}
+	return n
+}
+
+// brainFeed returns the feed of a state from the brain.
+func (p *proxy) brainFeed(state localstate.Options) (*remote.Feed, error) {
+	opts := *p.Brain
+	opts.State = state
+	feed, err := remote.NewFeed(opts)
+	if err != nil {
+		return nil, fmt.Errorf("brain: %w", err)
+	}
+	return feed, nil
+}

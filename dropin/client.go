@@ -1,0 +1,47 @@
+package dropin
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	componentbasev1alpha1 "k8s.io/component-base/config/v1alpha1"
+)
+
+const protobuf = "application/vnd.kubernetes.protobuf"
+
+// newClient returns a client for the API server that a kubeconfig file and master name. Without either, it is the API
+// server of the cluster that this pod runs in.
+func newClient(c componentbasev1alpha1.ClientConnectionConfiguration, master string) (kubernetes.Interface, error) {
+	rc, err := restConfig(c, master)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(rc)
+	if err != nil {
+		return nil, fmt.Errorf("API server %s: %w", rc.Host, err)
+	}
+	return client, nil
+}
+
+func restConfig(c componentbasev1alpha1.ClientConnectionConfiguration, master string) (*rest.Config, error) {
+	var rc *rest.Config
+	var err error
+	if c.Kubeconfig == "" && master == "" {
+		if rc, err = rest.InClusterConfig(); err != nil {
+			return nil, fmt.Errorf("neither kubeconfig nor master is set, and this program does not run in a pod: %w",
+				err)
+		}
+	} else {
+		if rc, err = clientcmd.BuildConfigFromFlags(master, c.Kubeconfig); err != nil {
+			return nil, fmt.Errorf("kubeconfig %q: %w", c.Kubeconfig, err)
+		}
+	}
+	rc.ContentType, rc.AcceptContentTypes = c.ContentType, c.AcceptContentTypes
+	if rc.AcceptContentTypes == "" && rc.ContentType == protobuf {
+		rc.AcceptContentTypes = protobuf + ",application/json" // errors may come as JSON
+	}
+	rc.QPS, rc.Burst = c.QPS, int(c.Burst)
+	return rc, nil
+}

@@ -1,0 +1,64 @@
+package dropin
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	componentbasev1alpha1 "k8s.io/component-base/config/v1alpha1"
+)
+
+func kubeconfig(t *testing.T) string {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(path, []byte(`apiVersion: v1
+kind: Config
+clusters: [{name: a, cluster: {server: "https://192.0.2.1:6443"}}]
+users: [{name: u, user: {token: secret}}]
+contexts: [{name: c, context: {cluster: a, user: u}}]
+current-context: c
+`), 0o600))
+	return path
+}
+
+func TestWhichAPIServer(t *testing.T) {
+	file := kubeconfig(t)
+	for name, tc := range map[string]struct{ kubeconfig, master, host, token string }{
+		"that of the kubeconfig file":         {file, "", "https://192.0.2.1:6443", "secret"},
+		"that of the flag, if there are both": {file, "https://192.0.2.2:1", "https://192.0.2.2:1", "secret"},
+		"that of the flag alone":              {"", "http://192.0.2.2:1", "http://192.0.2.2:1", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rc, err := restConfig(componentbasev1alpha1.ClientConnectionConfiguration{Kubeconfig: tc.kubeconfig,
+				ContentType: protobuf, QPS: 7, Burst: 9}, tc.master)
+			require.NoError(t, err)
+			assert.Equal(t, tc.host, rc.Host)
+			assert.Equal(t, tc.token, rc.BearerToken)
+			assert.EqualValues(t, 7, rc.QPS)
+			assert.Equal(t, 9, rc.Burst)
+			assert.Equal(t, protobuf, rc.ContentType)
+			assert.Equal(t, protobuf+",application/json", rc.AcceptContentTypes)
+		})
+	}
+}
+
+func TestContentTypesThatAreConfiguredStay(t *testing.T) {
+	for _, c := range []componentbasev1alpha1.ClientConnectionConfiguration{
+		{ContentType: protobuf, AcceptContentTypes: "text/a"},
+		{ContentType: "application/json"},
+	} {
+		rc, err := restConfig(c, "http://192.0.2.2:1")
+		require.NoError(t, err)
+		assert.Equal(t, c.ContentType, rc.ContentType)
+		assert.Equal(t, c.AcceptContentTypes, rc.AcceptContentTypes)
+	}
+}
+
+func TestNoAPIServerIsAnError(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	_, err := newClient(componentbasev1alpha1.ClientConnectionConfiguration{}, "")
+	assert.ErrorContains(t, err, "neither kubeconfig nor master is set, and this program does not run in a pod")
+	_, err = newClient(componentbasev1alpha1.ClientConnectionConfiguration{Kubeconfig: "/nowhere/kubeconfig"}, "")
+	assert.ErrorContains(t, err, `kubeconfig "/nowhere/kubeconfig"`)
+}

@@ -1,0 +1,71 @@
+package command
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"strconv"
+
+	netutils "k8s.io/utils/net"
+)
+
+// textValue is a flag for a named string type. Its value is checked with the whole configuration.
+type textValue[T ~string] string
+
+func (v *textValue[T]) Set(s string) error { *v = textValue[T](s); return nil }
+func (v *textValue[T]) String() string     { return string(*v) }
+func (v *textValue[T]) Type() string       { return "string" }
+
+// ipValue is a flag for an IP.
+type ipValue struct{ ip *string }
+
+func (v ipValue) Set(s string) error {
+	if s == "" {
+		return nil // as with kube-proxy: the default stays
+	}
+	if netutils.ParseIPSloppy(s) == nil {
+		return fmt.Errorf("%q is not an IP address", s)
+	}
+	*v.ip = s
+	return nil
+}
+func (v ipValue) String() string { return *v.ip }
+func (v ipValue) Type() string   { return "ip" }
+
+// ipPortValue is a flag for an IP, with or without a port, or nothing.
+type ipPortValue struct{ address *string }
+
+func (v ipPortValue) Set(s string) error {
+	if s != "" && netutils.ParseIPSloppy(s) == nil {
+		host, port, err := net.SplitHostPort(s)
+		if err != nil {
+			return fmt.Errorf("%q is neither IP nor IP:port: %w", s, err)
+		}
+		if netutils.ParseIPSloppy(host) == nil {
+			return fmt.Errorf("%q is not an IP address", host)
+		}
+		if _, err := netutils.ParsePort(port, true); err != nil {
+			return fmt.Errorf("%q is not a port", port)
+		}
+	}
+	*v.address = s
+	return nil
+}
+func (v ipPortValue) String() string { return *v.address }
+func (v ipPortValue) Type() string   { return "ipport" }
+
+// versionValue is a flag that is true, false or raw.
+type versionValue string
+
+const versionRaw versionValue = "raw"
+
+func (v *versionValue) Set(s string) error {
+	if *v = versionRaw; s == string(versionRaw) {
+		return nil
+	}
+	b, err := strconv.ParseBool(s)
+	*v = versionValue(strconv.FormatBool(b))
+	return err
+}
+func (v *versionValue) String() string { return cmp.Or(string(*v), "false") }
+func (v *versionValue) Type() string   { return "version" }

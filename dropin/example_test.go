@@ -1,0 +1,26 @@
+package dropin_test
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/client-go/kubernetes"
+
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/dropin"
+)
+
+// A binary with several components in one process runs the proxy as one of them, until ctx ends.
+func Example() {
+	component := func(ctx context.Context, nodeName string, client kubernetes.Interface) error {
+		c := v1alpha2.Default()
+		c.HostnameOverride = nodeName
+		c.Mode = v1alpha2.ProxyModeNFTables
+		c.DetectLocalMode = v1alpha2.LocalModeNodeCIDR
+		if err := dropin.Run(ctx, dropin.Config{Configuration: c, Client: client}); err != nil {
+			return fmt.Errorf("kube-proxy: %w", err)
+		}
+		return nil
+	}
+	_ = component
+}

@@ -1,0 +1,44 @@
+package dropin
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// destroyUpstreamSets destroys the ipsets of Kubernetes' own kube-proxy in mode ipvs, as far as nothing uses them.
+func destroyUpstreamSets() error {
+	sets, err := netlink.IpsetListAll()
+	if err != nil {
+		return nil //nolint:nilerr // a kernel without ipsets has none
+	}
+	var errs []error
+	for _, s := range sets {
+		if !upstreamSet(s.SetName) {
+			continue
+		}
+		if err := netlink.IpsetDestroy(s.SetName); err != nil && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("destroy ipset %s: %w", s.SetName, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// upstreamSet reports whether an ipset is one of Kubernetes' own kube-proxy. IPv6's have a 6 in their names.
+func upstreamSet(name string) bool {
+	rest, ok := strings.CutPrefix(name, "KUBE-")
+	if !ok {
+		return false
+	}
+	switch strings.TrimPrefix(rest, "6-") {
+	case "LOOP-BACK", "CLUSTER-IP", "EXTERNAL-IP", "EXTERNAL-IP-LOCAL", "LOAD-BALANCER", "LOAD-BALANCER-LOCAL",
+		"LOAD-BALANCER-FW", "LOAD-BALANCER-SOURCE-IP", "LOAD-BALANCER-SOURCE-CIDR", "NODE-PORT-TCP",
+		"NODE-PORT-LOCAL-TCP", "NODE-PORT-UDP", "NODE-PORT-LOCAL-UDP", "NODE-PORT-SCTP-HASH",
+		"NODE-PORT-LOCAL-SCTP-HASH", "HEALTH-CHECK-NODE-PORT", "IPVS-IPS":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,108 @@
+package dropin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
+	"sigs.k8s.io/kube-proxy-lib/config"
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine,
+	o backendOptions) (backend, error) {
+	return iptables.New(ctx, iptables.Options{
+		Common:             o.Common,
+		MasqueradeMark:     config.MasqueradeMark(c),
+		LocalhostNodePorts: *c.IPTables.LocalhostNodePorts,
+		Sysctls:            m.root,
+		Dataplanes:         m.iptables,
+	})
+}
+
+// usableIPTables reports whether iptables works for a family: without ip6tables, or its kernel modules, IPv4 is served
+// anyway, and vice versa.
+func usableIPTables(ctx context.Context, f model.Family, m *machine) error {
+	if m.iptables != nil {
+		if slices.ContainsFunc(m.iptables, func(d dataplane.Interface) bool { return d.Features().Family == f }) {
+			return nil
+		}
+		return fmt.Errorf("%v: %w", f, exec.ErrNotFound)
+	}
+	d, err := dataplane.New(ctx, dataplane.Options{Family: f})
+	if err == nil {
+		return d.Close()
+	}
+	if !dataplane.IsAbsent(err) {
+		// The program exists; if the problem lasts, the start fails with it.
+		klog.FromContext(ctx).V(2).Info("iptables does not work at the moment", "family", f, "reason", err)
+		return nil
+	}
+	return err
+}
+
+// servesLocalhost reports whether node ports are served on 127.0.0.1, too (S36).
+func servesLocalhost(c *v1alpha2.KubeProxyConfiguration) bool {
+	choice, err := config.NodePortAddresses(c)
+	return c.Mode == v1alpha2.ProxyModeIPTables && *c.IPTables.LocalhostNodePorts && err == nil && choice.Loopback()
+}
+
+// iptablesInUse returns the dataplanes, in both variants, that may have something to clean up: the node may have
+// switched from one variant to the other. The error joins those that cannot be read; the others are returned anyway.
+// Call done in any case.
+func (m *machine) iptablesInUse(ctx context.Context) (found []dataplane.Interface, done func(), err error) {
+	if m.iptables != nil {
+		return m.iptables, func() {}, nil
+	}
+	found, err = dataplane.OpenInUse(ctx, nil, "")
+	return found, func() {
+		for _, d := range found {
+			_ = d.Close()
+		}
+	}, err
+}
+
+func cleanUpIPTables(ctx context.Context, m *machine) error {
+	found, done, err := m.iptablesInUse(ctx)
+	defer done()
+	errs := []error{err}
+	for _, d := range found {
+		errs = append(errs, iptables.CleanUp(ctx, iptables.Options{Dataplanes: []dataplane.Interface{d}}))
+	}
+	return errors.Join(errs...)
+}
+
+// upstreamChain reports whether a chain belongs to Kubernetes' own kube-proxy in mode iptables or ipvs. The kubelet has
+// chains with the same prefix, and KUBE-MARK-MASQ stays, because other programs jump to it.
+func upstreamChain(name string) bool {
+	switch name {
+	case "KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-FORWARD",
+		"KUBE-PROXY-FIREWALL", "KUBE-PROXY-CANARY",
+		"KUBE-NODE-PORT", "KUBE-LOAD-BALANCER", "KUBE-SOURCE-RANGES-FIREWALL", "KUBE-IPVS-FILTER",
+		"KUBE-IPVS-OUT-FILTER":
+		return true
+	}
+	return slices.ContainsFunc([]string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"},
+		func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+}
+
+func cleanUpUpstreamIPTables(ctx context.Context, m *machine) error {
+	found, done, err := m.iptablesInUse(ctx)
+	defer done()
+	errs := []error{err}
+	for _, d := range found {
+		if err := dataplane.RemoveChains(ctx, d, "KUBE-", upstreamChain,
+			dataplane.NAT, dataplane.Filter, dataplane.Mangle); err != nil {
+			errs = append(errs, fmt.Errorf("%v, iptables-%s: %w", d.Features().Family, d.Features().Variant, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,78 @@
+package dropin
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	goiptables "github.com/coreos/go-iptables/iptables"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+)
+
+// installOnly makes programs the only ones that are found; those in broken say that they have no permission.
+func installOnly(t *testing.T, programs, broken []string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range programs {
+		require.NoError(t, os.Symlink(need.Program(t, name), filepath.Join(dir, name)))
+	}
+	for _, name := range broken {
+		script := fmt.Sprintf(
+			"#!/bin/sh\n[ \"$1\" = --version ] && { echo '%s v1.8.9 (legacy)'; exit 0; }\necho 'Cannot initialize: Permission denied' >&2\nexit 1\n", name)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
+	}
+	t.Setenv("PATH", dir)
+}
+
+// A container that may not use iptables-legacy can still clean up iptables-nft.
+func TestATableThatCannotBeReadDoesNotPreventOtherCleanUp(t *testing.T) {
+	nft := []string{"iptables-nft", "iptables-nft-save", "iptables-nft-restore"}
+	installOnly(t, nft, []string{"iptables-legacy", "iptables-legacy-save", "iptables-legacy-restore"})
+	node := testns.New(t)
+	program := need.Program(t, "iptables-nft")
+	var other *goiptables.IPTables // sees what somebody else sees
+	chains := func() (chains []string) {
+		node.Do(func() (err error) { chains, err = other.ListChains("nat"); return err })
+		return chains
+	}
+	node.Do(func() (err error) {
+		if other, err = goiptables.New(goiptables.Path(program)); err != nil {
+			return err
+		}
+		return errors.Join(other.NewChain("nat", "KUBE-SERVICES"), other.NewChain("nat", "OTHER"),
+			other.Append("nat", "PREROUTING", "-j", "KUBE-SERVICES"))
+	})
+	require.Contains(t, chains(), "KUBE-SERVICES")
+	for name, cleanUp := range map[string]func() error{
+		"of Kubernetes' kube-proxy": func() error { return cleanUpUpstreamIPTables(t.Context(), &machine{}) },
+		"of this program":           func() error { return cleanUpIPTables(t.Context(), &machine{}) },
+	} {
+		node.Do(func() error {
+			assert.ErrorIs(t, cleanUp(), fs.ErrPermission, name)
+			return nil
+		})
+	}
+	assert.NotContains(t, chains(), "KUBE-SERVICES")
+	assert.Contains(t, chains(), "OTHER")
+}
+
+func TestFamiliesThatIPTablesIsThereFor(t *testing.T) {
+	installOnly(t, []string{"iptables", "iptables-save", "iptables-restore"}, nil)
+	testns.New(t).Do(func() error {
+		assert.ErrorIs(t, usableIPTables(t.Context(), model.IPv6, &machine{}), exec.ErrNotFound)
+		return usableIPTables(t.Context(), model.IPv4, &machine{})
+	})
+
+	// That it does not work just now is no reason to go on without a family until the next start.
+	installOnly(t, nil, []string{"ip6tables", "ip6tables-save", "ip6tables-restore"})
+	testns.New(t).Do(func() error { return usableIPTables(t.Context(), model.IPv6, &machine{}) })
+}

@@ -1,0 +1,60 @@
+package dropin
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+func TestModeIPVSServesAndSetsParameters(t *testing.T) {
+	needModesOfLinux(t)
+	r := newRig(t, cluster()...)
+	beside := dataplane.TableKey{Family: model.IPv4, Name: "kube-proxy-lib-ipvs"}
+	stop := r.start(t, "--proxy-mode=ipvs", "--cluster-cidr=10.244.0.0/16", "--ipvs-scheduler=wrr", "--ipvs-strict-arp",
+		"--ipvs-udp-timeout=1m")
+	r.waitFor(t, beside, contains("10.96.0.10 . tcp . 80"))
+	require.Eventually(t, func() bool { return r.ipvs.HasLink() }, 10*time.Second, time.Millisecond)
+	require.NoError(t, stop())
+	assert.Contains(t, r.machine.ipvs.(*ipvsdataplane.Fake).Dump(),
+		"-A -t 10.96.0.10:80 -s wrr -b flag-3\n-a -t 10.96.0.10:80 -r 10.244.1.5:8080 -m -w 1\n")
+	assert.Equal(t, ipvsdataplane.Timeouts{UDP: time.Minute}, r.ipvs.Timeouts())
+	assert.Equal(t, "1", r.file(t, "proc/sys/net/ipv4/vs/conntrack"))
+	assert.Equal(t, "2", r.file(t, "proc/sys/net/ipv4/conf/all/arp_announce"))
+
+	require.NoError(t, r.run("--cleanup"))
+	assert.Empty(t, r.ipvs.Dump())
+	assert.Empty(t, r.nft.Dump(beside))
+}
+
+func TestTheSectionIPVSCounts(t *testing.T) {
+	c := &v1alpha2.KubeProxyConfiguration{Mode: v1alpha2.ProxyModeIPVS}
+	c.IPVS.Scheduler, c.IPVS.StrictARP = "mh", true
+	c.IPVS.ExcludeCIDRs = []string{"203.0.113.7/24", "010.001.0.0/16", "::ffff:192.0.2.0/120"}
+	c.IPVS.TCPTimeout = metav1.Duration{Duration: time.Hour}
+	o, err := ipvsOptions(c, backendOptions{}, &machine{})
+	require.NoError(t, err)
+	assert.Equal(t, "mh", o.Scheduler)
+	assert.True(t, o.StrictARP)
+	assert.Equal(t, "[203.0.113.0/24 10.1.0.0/16 192.0.2.0/24]", fmt.Sprint(o.ExcludeCIDRs))
+	assert.Equal(t, time.Hour, o.Timeouts.TCP)
+	assert.EqualValues(t, 1<<14, o.MasqueradeMark)
+
+	c.IPVS.ExcludeCIDRs = []string{"x"}
+	_, err = ipvsOptions(c, backendOptions{}, &machine{})
+	assert.EqualError(t, err, `ipvs.excludeCIDRs[0]: "x" is not a CIDR`)
+}
+
+func TestAMissingSchedulerFailsTheStart(t *testing.T) {
+	needModesOfLinux(t)
+	r := newRig(t, cluster()...)
+	assert.ErrorContains(t, r.run("--proxy-mode=ipvs", "--ipvs-scheduler=sed"), "modprobe ip_vs_sed")
+}

@@ -1,0 +1,84 @@
+package dropin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/nft"
+	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
+	"sigs.k8s.io/kube-proxy-lib/config"
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine,
+	o backendOptions) (backend, error) {
+	kernel, err := nft.New(ctx, nft.Options{
+		Common:         o.Common,
+		MasqueradeMark: config.MasqueradeMark(c),
+		Dataplane:      m.nftables,
+	})
+	if err != nil || !o.loopback {
+		return kernel, err
+	}
+	loopback, err := userspace.NewLoopback(ctx, userspace.Options{Common: o.Common, Host: m.host})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("node ports on loopback addresses: %w", err), kernel.Close())
+	}
+	return &nftablesAndLoopback{TeeSink: sink.Tee(kernel, loopback), kernel: kernel, loopback: loopback}, nil
+}
+
+// proxiesLoopback reports whether node ports are served on 127.0.0.1 and ::1, where nodePortAddresses includes them, by
+// a proxy in this process (S36a).
+func (s *settings) proxiesLoopback() bool {
+	return s.Mode == v1alpha2.ProxyModeNFTables && s.gates.Enabled(config.KubeProxyNFTablesLocalhostNodePorts)
+}
+
+// noLoopbackProxy says why the feature gate has no effect although it is on, or "".
+func (s *settings) noLoopbackProxy() string {
+	if !s.proxiesLoopback() {
+		return "it is for mode nftables"
+	}
+	loopback := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
+	if choice, err := config.NodePortAddresses(s.KubeProxyConfiguration); err == nil && len(choice.Of(loopback, nil).IPs) == 0 {
+		return "nodePortAddresses includes no loopback address"
+	}
+	return ""
+}
+
+// nftablesAndLoopback is the backend nft and, beside it, the proxy for node ports on loopback addresses.
+type nftablesAndLoopback struct {
+	*sink.TeeSink
+	kernel   *nft.Backend
+	loopback *userspace.Loopback
+}
+
+// Close implements backend. It ends connections through loopback addresses.
+func (n *nftablesAndLoopback) Close() error { return errors.Join(n.loopback.Close(), n.kernel.Close()) }
+
+// Repairs implements sink.Repairer.
+func (n *nftablesAndLoopback) Repairs() (last []sink.Repair, total int) { return n.kernel.Repairs() }
+
+// DescribeService implements sink.Describer.
+func (n *nftablesAndLoopback) DescribeService(ctx context.Context, name model.ServiceName) (string, error) {
+	rules, err := n.kernel.DescribeService(ctx, name)
+	sockets, err2 := n.loopback.DescribeService(ctx, name)
+	if sockets != "" {
+		rules += "\nOn loopback addresses:\n\n" + sockets
+	}
+	return rules, errors.Join(err, err2)
+}
+
+func cleanUpNFTables(ctx context.Context, m *machine) error {
+	return nft.CleanUp(ctx, nft.Options{Dataplane: m.nftables})
+}
+
+// upstreamTable is the name of the tables of Kubernetes' own kube-proxy in mode nftables.
+const upstreamTable = "kube-proxy"
+
+func cleanUpUpstreamNFTables(ctx context.Context, m *machine) error {
+	return nft.CleanUp(ctx, nft.Options{TableName: upstreamTable, Dataplane: m.nftables})
+}

@@ -1,0 +1,136 @@
+package dropin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/config"
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// mode is a choice for --proxy-mode. A new mode is a new element of modes().
+type mode struct {
+	name v1alpha2.ProxyMode
+	// usable returns the reason why the mode cannot serve a family that the kernel has; nil if it can. Default: it can.
+	usable func(ctx context.Context, f model.Family, m *machine) error
+	// start returns the backend. It changes nothing before its first Sync.
+	start func(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine, o backendOptions) (backend, error)
+	// cleanUp removes everything that this program has ever applied in the mode.
+	cleanUp func(ctx context.Context, m *machine) error
+	// cleanUpUpstream removes what Kubernetes' own kube-proxy has applied in the mode.
+	cleanUpUpstream func(ctx context.Context, m *machine) error
+}
+
+// backendOptions are the options of all backends, in addition to the configuration.
+type backendOptions struct {
+	frontend.Common
+	loopback bool // node ports on loopback addresses are served by a proxy in this process (S36a)
+}
+
+// backend is a sink that can be closed.
+type backend interface {
+	sink.Sink
+	// Close releases the backend's resources. What is applied stays.
+	Close() error
+}
+
+// notice is what an operator should know about the mode. It is a line in the log and an Event on the Node.
+type notice struct{ reason, note string }
+
+// noMode is for a configuration without a mode.
+func noMode() notice {
+	return notice{"KubeProxyDefaultMode", "No proxy mode is configured: using iptables. With Kubernetes 1.40 the " +
+		"default becomes nftables, which is faster. To stay with iptables, configure it: mode: iptables in the " +
+		"configuration file, or --proxy-mode=iptables."}
+}
+
+// modeIPVS is for mode ipvs.
+func modeIPVS() notice {
+	return notice{"IPVSDeprecation", "Mode ipvs is deprecated in Kubernetes: kube-proxy will turn it off by default " +
+		"in 1.40 and remove it in 1.43. This program keeps it, but mode nftables is faster."}
+}
+
+// chooseMode returns the mode of the configuration. If the configuration has none, it chooses one and sets it there.
+func (s *settings) chooseMode(ctx context.Context) (*mode, error) {
+	c, modes := s.KubeProxyConfiguration, modes()
+	if c.Mode == "" {
+		c.Mode = modes[0].name
+		if c.Mode == v1alpha2.ProxyModeIPTables {
+			s.notices = append(s.notices, noMode())
+		}
+	}
+	if c.Mode == v1alpha2.ProxyModeIPVS {
+		s.notices = append(s.notices, modeIPVS())
+	}
+	for _, n := range s.notices {
+		klog.FromContext(ctx).Info(n.note)
+	}
+	var names []string
+	for i := range modes {
+		if modes[i].name == c.Mode {
+			// The mode decides which fields have to be valid.
+			_, err := config.Check(c)
+			if err == nil {
+				s.nodePorts, err = config.NodePortAddresses(c)
+			}
+			return &modes[i], err
+		}
+		names = append(names, string(modes[i].name))
+	}
+	return nil, fmt.Errorf("unsupported proxy mode %q; this system supports: %s", c.Mode, strings.Join(names, ", "))
+}
+
+// families returns the IP families that the mode can serve on this machine, and an error for others that the kernel
+// has.
+func (current *mode) families(ctx context.Context, m *machine) (families []model.Family, missing error) {
+	for _, f := range m.families() {
+		var err error
+		if current.usable != nil {
+			err = current.usable(ctx, f, m)
+		}
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "This mode cannot serve an IP family that the kernel supports",
+				"mode", current.name, "family", f)
+			missing = errors.Join(missing, err)
+			continue
+		}
+		families = append(families, f)
+	}
+	return families, missing
+}
+
+// cleanUpAll implements --cleanup (S50).
+func cleanUpAll(ctx context.Context, m *machine) error {
+	var errs []error
+	for _, mode := range modes() {
+		if err := mode.cleanUp(ctx, m); err != nil {
+			errs = append(errs, fmt.Errorf("clean up mode %s: %w", mode.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// cleanUpOthers removes what other modes, or Kubernetes' own kube-proxy, have left (S50). It goes on after errors, and
+// joins them.
+func (current *mode) cleanUpOthers(ctx context.Context, m *machine) error {
+	var errs []error
+	for _, mode := range modes() {
+		if mode.name != current.name {
+			if err := mode.cleanUp(ctx, m); err != nil {
+				errs = append(errs, fmt.Errorf("rules of mode %s may be left: %w", mode.name, err))
+			}
+		}
+		if err := mode.cleanUpUpstream(ctx, m); err != nil {
+			errs = append(errs, fmt.Errorf("rules of Kubernetes' own kube-proxy in mode %s may be left: %w", mode.name,
+				err))
+		}
+	}
+	return errors.Join(errs...)
+}

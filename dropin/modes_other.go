@@ -1,0 +1,17 @@
+//go:build !windows
+
+package dropin
+
+import "sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+
+// modes returns the modes of this system, the default first: it is kube-proxy's on Linux.
+func modes() []mode {
+	return []mode{
+		{name: v1alpha2.ProxyModeIPTables, usable: usableIPTables, start: startIPTables, cleanUp: cleanUpIPTables,
+			cleanUpUpstream: cleanUpUpstreamIPTables},
+		{name: v1alpha2.ProxyModeNFTables, start: startNFTables, cleanUp: cleanUpNFTables,
+			cleanUpUpstream: cleanUpUpstreamNFTables},
+		// After iptables: what upstream's mode ipvs has left in iptables refers to its ipsets.
+		{name: v1alpha2.ProxyModeIPVS, start: startIPVS, cleanUp: cleanUpIPVS, cleanUpUpstream: cleanUpUpstreamIPVS},
+	}
+}

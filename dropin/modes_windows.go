@@ -1,0 +1,4 @@
+package dropin
+
+// modes returns the modes of this system.
+func modes() []mode { return []mode{kernelspace()} }

@@ -1,0 +1,79 @@
+package dropin
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
+)
+
+func TestWaitingForTheNode(t *testing.T) {
+	bare, withIP := kube.Node("n1").Build(), kube.Node("n1").InternalIP("192.0.2.1").Build()
+	known := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	for name, tc := range map[string]struct {
+		first, later *corev1.Node  // nil: there is none; later comes ...
+		at           time.Duration // ... after this, if it is not 0
+		fails        bool          // listing fails until then
+
+		want []netip.Addr
+		took time.Duration
+	}{
+		"an IP is there":       {first: withIP, want: known},
+		"an IP comes":          {first: bare, later: withIP, at: 10 * time.Second, want: known, took: 10 * time.Second},
+		"the node comes":       {later: withIP, at: 10 * time.Second, want: known, took: 10 * time.Second},
+		"the API server comes": {later: withIP, at: 10 * time.Second, fails: true, want: known, took: 10 * time.Second},
+		"no IP ever comes":     {first: bare, took: 30 * time.Second},
+		"no node ever comes":   {took: 30 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				client := fake.NewClientset()
+				client.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+					node := tc.first
+					if tc.at > 0 && time.Since(start) >= tc.at {
+						node = tc.later
+					} else if tc.fails {
+						return true, nil, errors.New("nobody answers")
+					}
+					other := kube.Node("other").InternalIP("192.0.2.7").PodCIDR("10.1.0.0/24").Build()
+					list := &corev1.NodeList{Items: []corev1.Node{*other}}
+					if node != nil {
+						list.Items = append(list.Items, *node)
+					}
+					return true, list, nil
+				})
+				got, err := waitForNode(klog.NewContext(t.Context(), logr.Discard()), client, "n1")
+				require.NoError(t, err)
+				assert.Equal(t, tc.want, got)
+				assert.Equal(t, tc.took, time.Since(start))
+			})
+		})
+	}
+}
+
+func TestNodeIPsAreInOrder(t *testing.T) {
+	node := kube.Node("n1").Build()
+	node.Status.Addresses = []corev1.NodeAddress{
+		{Type: corev1.NodeHostName, Address: "192.0.2.8"},
+		{Type: corev1.NodeExternalIP, Address: "192.0.2.3"},
+		{Type: corev1.NodeInternalIP, Address: "2001:db8::1"},
+		{Type: corev1.NodeInternalIP, Address: "wrong"},
+		{Type: corev1.NodeInternalIP, Address: "192.0.2.001"},
+	}
+	want := []netip.Addr{netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.1"),
+		netip.MustParseAddr("192.0.2.3")}
+	assert.Equal(t, want, nodeIPs(node))
+}

@@ -1,0 +1,311 @@
+package dropin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/config"
+	"sigs.k8s.io/kube-proxy-lib/conntrack"
+	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/healthcheck"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/page"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/watch"
+)
+
+// Run runs a proxy until ctx ends; then it returns nil. It returns an error that names the cause if the configuration
+// is invalid, this machine cannot do what is configured, or an address cannot be bound with bindAddressHardFail. What
+// can be retried is logged and retried: an API server or a brain that cannot be reached, rules that cannot be applied.
+//
+// Everything that it started has ended when it returns, except that the rules stay, so that a restart does not
+// interrupt traffic; [CleanUp] removes them. It logs to the logger in the context.
+func Run(ctx context.Context, c Config) error {
+	s, mode, err := c.inMode(ctx)
+	if err != nil {
+		return err
+	}
+	err = runProxy(ctx, s, mode)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // asked to end while it was starting
+	}
+	return err
+}
+
+// CleanUp removes the rules of all modes that Run has ever applied on this machine, and nothing else (S50). For rules
+// on Windows the configuration has to name the HNS network. It goes on after errors, and joins them. Do not call it
+// while Run runs.
+func CleanUp(ctx context.Context, c Config) error {
+	s, err := c.settings()
+	if err != nil {
+		return err
+	}
+	s.machine.network, _ = networkName(s.KubeProxyConfiguration) // reported where it is needed
+	return cleanUpAll(ctx, s.machine)
+}
+
+// SetKernelParameters sets the kernel parameters that Run would set, for an init container that is privileged, so that
+// the container of Run need not be. Unlike Run it returns an error that joins one for each that it could not set; the
+// others are set.
+func SetKernelParameters(ctx context.Context, c Config) error {
+	s, _, err := c.inMode(ctx)
+	if err != nil {
+		return err
+	}
+	return s.machine.initOnly(ctx, s.KubeProxyConfiguration)
+}
+
+// inMode returns the settings, valid for their mode.
+func (c *Config) inMode(ctx context.Context) (*settings, *mode, error) {
+	s, err := c.settings()
+	if err != nil {
+		return nil, nil, err
+	}
+	mode, err := s.chooseMode(ctx)
+	return s, mode, err
+}
+
+// proxy has the parts that do not depend on the node.
+type proxy struct {
+	*settings
+	mode     *mode
+	nodeName string
+	client   kubernetes.Interface // nil: the state comes from a brain
+	events   *events
+	health   *health.Proxy
+	registry *prometheus.Registry
+	page     *page.Page // nil: not requested
+}
+
+// runProxy runs a proxy until asked ends or something fails permanently. Everything that it started has ended when it
+// returns.
+func runProxy(asked context.Context, s *settings, mode *mode) error {
+	hostname, err := s.machine.hostname()
+	if err != nil {
+		return fmt.Errorf("name of the host: %w", err)
+	}
+	nodeName, err := config.NodeName(s.KubeProxyConfiguration, hostname)
+	if err != nil {
+		return err
+	}
+	client := s.Client
+	switch {
+	case s.Brain != nil:
+		client, err = nil, s.checkBrain()
+	case client == nil:
+		client, err = s.machine.newClient(s.ClientConnection, s.Master)
+	}
+	if err != nil {
+		return err
+	}
+
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, end := context.WithCancelCause(asked)
+	defer end(nil)
+	events, err := newEvents(ctx, client, nodeName)
+	if err != nil {
+		return err
+	}
+	defer events.close()
+	p := &proxy{
+		settings: s, mode: mode, nodeName: nodeName, client: client, events: events,
+		health:   health.New(health.Options{Limit: 2 * s.SyncPeriod.Duration}),
+		registry: prometheus.NewRegistry(),
+	}
+	p.registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), p.health)
+
+	p.health.SetNode(&model.Node{NotEligible: true}) // it is not known yet whether the node exists
+	if client == nil {
+		p.health.SetDisconnected(time.Now()) // until a brain is found
+	}
+	// The servers come first: waiting for the node may take minutes, and a liveness probe has to be answered meanwhile.
+	if s.Page {
+		p.page = p.newPage()
+	}
+	servers, err := newServers(s, p.health, p.registry, p.page)
+	if err != nil {
+		return err
+	}
+	for _, server := range servers {
+		wg.Go(func() {
+			if err := server.run(ctx); err != nil {
+				events.failed(ctx, server.failure, err)
+				end(err)
+			}
+		})
+	}
+	feed, err := p.feed(ctx)
+	if err == nil {
+		err = p.serve(ctx, feed)
+	}
+	if ctx.Err() != nil && asked.Err() == nil {
+		return context.Cause(ctx) // a server with hardFail could not bind its address
+	}
+	return err
+}
+
+// feed finds out what has to be known about the node, and returns where its state comes from.
+func (p *proxy) feed(ctx context.Context) (kubeproxy.Feed, error) {
+	if p.client == nil {
+		return p.fromBrain(ctx)
+	}
+	ips, err := waitForNode(ctx, p.client, p.nodeName)
+	if err != nil {
+		return nil, err
+	}
+	families, missing := p.mode.families(ctx, p.machine)
+	state, cluster, err := p.withNode(ctx, ips, families, missing)
+	if err != nil {
+		return nil, err
+	}
+	cluster.EndpointDetails = p.Page // the names of pods
+	source, err := watch.NewClientset(p.client, watch.ClientsetOptions{EndpointDetails: p.Page})
+	if err != nil {
+		return nil, err
+	}
+	feed := &kubeproxy.LocalFeed{Source: source, State: state, Cluster: cluster}
+	if p.page != nil {
+		p.page.SetExplainer(feed)
+	}
+	return feed, nil
+}
+
+// withNode returns the options of the state of a node with these IPs that can serve these IP families.
+func (p *proxy) withNode(
+	ctx context.Context, ips []netip.Addr, families []model.Family, missing error,
+) (localstate.Options, localstate.ClusterOptions, error) {
+	p.health.SetNode(nil)
+	node, warnings, err := config.DetectNodeIPs(p.KubeProxyConfiguration, ips, families)
+	if err != nil && missing != nil {
+		err = fmt.Errorf("%w (%w)", err, missing)
+	}
+	if err != nil {
+		return localstate.Options{}, localstate.ClusterOptions{}, err
+	}
+	state, cluster, more, err := config.StateOptions(p.KubeProxyConfiguration, p.nodeName, node)
+	if err != nil {
+		return state, cluster, err
+	}
+	logWarnings(ctx, append(warnings, more...))
+	klog.FromContext(ctx).Info("Starting", "mode", p.mode.name, "node", p.nodeName,
+		"families", fmt.Sprint(node.Families),
+		"primaryIP", node.IPs[node.Primary])
+	return state, cluster, nil
+}
+
+// serve keeps the rules in step with the cluster until ctx ends.
+func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+
+	// These parameters concern the whole machine, so they are set only once the configuration and the node are known to
+	// be valid. In a container /proc/sys is often read-only, and another program has set the parameters.
+	if err := p.machine.setConntrack(ctx, p.KubeProxyConfiguration); err != nil {
+		klog.FromContext(ctx).Error(err, "Some kernel parameters do not have their configured values")
+	}
+	if p.OwnProcess {
+		p.machine.setOOMScore(ctx, *p.Linux.OOMScoreAdj)
+	}
+
+	for _, n := range p.notices {
+		p.events.warning(n)
+	}
+
+	// The chain of sinks, from the kernel outwards: rules; then stale UDP flows; then health checks.
+	families := feed.Families()
+	backend, err := p.mode.start(ctx, p.KubeProxyConfiguration, p.machine,
+		backendOptions{loopback: p.proxiesLoopback(), Common: frontend.Common{Families: families,
+			NodePortAddresses: p.nodePorts, Metrics: p.registry, OnProblem: p.events.notServed}})
+	if err != nil {
+		return fmt.Errorf("mode %s: %w", p.mode.name, err)
+	}
+	defer func() { _ = backend.Close() }()
+	requests := make(chan struct{}, 1)
+	requestSync := func() {
+		select {
+		case requests <- struct{}{}:
+		default: // there is one already
+		}
+	}
+	addresses, err := p.nodePortAddresses(requestSync)
+	if err != nil {
+		return err
+	}
+	var rules sink.Sink = backend
+	if p.page != nil {
+		rules = p.page.Sink(backend)
+	}
+	flows := conntrack.Wrap(ctx, rules, conntrack.Options{
+		Table: p.machine.flows, Families: families, Addresses: addresses.Addresses,
+	})
+	p.registry.MustRegister(flows)
+	services := healthcheck.NewServices(flows, healthcheck.ServicesOptions{
+		Healthy: p.health.Healthy, Addresses: addresses.Addresses, Events: p.events, NodeName: p.nodeName,
+		RequestSync: requestSync, Listen: p.machine.listen,
+	})
+	opts := config.RunOptions(p.KubeProxyConfiguration)
+	opts.Feed, opts.SyncRequests = feed, requests
+	opts.Sink = &sinks{
+		TeeSink:        sink.Tee(addressSink{sink.NewForward(nil), addresses}, services, p.health.Sink()),
+		afterFirstSync: func(ctx context.Context) error { return p.mode.cleanUpOthers(ctx, p.machine) },
+	}
+	opts.Metrics, opts.Health = p.registry, p.health
+	opts.OnPortError = p.events.portFailed
+	wg.Go(func() { _ = addresses.Run(ctx) }) // its error is always nil
+	p.events.started()
+	err = kubeproxy.Run(ctx, opts)
+	end()
+	services.Close()
+	flows.Wait()
+	return err // the rules stay
+}
+
+// newPage returns the page. Its answers about packets depend on the configuration and the host's addresses.
+func (p *proxy) newPage() *page.Page {
+	return page.New(page.Options{Health: p.health, Config: func() oracle.Config {
+		c := oracle.Config{
+			NodePortCIDRs: p.nodePorts.CIDRs, NodePortPrimary: p.nodePorts.Primary,
+			LocalhostNodePorts: servesLocalhost(p.KubeProxyConfiguration),
+			LoopbackProxy:      p.proxiesLoopback(),
+		}
+		host, err := p.machine.host.Addresses()
+		for _, a := range host {
+			if err == nil && !a.Addr.IsLoopback() { // otherwise the node's own will do
+				c.HostAddresses = append(c.HostAddresses, a.Addr)
+			}
+		}
+		return c
+	}})
+}
+
+func logWarnings(ctx context.Context, warnings []config.Warning) {
+	for _, w := range warnings {
+		klog.FromContext(ctx).Info("Configuration: " + w.String())
+	}
+}
+
+// programVersion returns the version of this program's module.
+func programVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
+}

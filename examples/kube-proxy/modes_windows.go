@@ -1,4 +1,0 @@
-package main
-
-// modes are the modes of this system.
-var modes = []mode{kernelspace()}
