@@ -39,8 +39,8 @@ type Backend struct {
 
 // New checks that the kernel supports what the backend needs, and returns the backend. For the check it makes a virtual
 // server with a mark that no packet has, and deletes it again; it changes nothing else until the first Sync. In the
-// background, until ctx ends or Close is called, it removes drained endpoints and repairs changes by others in its
-// tables; it logs to ctx's logger. ctx does not bound calls of Sync.
+// background, until ctx ends or Close is called, it removes drained endpoints, and repairs changes by others in its
+// tables and of its interface; it logs to ctx's logger. ctx does not bound calls of Sync.
 func New(ctx context.Context, o Options) (*Backend, error) {
 	s := o.spec(o.open)
 	running, err := s.Start(ctx)
@@ -117,7 +117,7 @@ func (o *Options) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 	if err != nil {
 		return err
 	}
-	s.Drift = o.NFTables.Drift()
+	s.Drift = append(s.Drift, o.NFTables.Drift(), o.Dataplane.Drift())
 	return s.Serve(ctx, func(key model.Family) (*family, error) {
 		if err := probeFilter(ctx, o, key); err != nil {
 			return nil, err
@@ -191,7 +191,7 @@ func (f *family) nextConfig(c *frontend.Changes) *config {
 		f.hosts.Addresses().Of(f.key))
 }
 
-// look drains, and repairs what others have changed in the packet filter. Virtual servers are compared at each resync.
+// look drains, and repairs what others have changed, except in virtual servers, which are compared at each resync.
 func (f *family) look(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
 	if !f.known {
 		return frontend.Look{}, nil // the next Sync does everything
@@ -206,14 +206,27 @@ func (f *family) look(ctx context.Context, c *frontend.Changes) (frontend.Look, 
 	if next := f.nextConfig(c); !next.equal(f.ports.config) {
 		return frontend.Look{Repaired: true}, errors.Join(undrained, f.apply(ctx, c, next))
 	}
-	if !f.filter.dataplane.Drifted(f.filter.key) {
-		return frontend.Look{}, undrained
+	repaired, err := f.repair(ctx)
+	return frontend.Look{Repaired: repaired}, errors.Join(undrained, err)
+}
+
+// repair repairs what another program has changed of the packet filter and of the interface, in this order: the filter
+// guards the addresses.
+func (f *family) repair(ctx context.Context) (repaired bool, err error) {
+	logger := klog.FromContext(ctx)
+	if f.filter.dataplane.Drifted(f.filter.key) {
+		f.filter.known = false
+		if err := f.commitFilter(ctx, true); err != nil {
+			return false, err
+		}
+		f.metrics.repairs.Inc()
+		logger.Info("Repaired a table that another program had changed", "table", f.filter.key)
+		repaired = true
 	}
-	f.filter.known = false
-	if err := f.commitFilter(ctx, true); err != nil {
-		return frontend.Look{}, errors.Join(undrained, err)
+	lost, err := f.addresses.repair(ctx, f.key)
+	if lost > 0 {
+		f.metrics.repairs.Inc()
+		logger.Info("Added addresses of services that another program had deleted", "family", f.key, "count", lost)
 	}
-	f.metrics.repairs.Inc()
-	klog.FromContext(ctx).Info("Repaired a table that another program had changed", "table", f.filter.key)
-	return frontend.Look{Repaired: true}, undrained
+	return repaired || lost > 0, err
 }

@@ -13,8 +13,8 @@
 //   - A restart keeps traffic. The first Sync reads what an earlier process left, draining endpoints included, and
 //     corrects the difference; if there is none it writes nothing. Virtual servers of upstream kube-proxy that have the
 //     address and port of a service are taken over as they stand, with their connections.
-//   - Changes by others in its nftables tables are noticed and repaired at once; changes in IPVS, at the next full
-//     resync.
+//   - Changes by others in its nftables tables, and the deletion of its interface or of an address there, are noticed
+//     and repaired at once; changes in IPVS, at the next full resync.
 //   - A request that fails, for example because no host can have the endpoint's address, fails only its service port: a
 //     [sink.PortError]. Everything else is served. It is tried again when it changes, at a retry and at a resync.
 //     Errors that concern all requests, such as missing privileges, fail the family: the next Sync reads what the kernel
@@ -110,8 +110,8 @@
 // The first has its name from kube-proxy's mode nftables. Kube-proxy's mode ipvs, which uses iptables, has the
 // counterpart of mode iptables instead, and no metrics for IPVS. Requests are those to IPVS and those for addresses on
 // the dummy interface. A resync is a Sync with a full comparison with the kernel: the first one, one after a failure,
-// and periodic ones. Repairs are those of the nftables tables. A draining endpoint counts once for each of its virtual
-// servers.
+// and periodic ones. Repairs are those of the nftables tables and of the interface. A draining endpoint counts once for
+// each of its virtual servers.
 //
 // # Kernels
 //

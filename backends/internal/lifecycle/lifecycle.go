@@ -44,9 +44,9 @@ type Spec[F any] struct {
 	Extra func(*model.Service) any
 	// Look looks for changes of a family by other programs, and repairs them: see [frontend.RepairOptions].
 	Look func(F, context.Context, *frontend.Changes) (frontend.Look, error)
-	// Every is how often to look, if it is positive, and Drift receives a value when there is something to look at.
+	// Every is how often to look, if it is positive, and Drift receive a value when there is something to look at.
 	Every time.Duration
-	Drift <-chan struct{}
+	Drift []<-chan struct{}
 	// Describe returns what a family's dataplane has for the ports of a service: see [frontend.Table.View].
 	Describe func(F, model.ServiceName, *frontend.Changes, []*frontend.PortChange) string
 	// Remove removes everything from a family's dataplane, and RemoveShared, if given, what the families share.
@@ -197,15 +197,17 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 	for _, t := range s.trackers {
 		r.wg.Go(func() { _ = t.Run(ctx) })
 	}
-	r.wg.Go(func() {
-		for ctx.Err() == nil {
-			select {
-			case <-ctx.Done():
-			case <-s.Drift: // blocks forever if it is nil
-				s.notify()
+	for _, drift := range s.Drift {
+		r.wg.Go(func() {
+			for ctx.Err() == nil {
+				select {
+				case <-ctx.Done():
+				case <-drift:
+					s.notify()
+				}
 			}
-		}
-	})
+		})
+	}
 	r.wg.Go(func() { r.Repair(ctx, frontend.RepairOptions{Wake: s.wake, Every: max(s.Every, 0), Look: look}) })
 	return r, nil
 }

@@ -1,0 +1,84 @@
+package ipvs
+
+import (
+	"net/netip"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
+	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+// awaitRepairs waits until a backend has repaired n times.
+func (b *Backend) awaitRepairs(t *testing.T, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		_, repaired := b.Repairs()
+		return repaired >= n
+	}, 10*time.Second, time.Millisecond)
+}
+
+// The addresses come back without a Sync.
+func TestWhatSomebodyDeletesOfTheInterfaceComesBackAtOnce(t *testing.T) {
+	six := fm.Service("default/six").ClusterIP("fd00:96::10").Port("http", 80).Build()
+	for name, test := range map[string]struct {
+		lost    []netip.Addr // none: the interface
+		repairs int
+	}{
+		"the interface":    {nil, 2},
+		"one IPv4 address": {[]netip.Addr{netip.MustParseAddr("10.96.0.10")}, 1},
+		"one IPv6 address": {[]netip.Addr{netip.MustParseAddr("fd00:96::10")}, 1},
+		"one of each":      {[]netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd00:96::10")}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKernel(t)
+			b := k.start(t)
+			put(t, b, append(web(), backendtest.Node(), six)...)
+			want, applied := k.ipvs.Dump(), k.nft.Applied()
+			require.Contains(t, want, "address fd00:96::10")
+			k.ipvs.TakeCalls()
+			k.ipvs.DeleteAsSomebodyElse(test.lost...)
+			b.awaitRepairs(t, test.repairs)
+			require.Equal(t, want, k.ipvs.Dump())
+			require.True(t, k.ipvs.HasLink())
+			require.Equal(t, applied, k.nft.Applied(), "the guards were there all the time")
+			calls := k.ipvs.TakeCalls()
+			require.Equal(t, []string{"Addresses"}, slices.Compact(calls.Reads))
+			for _, call := range calls.Writes {
+				require.Contains(t, call, "add address ")
+			}
+		})
+	}
+}
+
+// One that fails is tried again, although the kernel does not report it again.
+func TestARepairOfAddressesThatFailsIsTriedAgain(t *testing.T) {
+	for name, fail := range map[string]func(k *kernel, fail func(string) error){
+		"the list":   func(k *kernel, fail func(string) error) { k.ipvs.FailRead = fail },
+		"an address": func(k *kernel, fail func(string) error) { k.ipvs.Fail = fail },
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKernel(t)
+			b := k.start(t)
+			put(t, b, append(web(), backendtest.Node())...)
+			want, failures := k.ipvs.Dump(), 0
+			k.ipvs.Lock()
+			fail(k, func(string) error {
+				if failures++; failures == 1 {
+					return syscall.ENOBUFS
+				}
+				return nil
+			})
+			k.ipvs.Unlock()
+			k.ipvs.DeleteAsSomebodyElse()
+			b.awaitRepairs(t, 1)
+			require.Equal(t, want, k.ipvs.Dump())
+			last, _ := b.Repairs()
+			require.ErrorIs(t, last[len(last)-1].Err, syscall.ENOBUFS)
+		})
+	}
+}
