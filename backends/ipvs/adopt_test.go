@@ -307,7 +307,7 @@ func TestCleanUpUpstreamLeavesVirtualServersTakenOverAndThoseOfOthers(t *testing
 		require.NoError(t, upstream.AddAddress(t.Context(), netip.MustParseAddr(a)))
 	}
 	require.NoError(t, CleanUpUpstream(t.Context(), withLinks{k.ipvs, upstream},
-		[]netip.Prefix{netip.MustParsePrefix("10.96.7.0/24")}, []netip.Addr{netip.MustParseAddr("192.0.2.10")}))
+		Options{ExcludeCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.7.0/24")}}, []netip.Addr{netip.MustParseAddr("192.0.2.10")}))
 	dump := k.ipvs.Dump()
 	for _, stays := range []string{"-t 10.96.0.10:80 -s rr -b flag-3\n", "-t 192.0.2.10:80", "-t 172.16.0.1:80",
 		"-t 10.96.7.7:80"} {
@@ -318,13 +318,27 @@ func TestCleanUpUpstreamLeavesVirtualServersTakenOverAndThoseOfOthers(t *testing
 	require.False(t, upstream.HasLink())
 }
 
+// With kube-proxy's interface as its own, a backend keeps the interface and what it has taken over there.
+func TestCleanUpUpstreamKeepsTheInterfaceOfTheBackend(t *testing.T) {
+	k := newKernel(t)
+	for _, a := range []string{"10.96.0.10:80", "10.96.0.10:81"} {
+		addServer(t, k, dp.Server{ServerKey: key(a, model.TCP), Scheduler: "rr"})
+	}
+	put(t, k.start(t, func(o *Options) { o.Link = "kube-ipvs0" }), web()...)
+	want := k.ipvs.Dump()
+	require.Contains(t, want, "-t 10.96.0.10:81")
+	require.NoError(t, CleanUpUpstream(t.Context(), k.ipvs, Options{Link: "kube-ipvs0"}, nil))
+	require.Equal(t, strings.Replace(want, "-A -t 10.96.0.10:81 -s rr\n", "", 1), k.ipvs.Dump())
+	require.True(t, k.ipvs.HasLink())
+}
+
 // Upstream's process may still run, and delete the same.
 func TestCleanUpUpstreamIgnoresObjectsThatAreAlreadyGone(t *testing.T) {
 	k := newKernel(t)
 	addServer(t, k, dp.Server{ServerKey: key("10.96.0.10:80", model.TCP), Scheduler: "rr"})
 	require.NoError(t, k.ipvs.AddAddress(t.Context(), netip.MustParseAddr("10.96.0.10")))
 	k.ipvs.Fail = failOn("delete virtual server", syscall.ESRCH)
-	require.NoError(t, CleanUpUpstream(t.Context(), k.ipvs, nil, nil))
+	require.NoError(t, CleanUpUpstream(t.Context(), k.ipvs, Options{}, nil))
 	require.False(t, k.ipvs.HasLink())
 }
 

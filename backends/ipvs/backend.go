@@ -50,8 +50,8 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 	return &Backend{running, s.Families}, nil
 }
 
-// CleanUp deletes what a backend that is not running has left: of o only Families, Dataplane and NFTables
-// matter. It is not an error if nothing is left, or if the kernel has not loaded IPVS: CleanUp does not load it.
+// CleanUp deletes what a backend that is not running has left: of o only Families, Link, Dataplane and
+// NFTables matter. It is not an error if nothing is left, or if the kernel has not loaded IPVS: CleanUp does not load it.
 func CleanUp(ctx context.Context, o Options) error {
 	return o.spec(func(ctx context.Context, s *lifecycle.Spec[*family]) error {
 		if err := o.openKernel(ctx, s, dp.IsLoaded()); err != nil {
@@ -72,7 +72,7 @@ func (o *Options) spec(open func(context.Context, *lifecycle.Spec[*family]) erro
 // openKernel opens the parts of the kernel that the options do not give; IPVS only if it is wanted.
 func (o *Options) openKernel(ctx context.Context, s *lifecycle.Spec[*family], ipvs bool) error {
 	if ipvs {
-		err := lifecycle.Default(s, &o.Dataplane, func() (dp.Interface, error) { return dp.NewKernel(ctx, "") })
+		err := lifecycle.Default(s, &o.Dataplane, func() (dp.Interface, error) { return dp.NewKernel(ctx, o.Link) })
 		if err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (o *Options) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 		return err
 	}
 	if o.Host == nil {
-		host := &nodeaddr.System{ExcludeInterfaces: ServiceLinks()}
+		host := &nodeaddr.System{ExcludeInterfaces: o.serviceLinks()}
 		if runtime.GOOS == "linux" { // whatever thread asks
 			ns, err := os.Open("/proc/thread-self/ns/net")
 			if err != nil {
@@ -107,7 +107,7 @@ func (o *Options) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 				"and the node itself", "reason", err)
 		sticky = o.Scheduler
 	}
-	follow := nodeaddr.Options{Host: o.Host, ExcludeInterfaces: ServiceLinks()}
+	follow := nodeaddr.Options{Host: o.Host, ExcludeInterfaces: o.serviceLinks()}
 	hosts, err := s.Follow(follow)
 	if err != nil {
 		return err
@@ -136,8 +136,11 @@ func (o *Options) deleteLink(ctx context.Context) error {
 	return o.Dataplane.DeleteLink(ctx)
 }
 
-// ServiceLinks are the interfaces whose addresses are not the node's own: upstream kube-proxy's is among them.
+// ServiceLinks are the interfaces whose addresses are not the node's own, by default: upstream kube-proxy's is among
+// them. Options.Link is another one.
 func ServiceLinks() []string { return []string{dp.DefaultLink, upstreamLink} }
+
+func (o *Options) serviceLinks() []string { return append(ServiceLinks(), o.Link) }
 
 // checkScheduler finds out whether the kernel has a scheduler. The kernel loads its module if it can.
 func checkScheduler(ctx context.Context, d dp.Interface, scheduler string) error {

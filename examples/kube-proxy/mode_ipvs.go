@@ -62,7 +62,8 @@ func cleanUpUpstreamIPVS(ctx context.Context, m *machine) error {
 		for _, a := range host {
 			addrs = append(addrs, a.Addr)
 		}
-		errs = append(errs, ipvs.CleanUpUpstream(ctx, upstream, m.excludeCIDRs, addrs), upstream.Close())
+		errs = append(errs, ipvs.CleanUpUpstream(ctx, upstream, ipvs.Options{ExcludeCIDRs: m.excludeCIDRs}, addrs),
+			upstream.Close())
 	}
 	return errors.Join(append(errs, destroyUpstreamSets())...)
 }

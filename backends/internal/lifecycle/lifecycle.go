@@ -24,6 +24,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
+// DefaultMasqueradeMark is the default of the option MasqueradeMark.
+const DefaultMasqueradeMark = 1 << 14
+
 // Spec is what one backend does in its own way. F is its state in one IP family.
 type Spec[F any] struct {
 	// Name is the prefix of the backend's errors, Common its options as far as all backends have them, and Invalid what
@@ -68,7 +71,7 @@ func (s *Spec[F]) open(ctx context.Context) error {
 	s.Families, s.wake = map[model.Family]F{}, make(chan struct{}, 1)
 	err := errors.Join(frontend.CheckFamilies(s.Common.Families), s.Common.NodePortAddresses.Validate(), s.Invalid)
 	if mark := s.MasqueradeMark; mark != nil {
-		if *mark = cmp.Or(*mark, 1<<14); bits.OnesCount32(*mark) > 1 {
+		if *mark = cmp.Or(*mark, DefaultMasqueradeMark); bits.OnesCount32(*mark) > 1 {
 			err = errors.Join(err, fmt.Errorf("masqueradeMark: %#x must have exactly one bit set", *mark))
 		}
 	}
