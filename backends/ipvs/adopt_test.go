@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
@@ -17,6 +22,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/sysctl"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
@@ -272,10 +278,40 @@ func TestParametersAndTimeouts(t *testing.T) {
 	put(t, b)
 	for name, value := range map[string]string{"net/ipv4/vs/conntrack": "1", "net/ipv4/vs/expire_nodest_conn": "1",
 		"net/ipv4/vs/expire_quiescent_template": "1", "net/ipv4/conf/all/arp_ignore": "1",
-		"net/ipv4/conf/all/arp_announce": "2"} {
+		"net/ipv4/conf/all/arp_announce": "2", "net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "0"} {
 		require.Equal(t, value, k.sysctl(t, name), name)
 	}
 	require.Equal(t, dp.Timeouts{TCP: 900e9, UDP: 60e9}, k.ipvs.Timeouts())
+}
+
+// Without IPv6 forwarding everything is applied; the log says once in each full comparison what is missing.
+func TestMissingIPv6ForwardingIsLogged(t *testing.T) {
+	for value, want := range map[string]int{"0\n": 1, "1\n": 0, "2\n": 0} {
+		k := newKernel(t)
+		require.NoError(t, os.WriteFile(filepath.Join(k.root, "proc/sys", forwardIPv6), []byte(value), 0o600))
+		var lines atomic.Int32
+		log := funcr.New(func(_, args string) {
+			if strings.Contains(args, forwardIPv6) {
+				lines.Add(1)
+			}
+		}, funcr.Options{})
+		b := k.start(t)
+		backendtest.Set(t, b, web()...)
+		for range 3 {
+			require.NoError(t, b.Sync(klog.NewContext(t.Context(), log)))
+		}
+		require.EqualValues(t, want, lines.Load(), value)
+	}
+}
+
+// A node whose parameters are read-only serves its own clients.
+func TestAParameterThatCannotBeSetFailsNothingIfConnectionsAreTracked(t *testing.T) {
+	k := newKernel(t)
+	require.NoError(t, os.Remove(filepath.Join(k.root, "proc/sys/net/ipv4/ip_forward")))
+	err := SetParameters(t.Context(), sysctl.Root(k.root), false)
+	require.ErrorContains(t, err, "sysctl net/ipv4/ip_forward has no value and cannot be set to 1")
+	put(t, k.start(t), web()...)
+	require.Contains(t, k.ipvs.Dump(), "-t 10.96.0.10:80 -r 10.244.1.5:8080 -m -w 1")
 }
 
 // The largest depends on the kernel's configuration.

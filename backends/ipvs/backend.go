@@ -180,7 +180,7 @@ func probeFilter(ctx context.Context, o *Options, f model.Family) error {
 // sync applies the changes of a family.
 func (f *family) sync(ctx context.Context, c *frontend.Changes) error {
 	if c.Full() || !f.known {
-		if err := f.options.prepare(ctx); err != nil {
+		if err := f.options.prepare(ctx, f.key); err != nil {
 			return err
 		}
 	}

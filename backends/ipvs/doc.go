@@ -118,7 +118,9 @@
 // Linux 5.13 or later with nf_tables as for package nft, and the modules ip_vs, the scheduler's (ip_vs_rr ...) and
 // dummy. New fails with a [*dataplane.MissingModuleError] that names the one that is missing. Without ip_vs_sh there is
 // no session affinity by mark (above). Sync sets net/ipv4/vs/conntrack, expire_nodest_conn and
-// expire_quiescent_template; Options.StrictARP sets arp_ignore and arp_announce.
+// expire_quiescent_template, and net/ipv4/ip_forward, as kube-proxy does; Options.StrictARP sets arp_ignore and
+// arp_announce. Forwarding of IPv6 is left to the administrator, because it makes the kernel ignore router
+// advertisements; while it is off, each full comparison logs an error.
 //
 // See docs/ipvs.md in the repository for inspection, the cost of changes, and migration from kube-proxy's mode ipvs.
 package ipvs
