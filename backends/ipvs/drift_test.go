@@ -5,6 +5,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -81,4 +82,25 @@ func TestARepairOfAddressesThatFailsIsTriedAgain(t *testing.T) {
 			require.ErrorIs(t, last[len(last)-1].Err, syscall.ENOBUFS)
 		})
 	}
+}
+
+// Two programs that undo each other's work do not keep the node busy: the pauses grow up to 30 s.
+func TestAnInterfaceThatIsDeletedAgainAndAgainCostsLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKernel(t)
+		b := k.start(t)
+		defer b.Close()
+		put(t, b, append(web(), backendtest.Node())...)
+		k.ipvs.TakeCalls()
+		for range 10 * 60 * 10 {
+			k.ipvs.DeleteAsSomebodyElse()
+			time.Sleep(100 * time.Millisecond)
+		}
+		calls := k.ipvs.TakeCalls()
+		require.Less(t, len(calls.Reads), 40, "in ten minutes")
+		require.Less(t, len(calls.Writes), 40)
+		require.Greater(t, len(calls.Writes), 10)
+		time.Sleep(time.Minute)
+		require.Contains(t, k.ipvs.Dump(), "address 10.96.0.10")
+	})
 }
