@@ -94,7 +94,8 @@ func (o *Options) complete() error {
 			errs = append(errs, fmt.Errorf("excludeCIDRs[%d]: %v is not a prefix", i, p))
 		}
 	}
-	if !linkName.MatchString(o.Link) || o.Link == "." || o.Link == ".." {
+	// The last two are directories of sysctl(8): the kernel refuses them.
+	if !linkName.MatchString(o.Link) || slices.Contains([]string{".", "..", "all", "default"}, o.Link) {
 		errs = append(errs, fmt.Errorf("link: %q is not the name of an interface: 1 to 15 characters, letters, digits and "+
 			"any of ._-", o.Link))
 	}

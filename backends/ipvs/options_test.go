@@ -48,6 +48,7 @@ func TestMarksAndLinksThatCannotBeAreRefused(t *testing.T) {
 		"too long":               {Options{Link: "sixteen-letters-"}, `link: "sixteen-letters-" is not the name`},
 		"a path":                 {Options{Link: "../eth0"}, `link: "../eth0" is not the name`},
 		"a directory":            {Options{Link: ".."}, `link: ".." is not the name`},
+		"of a sysctl":            {Options{Link: "all"}, `link: "all" is not the name`},
 		"a pattern":              {Options{Link: "ipvs%d"}, `link: "ipvs%d" is not the name`},
 		"white space":            {Options{Link: "a b"}, `link: "a b" is not the name`},
 		"a line":                 {Options{Link: "ipvs0\n"}, `link: "ipvs0\n" is not the name`},
