@@ -42,6 +42,9 @@ type machine struct {
 	nftables nftdataplane.Interface        // nil: the kernel's
 	iptables []iptablesdataplane.Interface // nil: the programs
 	ipvs     ipvsdataplane.Interface       // nil: the kernel's
+	// ipvsLink is the name of the dummy interface of mode ipvs, "" for the default, and ipvsMarks the bits of its marks.
+	ipvsLink  string
+	ipvsMarks uint32
 	// excludeCIDRs are the addresses whose IPVS virtual servers belong to others.
 	excludeCIDRs []netip.Prefix
 	flows        conntrack.Table // nil: the kernel's
@@ -69,6 +72,15 @@ func theMachine() *machine {
 		m.flows = noFlows{}
 	}
 	return m
+}
+
+// setIPVS sets what no field of the configuration says of mode ipvs. The addresses of its interface are not the node's, in
+// no mode: another one may have been left there.
+func (m *machine) setIPVS(f *flags) {
+	m.ipvsLink, m.ipvsMarks = f.ipvsInterface, f.ipvsMarks
+	if system, ok := m.host.(*nodeaddr.System); ok && m.ipvsLink != "" {
+		system.ExcludeInterfaces = append(system.ExcludeInterfaces, m.ipvsLink)
+	}
 }
 
 // families returns the IP families that the kernel has.

@@ -48,6 +48,7 @@ func run(ctx context.Context, args []string, m *machine) error {
 		return fmt.Errorf("logging: %w", err)
 	}
 	logWarnings(ctx, warnings)
+	m.setIPVS(f)
 	switch {
 	case f.writeConfigTo != "":
 		logWarnings(ctx, s.notInAFile())

@@ -47,7 +47,8 @@ type settings struct {
 
 // besideFile are the flags that are used even if there is a configuration file, like those for logging.
 var besideFile = []string{"config", "write-config-to", "cleanup", "init-only", "version", "master", "hostname-override",
-	"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure", "page"}
+	"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure", "page",
+	"ipvs-interface", "ipvs-marks"}
 
 // settings returns the settings, and warnings about them.
 func (f *flags) settings() (*settings, []config.Warning, error) {
@@ -237,6 +238,8 @@ func (s *settings) notInAFile() []config.Warning {
 	w.addIf(s.noMetrics, "metricsBindAddress", served)
 	w.addIf(s.master != "", "--master", fmt.Sprintf("%q %s", s.master, flag))
 	w.addIf(s.page, "--page", flag)
+	w.addIf(s.flags["ipvs-interface"] != "", "--ipvs-interface", flag)
+	w.addIf(s.flags["ipvs-marks"] != "0", "--ipvs-marks", flag)
 	w.addIf(s.server.Given(), "--server", flag)
 	return w
 }
