@@ -92,6 +92,7 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 		"proc/sys/net/ipv4/vs/conntrack":                              "0\n",
 		"proc/sys/net/ipv4/vs/expire_nodest_conn":                     "0\n",
 		"proc/sys/net/ipv4/vs/expire_quiescent_template":              "0\n",
+		"proc/sys/net/ipv4/ip_forward":                                "0\n",
 		"sys/module/nf_conntrack/parameters/hashsize":                 "1000000\n",
 		"proc/sys/net/netfilter/nf_conntrack_udp_timeout":             "30\n",
 	} {

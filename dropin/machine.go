@@ -37,6 +37,9 @@ type machine struct {
 	nftables nftdataplane.Interface        // nil: the kernel's
 	iptables []iptablesdataplane.Interface // nil: the programs
 	ipvs     ipvsdataplane.Interface       // nil: the kernel's
+	// ipvsLink is the name of the dummy interface of mode ipvs, "" for the default, and ipvsMarks the bits of its marks.
+	ipvsLink  string
+	ipvsMarks uint32
 	// excludeCIDRs are the addresses whose IPVS virtual servers belong to others.
 	excludeCIDRs []netip.Prefix
 	flows        conntrack.Table // nil: the kernel's
@@ -59,6 +62,14 @@ func theMachine() *machine {
 		m.flows = noFlows{}
 	}
 	return m
+}
+
+// setIPVS sets what no field of the configuration file says of mode ipvs.
+func (m *machine) setIPVS(c *Config) {
+	m.ipvsLink, m.ipvsMarks = c.IPVSLink, c.IPVSMarks
+	if system, ok := m.host.(*nodeaddr.System); ok && m.ipvsLink != "" {
+		system.ExcludeInterfaces = append(system.ExcludeInterfaces, m.ipvsLink)
+	}
 }
 
 // families returns the IP families that the kernel has.

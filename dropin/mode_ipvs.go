@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 )
 
 func startIPVS(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine, o backendOptions) (backend, error) {
@@ -33,6 +34,8 @@ func ipvsOptions(c *v1alpha2.KubeProxyConfiguration, o backendOptions, m *machin
 		Timeouts: ipvs.Timeouts{TCP: c.IPVS.TCPTimeout.Duration, TCPFin: c.IPVS.TCPFinTimeout.Duration,
 			UDP: c.IPVS.UDPTimeout.Duration},
 		MasqueradeMark: config.MasqueradeMark(c),
+		Marks:          m.ipvsMarks,
+		Link:           m.ipvsLink,
 		Host:           m.host,
 		Dataplane:      m.ipvs,
 		NFTables:       m.nftables,
@@ -41,7 +44,20 @@ func ipvsOptions(c *v1alpha2.KubeProxyConfiguration, o backendOptions, m *machin
 }
 
 func cleanUpIPVS(ctx context.Context, m *machine) error {
-	return ipvs.CleanUp(ctx, ipvs.Options{Dataplane: m.ipvs, NFTables: m.nftables})
+	return errors.Join(ipvs.CleanUp(ctx, ipvs.Options{Link: m.ipvsLink, Dataplane: m.ipvs, NFTables: m.nftables}),
+		m.deleteDefaultLink(ctx))
+}
+
+// deleteDefaultLink deletes the dummy interface of an earlier process that ran without --ipvs-interface.
+func (m *machine) deleteDefaultLink(ctx context.Context) error {
+	if m.ipvs != nil || m.ipvsLink == "" || m.ipvsLink == ipvsdataplane.DefaultLink || !ipvsdataplane.IsLoaded() {
+		return nil
+	}
+	k, err := ipvsdataplane.NewKernel(ctx, ipvsdataplane.DefaultLink)
+	if err != nil {
+		return err
+	}
+	return errors.Join(k.DeleteLink(ctx), k.Close())
 }
 
 // cleanUpUpstreamIPVS removes the virtual servers, the dummy interface and the ipsets of Kubernetes' own kube-proxy.
@@ -62,7 +78,9 @@ func cleanUpUpstreamIPVS(ctx context.Context, m *machine) error {
 		for _, a := range host {
 			addrs = append(addrs, a.Addr)
 		}
-		errs = append(errs, ipvs.CleanUpUpstream(ctx, upstream, m.excludeCIDRs, addrs), upstream.Close())
+		options := ipvs.Options{ExcludeCIDRs: m.excludeCIDRs, Link: m.ipvsLink}
+		errs = append(errs, ipvs.CleanUpUpstream(ctx, upstream, options, addrs), upstream.Close(),
+			m.deleteDefaultLink(ctx))
 	}
 	return errors.Join(append(errs, destroyUpstreamSets())...)
 }

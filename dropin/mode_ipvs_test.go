@@ -13,6 +13,7 @@ import (
 	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
 func TestModeIPVSServesAndSetsParameters(t *testing.T) {
@@ -51,6 +52,26 @@ func TestTheSectionIPVSCounts(t *testing.T) {
 	c.IPVS.ExcludeCIDRs = []string{"x"}
 	_, err = ipvsOptions(c, backendOptions{}, &machine{})
 	assert.EqualError(t, err, `ipvs.excludeCIDRs[0]: "x" is not a CIDR`)
+}
+
+func TestTheInterfaceAndTheMarksOfModeIPVSAreFields(t *testing.T) {
+	needModesOfLinux(t)
+	m := theMachine()
+	m.setIPVS(&Config{IPVSLink: "kube-ipvs0", IPVSMarks: 0x3fff})
+	o, err := ipvsOptions(&v1alpha2.KubeProxyConfiguration{Mode: v1alpha2.ProxyModeIPVS}, backendOptions{}, m)
+	require.NoError(t, err)
+	assert.Equal(t, "kube-ipvs0", o.Link)
+	assert.EqualValues(t, 0x3fff, o.Marks)
+	assert.Contains(t, m.host.(*nodeaddr.System).ExcludeInterfaces, "kube-ipvs0")
+
+	for arg, want := range map[string]string{
+		"--ipvs-interface=a/b": `link: "a/b" is not the name of an interface`,
+		"--ipvs-marks=0xffff":  "marks: 0xffff contains masqueradeMark 0x4000",
+	} {
+		r := newRig(t, cluster()...)
+		assert.ErrorContains(t, r.run("--proxy-mode=ipvs", arg), want)
+	}
+	assert.ErrorContains(t, newRig(t).run("--cleanup", "--ipvs-interface=.."), `link: ".." is not the name`)
 }
 
 func TestAMissingSchedulerFailsTheStart(t *testing.T) {

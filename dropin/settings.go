@@ -38,6 +38,10 @@ type Config struct {
 	// Page serves package page at /page/ with the metrics, which have to be on a loopback address then: it shows all
 	// services to everyone who can reach it.
 	Page bool
+	// IPVSLink and IPVSMarks are the options Link and Marks of package backends/ipvs, for mode ipvs; CleanUp uses IPVSLink. The
+	// addresses of that interface are not the node's, in no mode: an earlier process may have left them there.
+	IPVSLink  string
+	IPVSMarks uint32
 	// Flags are what /flagz with the metrics shows: values by the names of flags. Nothing else uses them.
 	Flags map[string]string
 
@@ -77,6 +81,7 @@ func (c *Config) settings() (*settings, error) {
 	if s.machine == nil {
 		s.machine = theMachine()
 	}
+	s.machine.setIPVS(c)
 	if c.Configuration != nil {
 		s.KubeProxyConfiguration = c.Configuration.DeepCopy()
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/addrwatch"
 )
 
 // maxDumps bounds how often a list is read again at once because it changed while it was read.
@@ -65,22 +67,11 @@ func (s *System) addresses(handle *netlink.Handle) ([]HostAddress, error) {
 
 // Watch implements [Host], with a subscription to the kernel's notifications. It fails if the kernel had to drop some.
 func (s *System) Watch(ctx context.Context, changed func()) error {
-	updates, done := make(chan netlink.AddrUpdate), make(chan struct{})
-	var failure error // written before updates is closed
-	options := netlink.AddrSubscribeOptions{ErrorCallback: func(err error) { failure = err }}
-	if s.NetNS != 0 {
-		ns := netns.NsHandle(s.NetNS)
-		options.Namespace = &ns
+	updates, err := addrwatch.Subscribe(s.NetNS)
+	if err != nil {
+		return err
 	}
-	if err := netlink.AddrSubscribeWithOptions(updates, done, options); err != nil {
-		return fmt.Errorf("subscribing to changes of addresses: %w", err)
-	}
-	// The sender ends once it notices that done is closed; until then something has to receive what it still sends.
-	defer func() {
-		close(done)
-		for range updates {
-		}
-	}()
+	defer updates.Close()
 	changed, stop := combined(changed)
 	defer stop()
 	changed()
@@ -89,9 +80,9 @@ func (s *System) Watch(ctx context.Context, changed func()) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case u, ok := <-updates:
+		case u, ok := <-updates.Updates:
 			if !ok {
-				return fmt.Errorf("waiting for changes of addresses: %w", failure)
+				return updates.Err()
 			}
 			if len(s.ExcludeInterfaces) > 0 && !excluded[u.LinkIndex] {
 				excluded[u.LinkIndex] = s.excludes(u.LinkIndex)

@@ -2,6 +2,7 @@ package ipvs
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -23,6 +24,7 @@ type addresses struct {
 	bound   map[netip.Addr]bool             // what is there
 	dirty   map[netip.Addr]bool             // where the two may differ
 	refused map[netip.Addr]error            // why an address could not be added
+	suspect bool                            // another program may have deleted some
 }
 
 func newAddresses(d dp.Interface, f *filter) *addresses {
@@ -118,6 +120,26 @@ func (a *addresses) remove(ctx context.Context) error {
 		delete(a.refused, addr)
 		return nil
 	})
+}
+
+// repair adds the addresses that another program has deleted. It returns how many they were.
+func (a *addresses) repair(ctx context.Context, f model.Family) (lost int, err error) {
+	if a.suspect = a.suspect || a.dataplane.Drifted(f); !a.suspect {
+		return 0, nil
+	}
+	if err := a.read(ctx, f); err != nil {
+		return 0, err
+	}
+	for addr := range a.users {
+		if !a.bound[addr] && a.refused[addr] == nil {
+			lost++
+		}
+	}
+	if err := errors.Join(a.add(ctx), logged(ctx, a.remove(ctx))); err != nil {
+		return 0, err
+	}
+	a.suspect = false
+	return lost, nil
 }
 
 // each applies the dirty addresses that are needed, or those that are not. One that fails stays dirty.

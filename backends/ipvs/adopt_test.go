@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
@@ -17,6 +22,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/sysctl"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
@@ -272,10 +278,40 @@ func TestParametersAndTimeouts(t *testing.T) {
 	put(t, b)
 	for name, value := range map[string]string{"net/ipv4/vs/conntrack": "1", "net/ipv4/vs/expire_nodest_conn": "1",
 		"net/ipv4/vs/expire_quiescent_template": "1", "net/ipv4/conf/all/arp_ignore": "1",
-		"net/ipv4/conf/all/arp_announce": "2"} {
+		"net/ipv4/conf/all/arp_announce": "2", "net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "0"} {
 		require.Equal(t, value, k.sysctl(t, name), name)
 	}
 	require.Equal(t, dp.Timeouts{TCP: 900e9, UDP: 60e9}, k.ipvs.Timeouts())
+}
+
+// Without IPv6 forwarding everything is applied; the log says once in each full comparison what is missing.
+func TestMissingIPv6ForwardingIsLogged(t *testing.T) {
+	for value, want := range map[string]int{"0\n": 1, "1\n": 0, "2\n": 0} {
+		k := newKernel(t)
+		require.NoError(t, os.WriteFile(filepath.Join(k.root, "proc/sys", forwardIPv6), []byte(value), 0o600))
+		var lines atomic.Int32
+		log := funcr.New(func(_, args string) {
+			if strings.Contains(args, forwardIPv6) {
+				lines.Add(1)
+			}
+		}, funcr.Options{})
+		b := k.start(t)
+		backendtest.Set(t, b, web()...)
+		for range 3 {
+			require.NoError(t, b.Sync(klog.NewContext(t.Context(), log)))
+		}
+		require.EqualValues(t, want, lines.Load(), value)
+	}
+}
+
+// A node whose parameters are read-only serves its own clients.
+func TestAParameterThatCannotBeSetFailsNothingIfConnectionsAreTracked(t *testing.T) {
+	k := newKernel(t)
+	require.NoError(t, os.Remove(filepath.Join(k.root, "proc/sys/net/ipv4/ip_forward")))
+	err := SetParameters(t.Context(), sysctl.Root(k.root), false)
+	require.ErrorContains(t, err, "sysctl net/ipv4/ip_forward has no value and cannot be set to 1")
+	put(t, k.start(t), web()...)
+	require.Contains(t, k.ipvs.Dump(), "-t 10.96.0.10:80 -r 10.244.1.5:8080 -m -w 1")
 }
 
 // The largest depends on the kernel's configuration.
@@ -307,7 +343,7 @@ func TestCleanUpUpstreamLeavesVirtualServersTakenOverAndThoseOfOthers(t *testing
 		require.NoError(t, upstream.AddAddress(t.Context(), netip.MustParseAddr(a)))
 	}
 	require.NoError(t, CleanUpUpstream(t.Context(), withLinks{k.ipvs, upstream},
-		[]netip.Prefix{netip.MustParsePrefix("10.96.7.0/24")}, []netip.Addr{netip.MustParseAddr("192.0.2.10")}))
+		Options{ExcludeCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.7.0/24")}}, []netip.Addr{netip.MustParseAddr("192.0.2.10")}))
 	dump := k.ipvs.Dump()
 	for _, stays := range []string{"-t 10.96.0.10:80 -s rr -b flag-3\n", "-t 192.0.2.10:80", "-t 172.16.0.1:80",
 		"-t 10.96.7.7:80"} {
@@ -318,13 +354,27 @@ func TestCleanUpUpstreamLeavesVirtualServersTakenOverAndThoseOfOthers(t *testing
 	require.False(t, upstream.HasLink())
 }
 
+// With kube-proxy's interface as its own, a backend keeps the interface and what it has taken over there.
+func TestCleanUpUpstreamKeepsTheInterfaceOfTheBackend(t *testing.T) {
+	k := newKernel(t)
+	for _, a := range []string{"10.96.0.10:80", "10.96.0.10:81"} {
+		addServer(t, k, dp.Server{ServerKey: key(a, model.TCP), Scheduler: "rr"})
+	}
+	put(t, k.start(t, func(o *Options) { o.Link = "kube-ipvs0" }), web()...)
+	want := k.ipvs.Dump()
+	require.Contains(t, want, "-t 10.96.0.10:81")
+	require.NoError(t, CleanUpUpstream(t.Context(), k.ipvs, Options{Link: "kube-ipvs0"}, nil))
+	require.Equal(t, strings.Replace(want, "-A -t 10.96.0.10:81 -s rr\n", "", 1), k.ipvs.Dump())
+	require.True(t, k.ipvs.HasLink())
+}
+
 // Upstream's process may still run, and delete the same.
 func TestCleanUpUpstreamIgnoresObjectsThatAreAlreadyGone(t *testing.T) {
 	k := newKernel(t)
 	addServer(t, k, dp.Server{ServerKey: key("10.96.0.10:80", model.TCP), Scheduler: "rr"})
 	require.NoError(t, k.ipvs.AddAddress(t.Context(), netip.MustParseAddr("10.96.0.10")))
 	k.ipvs.Fail = failOn("delete virtual server", syscall.ESRCH)
-	require.NoError(t, CleanUpUpstream(t.Context(), k.ipvs, nil, nil))
+	require.NoError(t, CleanUpUpstream(t.Context(), k.ipvs, Options{}, nil))
 	require.False(t, k.ipvs.HasLink())
 }
 

@@ -39,8 +39,8 @@ type Backend struct {
 
 // New checks that the kernel supports what the backend needs, and returns the backend. For the check it makes a virtual
 // server with a mark that no packet has, and deletes it again; it changes nothing else until the first Sync. In the
-// background, until ctx ends or Close is called, it removes drained endpoints and repairs changes by others in its
-// tables; it logs to ctx's logger. ctx does not bound calls of Sync.
+// background, until ctx ends or Close is called, it removes drained endpoints, and repairs changes by others in its
+// tables and of its interface; it logs to ctx's logger. ctx does not bound calls of Sync.
 func New(ctx context.Context, o Options) (*Backend, error) {
 	s := o.spec(o.open)
 	running, err := s.Start(ctx)
@@ -50,8 +50,8 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 	return &Backend{running, s.Families}, nil
 }
 
-// CleanUp deletes what a backend that is not running has left: of o only Families, Dataplane and NFTables
-// matter. It is not an error if nothing is left, or if the kernel has not loaded IPVS: CleanUp does not load it.
+// CleanUp deletes what a backend that is not running has left: of o only Families, Link, Dataplane and
+// NFTables matter. It is not an error if nothing is left, or if the kernel has not loaded IPVS: CleanUp does not load it.
 func CleanUp(ctx context.Context, o Options) error {
 	return o.spec(func(ctx context.Context, s *lifecycle.Spec[*family]) error {
 		if err := o.openKernel(ctx, s, dp.IsLoaded()); err != nil {
@@ -72,7 +72,7 @@ func (o *Options) spec(open func(context.Context, *lifecycle.Spec[*family]) erro
 // openKernel opens the parts of the kernel that the options do not give; IPVS only if it is wanted.
 func (o *Options) openKernel(ctx context.Context, s *lifecycle.Spec[*family], ipvs bool) error {
 	if ipvs {
-		err := lifecycle.Default(s, &o.Dataplane, func() (dp.Interface, error) { return dp.NewKernel(ctx, "") })
+		err := lifecycle.Default(s, &o.Dataplane, func() (dp.Interface, error) { return dp.NewKernel(ctx, o.Link) })
 		if err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (o *Options) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 		return err
 	}
 	if o.Host == nil {
-		host := &nodeaddr.System{ExcludeInterfaces: ServiceLinks()}
+		host := &nodeaddr.System{ExcludeInterfaces: o.serviceLinks()}
 		if runtime.GOOS == "linux" { // whatever thread asks
 			ns, err := os.Open("/proc/thread-self/ns/net")
 			if err != nil {
@@ -107,7 +107,7 @@ func (o *Options) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 				"and the node itself", "reason", err)
 		sticky = o.Scheduler
 	}
-	follow := nodeaddr.Options{Host: o.Host, ExcludeInterfaces: ServiceLinks()}
+	follow := nodeaddr.Options{Host: o.Host, ExcludeInterfaces: o.serviceLinks()}
 	hosts, err := s.Follow(follow)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (o *Options) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 	if err != nil {
 		return err
 	}
-	s.Drift = o.NFTables.Drift()
+	s.Drift = append(s.Drift, o.NFTables.Drift(), o.Dataplane.Drift())
 	return s.Serve(ctx, func(key model.Family) (*family, error) {
 		if err := probeFilter(ctx, o, key); err != nil {
 			return nil, err
@@ -136,8 +136,11 @@ func (o *Options) deleteLink(ctx context.Context) error {
 	return o.Dataplane.DeleteLink(ctx)
 }
 
-// ServiceLinks are the interfaces whose addresses are not the node's own: upstream kube-proxy's is among them.
+// ServiceLinks are the interfaces whose addresses are not the node's own, by default: upstream kube-proxy's is among
+// them. Options.Link is another one.
 func ServiceLinks() []string { return []string{dp.DefaultLink, upstreamLink} }
+
+func (o *Options) serviceLinks() []string { return append(ServiceLinks(), o.Link) }
 
 // checkScheduler finds out whether the kernel has a scheduler. The kernel loads its module if it can.
 func checkScheduler(ctx context.Context, d dp.Interface, scheduler string) error {
@@ -177,7 +180,7 @@ func probeFilter(ctx context.Context, o *Options, f model.Family) error {
 // sync applies the changes of a family.
 func (f *family) sync(ctx context.Context, c *frontend.Changes) error {
 	if c.Full() || !f.known {
-		if err := f.options.prepare(ctx); err != nil {
+		if err := f.options.prepare(ctx, f.key); err != nil {
 			return err
 		}
 	}
@@ -191,7 +194,7 @@ func (f *family) nextConfig(c *frontend.Changes) *config {
 		f.hosts.Addresses().Of(f.key))
 }
 
-// look drains, and repairs what others have changed in the packet filter. Virtual servers are compared at each resync.
+// look drains, and repairs what others have changed, except in virtual servers, which are compared at each resync.
 func (f *family) look(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
 	if !f.known {
 		return frontend.Look{}, nil // the next Sync does everything
@@ -206,14 +209,27 @@ func (f *family) look(ctx context.Context, c *frontend.Changes) (frontend.Look, 
 	if next := f.nextConfig(c); !next.equal(f.ports.config) {
 		return frontend.Look{Repaired: true}, errors.Join(undrained, f.apply(ctx, c, next))
 	}
-	if !f.filter.dataplane.Drifted(f.filter.key) {
-		return frontend.Look{}, undrained
+	repaired, err := f.repair(ctx)
+	return frontend.Look{Repaired: repaired}, errors.Join(undrained, err)
+}
+
+// repair repairs what another program has changed of the packet filter and of the interface, in this order: the filter
+// guards the addresses.
+func (f *family) repair(ctx context.Context) (repaired bool, err error) {
+	logger := klog.FromContext(ctx)
+	if f.filter.dataplane.Drifted(f.filter.key) {
+		f.filter.known = false
+		if err := f.commitFilter(ctx, true); err != nil {
+			return false, err
+		}
+		f.metrics.repairs.Inc()
+		logger.Info("Repaired a table that another program had changed", "table", f.filter.key)
+		repaired = true
 	}
-	f.filter.known = false
-	if err := f.commitFilter(ctx, true); err != nil {
-		return frontend.Look{}, errors.Join(undrained, err)
+	lost, err := f.addresses.repair(ctx, f.key)
+	if lost > 0 {
+		f.metrics.repairs.Inc()
+		logger.Info("Added addresses of services that another program had deleted", "family", f.key, "count", lost)
 	}
-	f.metrics.repairs.Inc()
-	klog.FromContext(ctx).Info("Repaired a table that another program had changed", "table", f.filter.key)
-	return frontend.Look{Repaired: true}, undrained
+	return repaired || lost > 0, err
 }

@@ -11,6 +11,7 @@ import (
 type config struct {
 	family       model.Family
 	mark         uint32 // of packets to masquerade
+	marks        uint32 // bits of marks that select virtual servers
 	localPods    model.LocalPods
 	serviceCIDRs []netip.Prefix
 	// nodePortIPs serve node ports.
@@ -19,14 +20,14 @@ type config struct {
 }
 
 func newConfig(f model.Family, o *Options, node *model.Node, nodePortIPs, hostIPs []netip.Addr) *config {
-	return &config{family: f, mark: o.MasqueradeMark, localPods: node.LocalPods.Of(f),
+	return &config{family: f, mark: o.MasqueradeMark, marks: o.Marks, localPods: node.LocalPods.Of(f),
 		serviceCIDRs: model.PrefixesOf(f, node.ServiceCIDRs),
 		nodePortIPs:  slices.DeleteFunc(nodePortIPs, netip.Addr.IsLoopback), hostIPs: hostIPs}
 }
 
 // equal reports whether two configurations give the same result.
 func (c *config) equal(o *config) bool {
-	return o != nil && c.family == o.family && c.mark == o.mark && c.localPods.Equal(o.localPods) &&
+	return o != nil && c.family == o.family && c.mark == o.mark && c.marks == o.marks && c.localPods.Equal(o.localPods) &&
 		slices.Equal(c.serviceCIDRs, o.serviceCIDRs) && slices.Equal(c.nodePortIPs, o.nodePortIPs) &&
 		slices.Equal(c.hostIPs, o.hostIPs)
 }

@@ -13,8 +13,8 @@
 //   - A restart keeps traffic. The first Sync reads what an earlier process left, draining endpoints included, and
 //     corrects the difference; if there is none it writes nothing. Virtual servers of upstream kube-proxy that have the
 //     address and port of a service are taken over as they stand, with their connections.
-//   - Changes by others in its nftables tables are noticed and repaired at once; changes in IPVS, at the next full
-//     resync.
+//   - Changes by others in its nftables tables, and the deletion of its interface or of an address there, are noticed
+//     and repaired at once; changes in IPVS, at the next full resync.
 //   - A request that fails, for example because no host can have the endpoint's address, fails only its service port: a
 //     [sink.PortError]. Everything else is served. It is tried again when it changes, at a retry and at a resync.
 //     Errors that concern all requests, such as missing privileges, fail the family: the next Sync reads what the kernel
@@ -110,15 +110,17 @@
 // The first has its name from kube-proxy's mode nftables. Kube-proxy's mode ipvs, which uses iptables, has the
 // counterpart of mode iptables instead, and no metrics for IPVS. Requests are those to IPVS and those for addresses on
 // the dummy interface. A resync is a Sync with a full comparison with the kernel: the first one, one after a failure,
-// and periodic ones. Repairs are those of the nftables tables. A draining endpoint counts once for each of its virtual
-// servers.
+// and periodic ones. Repairs are those of the nftables tables and of the interface. A draining endpoint counts once for
+// each of its virtual servers.
 //
 // # Kernels
 //
 // Linux 5.13 or later with nf_tables as for package nft, and the modules ip_vs, the scheduler's (ip_vs_rr ...) and
 // dummy. New fails with a [*dataplane.MissingModuleError] that names the one that is missing. Without ip_vs_sh there is
 // no session affinity by mark (above). Sync sets net/ipv4/vs/conntrack, expire_nodest_conn and
-// expire_quiescent_template; Options.StrictARP sets arp_ignore and arp_announce.
+// expire_quiescent_template, and net/ipv4/ip_forward, as kube-proxy does; Options.StrictARP sets arp_ignore and
+// arp_announce. Forwarding of IPv6 is left to the administrator, because it makes the kernel ignore router
+// advertisements; while it is off, each full comparison logs an error.
 //
 // See docs/ipvs.md in the repository for inspection, the cost of changes, and migration from kube-proxy's mode ipvs.
 package ipvs

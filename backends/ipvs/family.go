@@ -66,7 +66,7 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes, next *config) e
 	}
 	f.update(changes)
 	if c.Retry() {
-		f.retryRefused()
+		f.retryRefused(c)
 	}
 	err := f.commit(ctx)
 	f.refuse(c)

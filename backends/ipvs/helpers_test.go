@@ -33,7 +33,7 @@ func newKernel(t testing.TB) *kernel {
 		nodeaddr.HostAddress{Addr: netip.MustParseAddr("192.0.2.10"), Interface: "eth0"},
 		nodeaddr.HostAddress{Addr: netip.MustParseAddr("2001:db8::10"), Interface: "eth0"})
 	for _, name := range []string{"ipv4/vs/conntrack", "ipv4/vs/expire_nodest_conn",
-		"ipv4/vs/expire_quiescent_template",
+		"ipv4/vs/expire_quiescent_template", "ipv4/ip_forward", "ipv6/conf/all/forwarding",
 		"ipv4/conf/all/arp_ignore", "ipv4/conf/all/arp_announce"} {
 		path := filepath.Join(k.root, "proc/sys/net", name)
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))

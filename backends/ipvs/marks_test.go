@@ -41,11 +41,12 @@ func externalEndpoints() []any {
 // The names of two ports may have the same hash: then the one that comes later has another mark.
 func TestTwoPortsNeverHaveTheSameMark(t *testing.T) {
 	free := newPorts(nil, newServers(), nil)
-	free.config = &config{mark: 1 << 14}
+	free.config = &config{mark: 1 << 14, marks: defaultMarks}
 	names, first, second := map[uint32]string{}, "", ""
 	for i := 0; second == ""; i++ {
 		service := model.ServiceName{Namespace: "default", Name: fmt.Sprint("web-", i)}
-		m := free.mark(model.PortName{Service: service, Port: "http", Protocol: model.TCP})
+		clear(free.marked)
+		m := free.newMark(model.PortName{Service: service, Port: "http", Protocol: model.TCP})
 		if names[m] != "" {
 			first, second = names[m], service.String()
 		}
@@ -143,4 +144,108 @@ func TestChainsThatAreStillUsedGoLater(t *testing.T) {
 	k.nft.FailApply = nil
 	b.drain(t, model.IPv4)
 	require.Equal(t, without, k.sorted(model.IPv4))
+}
+
+// policyLocal is a service that needs a mark, with an endpoint on this node and another elsewhere.
+func policyLocal(n int) []any {
+	name := fmt.Sprintf("default/local-%d", n)
+	return []any{fm.Service(name).DetectsLocalPods().ClusterIP(fmt.Sprintf("10.96.1.%d", n)).
+		ExternalIP(fmt.Sprintf("203.0.113.%d", n)).Port("http", 80).ExternalLocal().Build(),
+		fm.Endpoint(name+":http/TCP", pod1.String()).Local().Build(),
+		fm.Endpoint(name+":http/TCP", pod2.String()).Build()}
+}
+
+// withFewMarks has 255 marks, and another masquerade mark than by default.
+func withFewMarks(o *Options) { o.Marks, o.MasqueradeMark = 0xf00f<<8, 1<<31 }
+
+func TestMarksAreMadeOfTheGivenBits(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t, withFewMarks)
+	put(t, b, backendtest.Node())
+	seen := map[uint32]bool{}
+	for n := range 100 {
+		put(t, b, policyLocal(n)...)
+	}
+	list, err := k.ipvs.Servers(t.Context())
+	require.NoError(t, err)
+	for _, s := range list {
+		if s.Mark != 0 {
+			require.Zero(t, s.Mark&^(0xf00f<<8|1<<31), "%#x", s.Mark)
+			require.False(t, seen[s.Mark])
+			seen[s.Mark] = true
+		}
+	}
+	require.Len(t, seen, 200, "one for pods and one for the node")
+}
+
+// Services that get no mark fail alone, are served without, and get one when another service goes.
+func TestWhenMarksRunOutOnlyTheServicesThatGetNoneFail(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t, withFewMarks)
+	put(t, b, backendtest.Node())
+	for n := range 254 {
+		backendtest.Set(t, b, policyLocal(n)...)
+	}
+	require.NoError(t, b.Sync(t.Context()))
+	backendtest.Set(t, b, policyLocal(254)...)
+	require.NoError(t, b.Sync(t.Context()), "2^8-1 marks")
+	want := k.ipvs.Dump()
+	backendtest.Set(t, b, policyLocal(255)...)
+	err := b.Sync(t.Context())
+	require.Equal(t, []string{"default/local-255:http/TCP"}, failedPorts(t, err))
+	require.ErrorContains(t, err, "no packet mark is left: other service ports have all 255 of Options.Marks 0xf00f00")
+	dump := k.ipvs.Dump()
+	for line := range strings.Lines(want) {
+		require.Contains(t, dump, line, "everybody else is served as before")
+	}
+	require.Contains(t, dump, "-a -t 203.0.113.255:80 -r "+pod1.String())
+
+	k.ipvs.TakeCalls()
+	b.ResyncFailed()
+	require.Equal(t, []string{"default/local-255:http/TCP"}, failedPorts(t, b.Sync(t.Context())))
+	require.Zero(t, k.ipvs.TakeCalls(), "there still is none")
+
+	b.DeleteService(policyLocal(7)[0].(*model.Service).Name)
+	b.ResyncFailed()
+	require.NoError(t, b.Sync(t.Context()))
+	require.Equal(t, 2*255, strings.Count(k.ipvs.Dump(), "-A -f "))
+	b.DeleteService(policyLocal(255)[0].(*model.Service).Name)
+	put(t, b, policyLocal(7)...)
+	require.Equal(t, want, k.ipvs.Dump())
+}
+
+// A port that has a mark keeps it, whatever else comes and goes.
+func TestAPortKeepsItsMarkWhenItChanges(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t, withFewMarks)
+	put(t, b, backendtest.Node())
+	for n := range 255 {
+		backendtest.Set(t, b, policyLocal(n)...)
+	}
+	require.NoError(t, b.Sync(t.Context()))
+	want, table := k.ipvs.Dump(), k.sorted(model.IPv4)
+	for n := range 20 {
+		s := policyLocal(n)[0].(*model.Service)
+		s.SessionAffinityTimeout = 3600e9
+		put(t, b, s)
+	}
+	for n := range 20 {
+		put(t, b, policyLocal(n)[0])
+	}
+	require.Equal(t, want, k.ipvs.Dump())
+	require.Equal(t, table, k.sorted(model.IPv4))
+}
+
+// What a process with other marks has left goes, except what still has connections.
+func TestAfterARestartWithOtherMarksTheOldOnesGo(t *testing.T) {
+	k := newKernel(t)
+	put(t, k.start(t), append(policyLocal(1), backendtest.Node())...)
+	before := k.sorted(model.IPv4)
+	put(t, k.start(t, withFewMarks), append(policyLocal(1), backendtest.Node())...)
+	require.Equal(t, 2, strings.Count(k.ipvs.Dump(), "-A -f "))
+	require.NotEqual(t, before, k.sorted(model.IPv4))
+	fresh := newKernel(t)
+	put(t, fresh.start(t, withFewMarks), append(policyLocal(1), backendtest.Node())...)
+	require.Equal(t, fresh.ipvs.Dump(), k.ipvs.Dump())
+	require.Equal(t, fresh.sorted(model.IPv4), k.sorted(model.IPv4))
 }

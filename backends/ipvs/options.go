@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/lifecycle"
 	"sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
@@ -48,9 +49,19 @@ type Options struct {
 	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they
 	// are (S31). Default: bit 14.
 	MasqueradeMark uint32
+	// Marks are the bits of packet marks by which the backend selects a virtual server for pods of this node and for the
+	// node itself, where a service's external traffic policy is Local (S27). There are 2^n-1 marks for n bits, one for
+	// each service port with such a policy; a port that gets none is a [sink.PortError], and these clients of it are
+	// served like all others. Give at least 8 bits that no other program of the node uses, without MasqueradeMark.
+	// Default: 0x7fff00ff without MasqueradeMark.
+	Marks uint32
+	// Link is the name of the dummy interface that has the service addresses. The backend creates it, or takes over a
+	// dummy interface of that name. Default: kpl-ipvs0. Programs that look for kube-proxy's, kube-ipvs0, find it under
+	// that name.
+	Link string
 	// Host is where the host's addresses come from. Default: the network namespace of the thread that calls New.
 	Host nodeaddr.Host
-	// Dataplane is the kernel's IPVS, and NFTables its packet filter. The backend does not close them if given.
+	// Dataplane is the kernel's IPVS with the interface Link, and NFTables its packet filter. The backend does not close them if given.
 	// Default: the kernel's, in the network namespace of the thread that calls New.
 	Dataplane dataplane.Interface
 	NFTables  nft.Interface
@@ -64,10 +75,15 @@ type Options struct {
 // schedulerName is what can be part of a module's name.
 var schedulerName = regexp.MustCompile(`^[a-z0-9_]{1,15}$`)
 
+// linkName is what the kernel takes for an interface, without characters that ip(8), sysctl(8) or a shell may take for
+// something else.
+var linkName = regexp.MustCompile(`^[A-Za-z0-9._][A-Za-z0-9._-]{0,14}$`)
+
 // complete fills in defaults, except for what New opens, and returns an error that joins everything invalid.
 func (o *Options) complete() error {
 	o.Scheduler = cmp.Or(o.Scheduler, defaultScheduler)
 	o.drainInterval = cmp.Or(o.drainInterval, defaultDrainInterval)
+	o.Link = cmp.Or(o.Link, dataplane.DefaultLink)
 	var errs []error
 	// To the kernel "none" is a virtual server that balances nothing.
 	if !schedulerName.MatchString(o.Scheduler) || o.Scheduler == "none" {
@@ -78,6 +94,12 @@ func (o *Options) complete() error {
 			errs = append(errs, fmt.Errorf("excludeCIDRs[%d]: %v is not a prefix", i, p))
 		}
 	}
+	// The last two are directories of sysctl(8): the kernel refuses them.
+	if !linkName.MatchString(o.Link) || slices.Contains([]string{".", "..", "all", "default"}, o.Link) {
+		errs = append(errs, fmt.Errorf("link: %q is not the name of an interface: 1 to 15 characters, letters, digits and "+
+			"any of ._-", o.Link))
+	}
+	errs = append(errs, o.checkMarks(cmp.Or(o.MasqueradeMark, lifecycle.DefaultMasqueradeMark)))
 	atLeastASecond := func(field string, d time.Duration) {
 		if d < 0 {
 			errs = append(errs, fmt.Errorf("timeouts.%s: %v is negative", field, d))

@@ -37,6 +37,34 @@ func TestEverythingThatIsWrongWithOptionsIsNamed(t *testing.T) {
 	require.NoError(t, (&Options{}).complete())
 }
 
+func TestMarksAndLinksThatCannotBeAreRefused(t *testing.T) {
+	for name, test := range map[string]struct {
+		o    Options
+		want string
+	}{
+		"too few bits":           {Options{Marks: 0x7f}, "marks: 0x7f has 7 bits set, needs at least 8"},
+		"the default masquerade": {Options{Marks: 0xffff}, "marks: 0xffff contains masqueradeMark 0x4000"},
+		"another masquerade":     {Options{Marks: 0xffff, MasqueradeMark: 1}, "marks: 0xffff contains masqueradeMark 0x1"},
+		"too long":               {Options{Link: "sixteen-letters-"}, `link: "sixteen-letters-" is not the name`},
+		"a path":                 {Options{Link: "../eth0"}, `link: "../eth0" is not the name`},
+		"a directory":            {Options{Link: ".."}, `link: ".." is not the name`},
+		"of a sysctl":            {Options{Link: "all"}, `link: "all" is not the name`},
+		"a pattern":              {Options{Link: "ipvs%d"}, `link: "ipvs%d" is not the name`},
+		"white space":            {Options{Link: "a b"}, `link: "a b" is not the name`},
+		"a line":                 {Options{Link: "ipvs0\n"}, `link: "ipvs0\n" is not the name`},
+		"an alias":               {Options{Link: "eth0:1"}, `link: "eth0:1" is not the name`},
+		"an option":              {Options{Link: "-4"}, `link: "-4" is not the name`},
+		"NUL":                    {Options{Link: "kpl\x00"}, `link: "kpl\x00" is not the name`},
+	} {
+		t.Run(name, func(t *testing.T) { require.ErrorContains(t, test.o.complete(), test.want) })
+	}
+	for _, o := range []Options{{Marks: 0xff}, {Marks: 0x3fff}, {Marks: 0xff000000}, {Link: "fifteen-letters"},
+		{Link: "kube-ipvs0"}, {Link: "i"}, {MasqueradeMark: 1}, {MasqueradeMark: 1 << 31}} {
+		require.NoError(t, o.complete())
+		require.Zero(t, o.Marks&o.MasqueradeMark)
+	}
+}
+
 // The kernel takes "none" for a virtual server that balances nothing.
 func TestSchedulerNoneIsRefused(t *testing.T) {
 	require.ErrorContains(t, (&Options{Scheduler: "none"}).complete(), `scheduler: "none" is not the name`)

@@ -1,7 +1,6 @@
 package ipvs
 
 import (
-	"hash/fnv"
 	"net/netip"
 	"slices"
 
@@ -21,7 +20,9 @@ type ports struct {
 	servers *servers
 	filter  *filter
 
-	byName map[model.PortName]*port
+	byName   map[model.PortName]*port
+	marked   map[uint32]bool         // marks of ports
+	unmarked map[model.PortName]bool // ports that need marks when none was left
 	// freed are virtual servers at addresses that serve node ports, which have lost their owner in the present wave.
 	freed []dp.ServerKey
 }
@@ -30,16 +31,14 @@ type ports struct {
 type port struct {
 	name    model.PortName
 	servers map[*server]bool // that it owns
+	mark    uint32           // that its marks are made of, 0 for none
 	marks   marks
 	chains  map[string]bool // those that set its marks, or go to one that does: no other port has them
 }
 
-// marks are the packet marks of a port's virtual servers for sources with a backend set different from all others', 0
-// for none (S27).
-type marks struct{ pod, node uint32 }
-
 func newPorts(o *Options, s *servers, filter *filter) *ports {
-	return &ports{options: o, servers: s, filter: filter, byName: map[model.PortName]*port{}}
+	return &ports{options: o, servers: s, filter: filter, byName: map[model.PortName]*port{}, marked: map[uint32]bool{},
+		unmarked: map[model.PortName]bool{}}
 }
 
 // reset forgets all ports.
@@ -50,6 +49,8 @@ func (p *ports) reset(c *config) {
 		p.servers.dirty[s] = true
 	}
 	clear(p.byName)
+	clear(p.marked)
+	clear(p.unmarked)
 	p.freed = nil
 }
 
@@ -72,6 +73,7 @@ func (p *ports) change(c *frontend.PortChange) {
 	if c.After == nil {
 		p.release(p.byName[c.Before.Name], &port{})
 		delete(p.byName, c.Before.Name)
+		delete(p.unmarked, c.Before.Name)
 		return
 	}
 	own := p.byName[c.After.Name]
@@ -136,8 +138,9 @@ func roleOf(c *frontend.PortChange, set model.EndpointSets, target netip.AddrPor
 // add describes a service port as if it were new. It takes over what the port had before.
 func (p *ports) add(c *frontend.PortChange) {
 	old := p.byName[c.After.Name]
-	own := &port{name: c.After.Name, servers: map[*server]bool{}, marks: p.marksOf(c.After), chains: map[string]bool{}}
+	own := &port{name: c.After.Name, servers: map[*server]bool{}, chains: map[string]bool{}}
 	p.byName[own.name] = own
+	p.setMarks(c.After, own, old)
 	for fr := range c.Frontends() {
 		p.serveFrontend(c, own, &fr)
 	}
@@ -244,6 +247,9 @@ func (p *ports) release(old, now *port) {
 	for s := range old.servers {
 		p.releaseServer(s)
 	}
+	if old.mark != now.mark {
+		delete(p.marked, old.mark)
+	}
 	for chain := range old.chains {
 		if !now.chains[chain] {
 			p.filter.removeChain(chain)
@@ -258,45 +264,6 @@ func (p *ports) releaseServer(s *server) {
 	p.servers.dirty[s] = true
 	if slices.Contains(p.config.nodePortIPs, s.key.Addr) {
 		p.freed = append(p.freed, s.key)
-	}
-}
-
-// markBits are those that marks are made of. The others are left to the masquerade mark, the kubelet (0x8000), and
-// Cilium (0x0f00).
-const markBits = 0x7fff00ff
-
-// marksOf returns the marks that a port needs: one for each kind of source whose set is not that of all others. Marks
-// of masqueraded sources have the masquerade bit, too, because IPVS compares the whole mark.
-func (p *ports) marksOf(c *frontend.Port) (m marks) {
-	r := c.RoutesOf(frontend.ExternalIP)
-	if r.Other.IsZero() {
-		return m
-	}
-	of := func(route model.Route) uint32 {
-		switch {
-		case route.Endpoints == r.Other.Endpoints || route.IsZero():
-			return 0
-		case route.Masquerade == model.MasqueradeNever:
-			return p.mark(c.Name)
-		}
-		return p.mark(c.Name) | p.config.mark
-	}
-	return marks{pod: of(r.FromPod), node: of(r.FromNode)}
-}
-
-// mark returns the mark of a port, which is the same after a restart unless two ports get the same one by accident.
-func (p *ports) mark(name model.PortName) uint32 {
-	others := func(mark uint32) bool {
-		s := p.servers.byKey[p.keyOf(mark)]
-		return s != nil && s.owner != nil && s.owner.name != name
-	}
-	h := fnv.New32a()
-	h.Write([]byte(name.String()))
-	for m := h.Sum32(); ; m = m*0x9e3779b1 + 1 {
-		m := m & markBits &^ p.config.mark
-		if m != 0 && !others(m) && !others(m|p.config.mark) {
-			return m
-		}
 	}
 }
 

@@ -33,7 +33,8 @@ func logged(ctx context.Context, err error) error {
 }
 
 // retryRefused makes the next commit try again what has failed. Otherwise that is tried only when it changes.
-func (f *family) retryRefused() {
+func (f *family) retryRefused(c *frontend.Changes) {
+	f.ports.retryUnmarked(c)
 	for s := range f.servers.refusing {
 		for target := range s.refused {
 			s.changed[target] = true
@@ -53,6 +54,7 @@ func (f *family) refuse(c *frontend.Changes) {
 			p.Refuse(p.After, err)
 		}
 	}
+	f.ports.refuseUnmarked(c)
 	for s := range f.servers.refusing {
 		refuse(s, s.err)
 		for _, err := range s.refused {

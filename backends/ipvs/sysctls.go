@@ -7,12 +7,18 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sysctl"
 )
 
 // trackConnections is the kernel parameter without which the packets of IPVS have no connection tracking, and cannot be
 // masqueraded.
 const trackConnections = "net/ipv4/vs/conntrack"
+
+// forwardIPv6 makes the kernel forward IPv6 packets. It also makes it ignore router advertisements, from which a node may
+// have its own address and default route, unless accept_ra is 2: so it is the administrator's. Upstream kube-proxy sets
+// only its counterpart of IPv4, too.
+const forwardIPv6 = "net/ipv6/conf/all/forwarding"
 
 // SetParameters sets the kernel parameters that a backend needs, as its first Sync does. A privileged process can call
 // it on behalf of one without privileges. The error joins one for each parameter that could not be set.
@@ -27,6 +33,8 @@ func SetParameters(ctx context.Context, root sysctl.Root, strictARP bool) error 
 		{"net/ipv4/vs/expire_nodest_conn", 1},
 		// Session affinity ends with the endpoint (S32).
 		{"net/ipv4/vs/expire_quiescent_template", 1},
+		// Endpoints' replies to other machines are forwarded.
+		{"net/ipv4/ip_forward", 1},
 	}
 	if strictARP {
 		wanted = append(wanted, parameter{"net/ipv4/conf/all/arp_ignore", 1}, parameter{"net/ipv4/conf/all/arp_announce", 2})
@@ -43,12 +51,17 @@ func SetParameters(ctx context.Context, root sysctl.Root, strictARP bool) error 
 }
 
 // prepare sets the kernel parameters and timeouts that everything depends on, before each full comparison.
-func (o *Options) prepare(ctx context.Context) error {
+func (o *Options) prepare(ctx context.Context, f model.Family) error {
 	if err := SetParameters(ctx, o.Sysctls, o.StrictARP); err != nil {
 		if value, readErr := o.Sysctls.Get(trackConnections); readErr != nil || value != "1" {
 			return fmt.Errorf("IPVS needs connection tracking: %w", err)
 		}
 		klog.FromContext(ctx).Error(err, "A kernel parameter does not have the required value")
+	}
+	if value, err := o.Sysctls.Get(forwardIPv6); f == model.IPv6 && err == nil && value == "0" {
+		klog.FromContext(ctx).Error(nil, "The kernel does not forward IPv6: only clients on this node get replies. Set the "+
+			"parameter, and accept_ra to 2 on interfaces that take their route from router advertisements",
+			"parameter", forwardIPv6)
 	}
 	if t := o.Timeouts; t.TCP != 0 || t.TCPFin != 0 || t.UDP != 0 {
 		// One that the kernel does not take is no reason to serve nothing.

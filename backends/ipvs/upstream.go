@@ -16,9 +16,14 @@ const upstreamLink = "kube-ipvs0"
 // CleanUpUpstream deletes what the mode ipvs of upstream kube-proxy has left in IPVS: virtual servers at addresses of
 // its interface kube-ipvs0, which only kube-proxy uses, and at the node's addresses in the range of node ports; and the
 // interface. upstream is a dataplane with kube-ipvs0 as its dummy interface. Virtual servers that a [Backend] has taken
-// over stay, and so do those in exclude. Call it after the Backend's first Sync: then services are never interrupted.
-// It does not delete chains and ipsets.
-func CleanUpUpstream(ctx context.Context, upstream dp.Interface, exclude []netip.Prefix, nodeIPs []netip.Addr) error {
+// over stay, and so do those in ExcludeCIDRs, and the interface if it is the Backend's own: of its options o only
+// ExcludeCIDRs and Link matter. Call it after the Backend's first Sync: then services are never interrupted. It does not
+// delete chains and ipsets.
+func CleanUpUpstream(ctx context.Context, upstream dp.Interface, o Options, nodeIPs []netip.Addr) error {
+	deleteLink := upstream.DeleteLink
+	if o.Link == upstreamLink {
+		deleteLink = func(context.Context) error { return nil }
+	}
 	own := map[netip.Addr]bool{}
 	for _, f := range model.Families() {
 		addrs, err := upstream.Addresses(ctx, f)
@@ -30,7 +35,7 @@ func CleanUpUpstream(ctx context.Context, upstream dp.Interface, exclude []netip
 		}
 	}
 	if len(own) == 0 {
-		return upstream.DeleteLink(ctx)
+		return deleteLink(ctx)
 	}
 	servers, err := upstream.Servers(ctx)
 	if err != nil {
@@ -39,13 +44,12 @@ func CleanUpUpstream(ctx context.Context, upstream dp.Interface, exclude []netip
 	var errs failures.List
 	for _, s := range servers {
 		nodePort := slices.Contains(nodeIPs, s.Addr) && s.Port >= 30000 && s.Port <= 32767
-		if s.Mark != 0 || s.Flags&dp.Owned != 0 || !own[s.Addr] && !nodePort ||
-			slices.ContainsFunc(exclude, func(p netip.Prefix) bool { return p.Contains(s.Addr) }) {
+		if s.Mark != 0 || s.Flags&dp.Owned != 0 || !own[s.Addr] && !nodePort || o.excludes(s.Addr) {
 			continue
 		}
 		errs.Add(upstream.DeleteServer(ctx, s.ServerKey))
 	}
-	errs.Add(upstream.DeleteLink(ctx))
+	errs.Add(deleteLink(ctx))
 	return errs.Err()
 }
 

@@ -34,6 +34,8 @@ type flags struct {
 	masqueradeAll                         bool
 	iptablesSyncPeriod, iptablesMinPeriod time.Duration
 	ipvsSyncPeriod, ipvsMinPeriod         time.Duration
+	ipvsInterface                         string
+	ipvsMarks                             uint32
 }
 
 // parseFlags reads the command line. Underscores in the names of flags are taken for dashes, as kube-proxy does.
@@ -174,6 +176,11 @@ func (f *flags) addIPVS() {
 		"timeout of TCP connections after a FIN in mode ipvs; 0: leave unchanged")
 	f.set.DurationVar(&c.UDPTimeout.Duration, "ipvs-udp-timeout", 0,
 		"timeout of UDP flows in mode ipvs; 0: leave unchanged")
+	// kube-proxy does not have these.
+	f.set.StringVar(&f.ipvsInterface, "ipvs-interface", "",
+		"`name` of the dummy interface with the service addresses, in mode ipvs and for --cleanup (default kpl-ipvs0)")
+	f.set.Uint32Var(&f.ipvsMarks, "ipvs-marks", 0,
+		"`bits` of packet marks that mode ipvs may use, such as 0x3fff (default 0x7fff00ff without the masquerade bit)")
 }
 
 func (f *flags) addConntrack() {

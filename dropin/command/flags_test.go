@@ -80,7 +80,7 @@ func TestTheFlagsAreKubeProxysWithItsDefaults(t *testing.T) {
 	require.NoError(t, err)
 	got := map[string]string{}
 	f.set.VisitAll(func(flag *pflag.Flag) { got[flag.Name] = flag.DefValue })
-	for _, name := range append(slices.Clone(brainFlags), "page") {
+	for _, name := range append(slices.Clone(brainFlags), "page", "ipvs-interface", "ipvs-marks") {
 		assert.Contains(t, got, name)
 		assert.Contains(t, besideFile(), name, "a configuration file cannot say it")
 		delete(got, name)
@@ -352,6 +352,8 @@ func TestFlagsThatWriteConfigToCannotWriteAreNamed(t *testing.T) {
 	all := map[string]string{
 		"--healthz-port=0": "healthzBindAddress" + off, "--healthz-bind-address=": "healthzBindAddress" + off,
 		"--metrics-port=0": "metricsBindAddress" + off, "--metrics-bind-address=": "metricsBindAddress" + off,
+		"--ipvs-marks=0x3fff":  "--ipvs-marks: is dropped: pass this flag in addition to the configuration file",
+		"--ipvs-interface=x":   "--ipvs-interface: is dropped: pass this flag in addition to the configuration file",
 		"--page":               "--page: is dropped: pass this flag in addition to the configuration file",
 		"--master=https://a:1": `--master: \"https://a:1\" is dropped: pass this flag in addition to the configuration file`,
 	}

@@ -26,6 +26,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
+// DefaultMasqueradeMark is the default of the option MasqueradeMark.
+const DefaultMasqueradeMark = 1 << 14
+
 // Spec is what one backend does in its own way. F is its state in one IP family.
 type Spec[F any] struct {
 	// Name is the prefix of the backend's errors, Common its options as far as all backends have them, and Invalid what
@@ -46,9 +49,9 @@ type Spec[F any] struct {
 	Extra func(*model.Service) any
 	// Look looks for changes of a family by other programs, and repairs them: see [frontend.RepairOptions].
 	Look func(F, context.Context, *frontend.Changes) (frontend.Look, error)
-	// Every is how often to look, if it is positive, and Drift receives a value when there is something to look at.
+	// Every is how often to look, if it is positive, and Drift receive a value when there is something to look at.
 	Every time.Duration
-	Drift <-chan struct{}
+	Drift []<-chan struct{}
 	// Describe returns what a family's dataplane has for the ports of a service: see [frontend.Table.View].
 	Describe func(F, model.ServiceName, *frontend.Changes, []*frontend.PortChange) string
 	// Remove removes everything from a family's dataplane, and RemoveShared, if given, what the families share.
@@ -70,7 +73,7 @@ func (s *Spec[F]) open(ctx context.Context) error {
 	s.Families, s.wake = map[model.Family]F{}, make(chan struct{}, 1)
 	err := errors.Join(frontend.CheckFamilies(s.Common.Families), s.Common.NodePortAddresses.Validate(), s.Invalid)
 	if mark := s.MasqueradeMark; mark != nil {
-		if *mark = cmp.Or(*mark, 1<<14); bits.OnesCount32(*mark) > 1 {
+		if *mark = cmp.Or(*mark, DefaultMasqueradeMark); bits.OnesCount32(*mark) > 1 {
 			err = errors.Join(err, fmt.Errorf("masqueradeMark: %#x must have exactly one bit set", *mark))
 		}
 	}
@@ -210,15 +213,17 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 	for _, t := range s.trackers {
 		r.wg.Go(func() { _ = t.Run(ctx) })
 	}
-	r.wg.Go(func() {
-		for ctx.Err() == nil {
-			select {
-			case <-ctx.Done():
-			case <-s.Drift: // blocks forever if it is nil
-				s.notify()
+	for _, drift := range s.Drift {
+		r.wg.Go(func() {
+			for ctx.Err() == nil {
+				select {
+				case <-ctx.Done():
+				case <-drift:
+					s.notify()
+				}
 			}
-		}
-	})
+		})
+	}
 	r.wg.Go(func() { r.Repair(ctx, frontend.RepairOptions{Wake: s.wake, Every: max(s.Every, 0), Look: look}) })
 	return r, nil
 }

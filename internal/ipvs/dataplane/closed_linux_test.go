@@ -6,9 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -16,11 +13,8 @@ import (
 // A Sync may still run while its backend is closed. By then another file may have the descriptor of the network
 // namespace. This needs no IPVS.
 func TestAKernelThatIsClosedDoesNothing(t *testing.T) {
-	ns, err := netns.Get()
+	k, err := openLink("none")
 	require.NoError(t, err)
-	routes, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	require.NoError(t, err)
-	k := &Kernel{link: "none", ns: ns, routes: routes}
 	require.NoError(t, k.Close())
 	require.NoError(t, k.Close(), "a second time")
 	_, err = k.Servers(t.Context())

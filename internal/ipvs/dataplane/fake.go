@@ -23,6 +23,8 @@ type Fake struct {
 	servers  map[ServerKey]*fakeServer
 	addrs    map[netip.Addr]bool
 	link     bool
+	drift    chan struct{}
+	drifted  map[model.Family]bool
 	timeouts Timeouts
 
 	// Schedulers are the available ones. Nil means rr, wrr, lc, sh and mh.
@@ -46,7 +48,8 @@ var _ Interface = (*Fake)(nil)
 
 // NewFake returns a Fake without virtual servers.
 func NewFake() *Fake {
-	return &Fake{servers: map[ServerKey]*fakeServer{}, addrs: map[netip.Addr]bool{}}
+	return &Fake{servers: map[ServerKey]*fakeServer{}, addrs: map[netip.Addr]bool{}, drift: make(chan struct{}, 1),
+		drifted: map[model.Family]bool{}}
 }
 
 // SetConnections says how many connections a real server has.
@@ -69,6 +72,27 @@ func (f *Fake) HasLink() bool {
 	f.Lock()
 	defer f.Unlock()
 	return f.link
+}
+
+// DeleteAsSomebodyElse deletes addresses as another program would, or the dummy interface if none is given: Drift and
+// Drifted report it.
+func (f *Fake) DeleteAsSomebodyElse(addrs ...netip.Addr) {
+	f.Lock()
+	defer f.Unlock()
+	if len(addrs) == 0 {
+		f.link = false
+		addrs = slices.Collect(maps.Keys(f.addrs))
+	}
+	for _, a := range addrs {
+		if f.addrs[a] {
+			delete(f.addrs, a)
+			f.drifted[model.FamilyOf(a)] = true
+		}
+	}
+	select {
+	case f.drift <- struct{}{}:
+	default:
+	}
 }
 
 // Dump returns everything as text, a line for each object.
@@ -241,6 +265,7 @@ func (f *Fake) SetTimeouts(ctx context.Context, t Timeouts) error {
 // Addresses implements [Interface].
 func (f *Fake) Addresses(ctx context.Context, family model.Family) ([]netip.Addr, error) {
 	return calls.Read(ctx, &f.Log, "Addresses", func() ([]netip.Addr, error) {
+		f.drifted[family] = false
 		list := slices.SortedFunc(maps.Keys(f.addrs), netip.Addr.Compare)
 		return slices.DeleteFunc(list, func(a netip.Addr) bool { return model.FamilyOf(a) != family }), nil
 	})
@@ -272,6 +297,16 @@ func (f *Fake) DeleteLink(ctx context.Context) error {
 		clear(f.addrs)
 		return nil
 	}, "delete link")
+}
+
+// Drift implements [Interface].
+func (f *Fake) Drift() <-chan struct{} { return f.drift }
+
+// Drifted implements [Interface].
+func (f *Fake) Drifted(family model.Family) bool {
+	f.Lock()
+	defer f.Unlock()
+	return f.drifted[family]
 }
 
 // Close implements [Interface]. Everything stays.

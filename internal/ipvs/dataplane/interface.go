@@ -46,6 +46,11 @@ type Interface interface {
 	DeleteAddress(ctx context.Context, a netip.Addr) error
 	// DeleteLink deletes the interface.
 	DeleteLink(ctx context.Context) error
+	// Drift receives a value soon after another program deleted the interface, or an address of it that was read or added
+	// here.
+	Drift() <-chan struct{}
+	// Drifted reports whether another program may have deleted such an address of a family. Addresses resets it.
+	Drifted(f model.Family) bool
 
 	// Close releases its resources, and leaves everything as it is.
 	Close() error

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/addrwatch"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -28,8 +28,15 @@ type Kernel struct {
 	mu     sync.Mutex // one request at a time
 	handle *ipvs.Handle
 	routes *netlink.Handle
-	dummy  int // index of the dummy interface, 0 if not known
+	dummy  int  // index of the dummy interface, 0 if not known
+	down   bool // it was down when it was last read
 	closed bool
+
+	held    map[model.Family]map[netip.Addr]bool // addresses that the dummy interface should have, as last known here
+	drifted map[model.Family]bool
+	drift   chan struct{}
+	stop    context.CancelFunc // ends the monitor
+	monitor sync.WaitGroup
 }
 
 var _ Interface = (*Kernel)(nil)
@@ -44,18 +51,35 @@ func NewKernel(ctx context.Context, link string) (*Kernel, error) {
 	if err := findIPVS(ctx); err != nil {
 		return nil, err
 	}
+	k, err := openLink(link)
+	if err != nil {
+		return nil, err
+	}
+	if k.handle, err = ipvs.New(""); err != nil {
+		return nil, errors.Join(fmt.Errorf("open IPVS: %w", err), k.Close())
+	}
+	return k, nil
+}
+
+// openLink opens everything but IPVS.
+func openLink(link string) (*Kernel, error) {
 	ns, err := netns.Get()
 	if err != nil {
 		return nil, fmt.Errorf("network namespace: %w", err)
 	}
-	k := &Kernel{link: link, ns: ns}
-	if k.handle, err = ipvs.New(""); err != nil {
-		return nil, errors.Join(fmt.Errorf("open IPVS: %w", err), ns.Close())
-	}
-	if k.routes, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
-		k.handle.Close()
+	routes, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open netlink: %w", err), ns.Close())
 	}
+	updates, err := addrwatch.Subscribe(int(ns))
+	if err != nil {
+		routes.Close()
+		return nil, errors.Join(err, ns.Close())
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	k := &Kernel{link: link, ns: ns, routes: routes, held: map[model.Family]map[netip.Addr]bool{},
+		drifted: map[model.Family]bool{}, drift: make(chan struct{}, 1), stop: stop}
+	k.monitor.Go(func() { k.watch(ctx, updates) })
 	return k, nil
 }
 
@@ -84,6 +108,8 @@ func findIPVS(ctx context.Context) error {
 
 // Close implements [Interface].
 func (k *Kernel) Close() error {
+	k.stop()
+	k.monitor.Wait()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
@@ -251,147 +277,4 @@ func (k *Kernel) SetTimeouts(ctx context.Context, t Timeouts) error {
 	return k.do(ctx, func(h *ipvs.Handle) error {
 		return h.SetConfig(&ipvs.Config{TimeoutTCP: t.TCP, TimeoutTCPFin: t.TCPFin, TimeoutUDP: t.UDP})
 	}, "set timeouts %v", t)
-}
-
-// find returns the dummy interface, nil if there is none.
-func (k *Kernel) find() (netlink.Link, error) {
-	link, err := k.routes.LinkByName(k.link)
-	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		k.dummy = 0
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("interface %s: %w", k.link, err)
-	}
-	if link.Type() != "dummy" {
-		return nil, fmt.Errorf("interface %s is a %s, not a dummy interface", k.link, link.Type())
-	}
-	k.dummy = link.Attrs().Index
-	return link, nil
-}
-
-// ensure creates the dummy interface unless it exists, and returns its index.
-func (k *Kernel) ensure() (int, error) {
-	if k.dummy != 0 {
-		return k.dummy, nil
-	}
-	link, err := k.find()
-	if err != nil {
-		return 0, err
-	}
-	if link == nil {
-		err := k.routes.LinkAdd(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: k.link}})
-		if errors.Is(err, unix.EOPNOTSUPP) {
-			return 0, &MissingModuleError{What: "dummy interfaces", Module: "dummy"}
-		}
-		if err != nil {
-			return 0, fmt.Errorf("add interface %s: %w", k.link, err)
-		}
-		if link, err = k.find(); err != nil || link == nil {
-			return 0, fmt.Errorf("interface %s is gone again: %w", k.link, err)
-		}
-	}
-	if link.Attrs().Flags&net.FlagUp == 0 {
-		if err := k.routes.LinkSetUp(link); err != nil {
-			return 0, fmt.Errorf("interface %s: set up: %w", k.link, err)
-		}
-	}
-	return k.dummy, nil
-}
-
-// maxDumps is how often the addresses are listed until nobody changes any meanwhile.
-const maxDumps = 10
-
-// Addresses implements [Interface].
-func (k *Kernel) Addresses(ctx context.Context, f model.Family) (list []netip.Addr, err error) {
-	err = k.alone(ctx, func() error {
-		link, err := k.find()
-		if err != nil || link == nil {
-			return err
-		}
-		var addrs []netlink.Addr
-		for range maxDumps {
-			addrs, err = k.routes.AddrList(link, int(addressFamily(f)))
-			if !errors.Is(err, netlink.ErrDumpInterrupted) { // another address was added or removed meanwhile
-				break
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("addresses of %s: %w", k.link, err)
-		}
-		for _, a := range addrs {
-			ip, ok := netip.AddrFromSlice(a.IP)
-			if ip = ip.Unmap(); ok && !ip.IsLinkLocalUnicast() {
-				list = append(list, ip)
-			}
-		}
-		return nil
-	})
-	return list, err
-}
-
-// address returns an address with the attributes for the kernel. IPv6 addresses are deprecated from the beginning, so
-// that none is chosen as a source address.
-func address(a netip.Addr) *netlink.Addr {
-	addr := &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}}
-	if a.Is6() {
-		addr.Flags, addr.PreferedLft, addr.ValidLft = unix.IFA_F_NODAD, 0, math.MaxUint32
-	}
-	return addr
-}
-
-// AddAddress implements [Interface].
-func (k *Kernel) AddAddress(ctx context.Context, a netip.Addr) error {
-	return k.alone(ctx, func() error {
-		known := k.dummy != 0
-		err := k.addAddress(a)
-		if errors.Is(err, unix.ENODEV) && known { // another program has deleted the interface
-			k.dummy = 0
-			err = k.addAddress(a)
-		}
-		return err
-	})
-}
-
-func (k *Kernel) addAddress(a netip.Addr) error {
-	index, err := k.ensure()
-	if err != nil {
-		return err
-	}
-	err = k.routes.AddrAdd(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}, address(a))
-	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("add address %v to %s: %w", a, k.link, err)
-	}
-	return nil
-}
-
-// DeleteAddress implements [Interface].
-func (k *Kernel) DeleteAddress(ctx context.Context, a netip.Addr) error {
-	return k.alone(ctx, func() error {
-		if k.dummy == 0 {
-			if link, err := k.find(); err != nil || link == nil {
-				return err
-			}
-		}
-		err := k.routes.AddrDel(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: k.dummy}}, address(a))
-		if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.ENODEV) {
-			return fmt.Errorf("delete address %v from %s: %w", a, k.link, err)
-		}
-		return nil
-	})
-}
-
-// DeleteLink implements [Interface].
-func (k *Kernel) DeleteLink(ctx context.Context) error {
-	return k.alone(ctx, func() error {
-		link, err := k.find()
-		if err != nil || link == nil {
-			return err
-		}
-		k.dummy = 0
-		if err := k.routes.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
-			return fmt.Errorf("delete interface %s: %w", k.link, err)
-		}
-		return nil
-	})
 }
