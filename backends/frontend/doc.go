@@ -34,7 +34,7 @@
 // Two services may list the same external IP. The service port that has it keeps it, even if it is renamed. Among
 // newcomers the oldest service gets it; after a restart all are newcomers. The exception is a cluster IP: it always
 // belongs to its service, because the API server gives it to no other. The next one gets the address when the owner is
-// deleted or no longer asks for it.
+// deleted or no longer asks for it; what that costs does not depend on how many wait.
 //
 // # What is left to the backend
 //

@@ -23,8 +23,9 @@ func (p Problem) key() Problem { return Problem{Family: p.Family, Port: p.Port, 
 type Reason string
 
 const (
-	// AddressInUse: another service port owns one or more of its addresses or its node port. It is logged once for each
-	// pair of service ports; the message names one of the addresses.
+	// AddressInUse: another service port owns one or more of its addresses or its node port. It is reported once for
+	// each pair of service ports in a wave, when they begin to ask for it or lose it; the message names one of the
+	// addresses. If it then passes to yet another owner, the first eight of those who wait are told again.
 	AddressInUse Reason = "AddressInUse"
 	// InvalidPort: it has no number or protocol.
 	InvalidPort Reason = "InvalidPort"

@@ -93,7 +93,6 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 			assert.Empty(t, r.services, "what has gone is forgotten")
 			for _, f := range r.families {
 				assert.Empty(t, f.owners.byKey)
-				assert.Empty(t, f.owners.contested)
 				assert.Empty(t, f.hairpins.n)
 				assert.Empty(t, f.clusterIPs.n)
 				assert.Empty(t, f.healthChecks.n)
@@ -149,9 +148,10 @@ func (d *described) step(dice *rand.Rand, r *rig) {
 }
 
 func randomService(dice *rand.Rand, name model.ServiceName) *model.Service {
-	s := &model.Service{Name: name, Created: time.Unix(int64(dice.IntN(3)), 0)}
-	if dice.IntN(2) == 0 {
-		s.UID = fmt.Sprint(dice.IntN(2))
+	version := max(0, dice.IntN(4)-1)
+	s := &model.Service{Name: name, Created: time.Unix(int64(2*version+int(name.Name[1]))%3, 0)}
+	if version > 0 {
+		s.UID = fmt.Sprint(version)
 	}
 	if dice.IntN(5) > 0 {
 		s.ClusterIPs = append(s.ClusterIPs, netip.AddrFrom4([4]byte{10, 96, 0, byte(dice.IntN(5))}))
@@ -243,8 +243,8 @@ func (d *described) owners(
 	owners := map[Key]model.PortName{}
 	for k, list := range d.wants(f) {
 		owners[k] = slices.MinFunc(list, func(a, b want) int {
-			keeps := func(w want) bool { return before[k] == w.port && uids[w.s.Name] == w.s.UID }
-			stays := func(w want) bool { return before[k].Service == w.s.Name && uids[w.s.Name] == w.s.UID }
+			keeps := func(w want) bool { return before[k] == w.port && uids[w.s.Name] == identity(w.s) }
+			stays := func(w want) bool { return before[k].Service == w.s.Name && uids[w.s.Name] == identity(w.s) }
 			return cmp.Or(first(a.kind == ClusterIP, b.kind == ClusterIP), first(keeps(a), keeps(b)),
 				first(stays(a), stays(b)),
 				a.s.Created.Compare(b.s.Created), cmp.Compare(a.kind, b.kind), a.port.Compare(b.port))
@@ -256,9 +256,12 @@ func (d *described) owners(
 func (d *described) noteUIDs(uids map[model.ServiceName]string) {
 	clear(uids)
 	for n, s := range d.services {
-		uids[n] = s.UID
+		uids[n] = identity(s)
 	}
 }
+
+// identity tells a service from another one of its name.
+func identity(s *model.Service) string { return fmt.Sprint(s.UID, s.Created) }
 
 func ownersOf(m *mirror) map[Key]model.PortName {
 	owners := map[Key]model.PortName{}

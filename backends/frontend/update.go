@@ -102,11 +102,12 @@ func (t *Table) setService(ctx context.Context, s *service, next *model.Service)
 	if before.Equal(next) {
 		return
 	}
-	if before != nil && before.UID != next.UID {
+	if before != nil && !isSame(before, next) {
 		t.deleteService(s) // another one of that name: it has nothing to keep
 		before = nil
 	}
 	s.object = next
+	s.setAge()
 	t.countHealthCheck(before, next)
 	same := sameFrontends(before, next)
 	t.round++
