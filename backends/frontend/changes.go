@@ -173,8 +173,8 @@ func (c *PortChange) FrontendChanges() iter.Seq[FrontendChange] {
 		}
 		for _, k := range slices.SortedFunc(maps.Keys(c.port.frontends), Key.Compare) {
 			before, after := c.port.frontends[k], Frontend{}
-			if owner := c.port.family.owners.byKey[k]; owner.port == c.port {
-				after = owner.frontend(k)
+			if owners := &c.port.family.owners; owners.owner(k) == c.port {
+				after = owners.byKey[k].frontend(k)
 			}
 			if before == after {
 				continue

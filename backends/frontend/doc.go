@@ -37,6 +37,10 @@
 // deleted or no longer asks for it; what that costs does not depend on how many wait.
 //
 // # What is left to the backend
+// A node port, and an external IP or VIP that is an address of the node and has the same port number, contest that
+// address as well, if the table knows where node ports are served: see Options.NodePortAddresses. If the node port has
+// it, the other one is not among the frontends; if not, the node port is served on the node's other addresses.
+//
 //
 // The backend matches packets, balances, implements session affinity (S32), masquerades, refuses and drops, recognises
 // local pods (S30), and finds out which addresses of the node serve node ports (S35, package nodeaddr). All decisions

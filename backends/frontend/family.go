@@ -34,7 +34,7 @@ type family struct {
 func newFamily(f model.Family) *family {
 	return &family{
 		family:       f,
-		owners:       owners{byKey: map[Key]holder{}},
+		owners:       newOwners(),
 		hairpins:     newCounted(netip.Addr.Compare),
 		clusterIPs:   newCounted(netip.Addr.Compare),
 		healthChecks: newCounted(HealthCheck.compare),

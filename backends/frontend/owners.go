@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 )
 
@@ -21,6 +22,7 @@ type owners struct {
 	// unsettled are the contests that began, or changed, in the present wave.
 	unsettled []*contest
 	wave      uint64
+	nodePorts nodePorts
 }
 
 // claim is a service port that asks for a key.
@@ -33,6 +35,26 @@ type claim struct {
 
 func (c claim) frontend(k Key) Frontend {
 	return Frontend{Key: k, Kind: c.kind, Restricted: c.restricted}
+}
+
+func newOwners() owners {
+	return owners{byKey: map[Key]holder{}, nodePorts: nodePorts{added: map[netip.Addr]bool{},
+		asked: map[Key][]netip.Addr{}, claims: map[Key]nodePortClaim{}, changed: map[Key]bool{},
+		passed: map[Key]*port{}}}
+}
+
+// gain gives a port the frontend that it asks for. The claim of a node port to an address makes none.
+func (o *owners) gain(k Key, c claim) {
+	if o.nodePorts.noteOwner(k, nil); c.kind != NodePort || k.IsNodePort() {
+		c.port.gain(c.frontend(k))
+	}
+}
+
+// lose takes it away again.
+func (o *owners) lose(k Key, c claim) {
+	if o.nodePorts.noteOwner(k, c.port); c.kind != NodePort || k.IsNodePort() {
+		c.port.lose(c.frontend(k))
+	}
 }
 
 // holder is the claim that has a key; its port is nil from when the owner leaves until the wave is settled.
@@ -67,15 +89,22 @@ func (r rival) compare(o rival) int {
 		cmp.Compare(r.kind, o.kind), r.port.name.Compare(o.port.name))
 }
 
-// owner returns the port that has a key, or nil.
-func (o *owners) owner(k Key) *port { return o.byKey[k].port }
+// owner returns the port that has a frontend, or nil.
+func (o *owners) owner(k Key) *port {
+	h := o.byKey[k]
+	if h.kind == NodePort && !k.IsNodePort() {
+		return nil
+	}
+	return h.port
+}
 
 // add lets a port ask for a frontend.
 func (o *owners) add(p *port, fr Frontend) {
+	o.nodePorts.noteAsked(fr.Key)
 	c := claim{port: p, kind: fr.Kind, restricted: fr.Restricted, wave: o.wave}
 	h, asked := o.byKey[fr.Key]
 	if !asked {
-		p.gain(fr)
+		o.gain(fr.Key, c)
 		o.byKey[fr.Key] = holder{claim: c}
 		return
 	}
@@ -97,22 +126,25 @@ func (o *owners) unsettle(k Key, h holder) *contest {
 	return h.contest
 }
 
-// remove withdraws a port's request for a frontend.
-func (o *owners) remove(p *port, fr Frontend) {
+// remove withdraws a port's request for a frontend. If the service itself goes there are no heirs, even if another one
+// of its name comes.
+func (o *owners) remove(p *port, fr Frontend) { o.withdraw(p, fr, p.service.object != nil) }
+
+func (o *owners) withdraw(p *port, fr Frontend, hasHeirs bool) {
 	k := fr.Key
+	o.nodePorts.noteAsked(k)
 	h := o.byKey[k]
-	if h.port != p {
+	if h.port != p || h.kind != fr.Kind {
 		o.unsettle(k, h).find(p, fr.Kind).gone = true
 		return
 	}
-	p.lose(h.frontend(k))
-	gone := p.service.object == nil // and has no heirs, even if another service of its name comes
-	if gone && h.contest == nil {
+	o.lose(k, h.claim)
+	if !hasHeirs && h.contest == nil {
 		delete(o.byKey, k)
 		return
 	}
 	c := o.unsettle(k, h)
-	if !gone && h.wave < o.wave {
+	if hasHeirs && h.wave < o.wave {
 		c.heirs = p.service
 	}
 	o.byKey[k] = holder{contest: c}
@@ -122,7 +154,7 @@ func (o *owners) remove(p *port, fr Frontend) {
 func (o *owners) update(p *port, before, after Frontend) {
 	k := after.Key
 	h := o.byKey[k]
-	if h.port != p {
+	if h.port != p || h.kind != before.Kind {
 		c := o.unsettle(k, h)
 		r := c.find(p, before.Kind)
 		next := r.claim
@@ -131,9 +163,9 @@ func (o *owners) update(p *port, before, after Frontend) {
 		c.add(next)
 		return
 	}
-	p.lose(h.frontend(k))
-	p.gain(after)
+	o.lose(k, h.claim)
 	h.kind, h.restricted = after.Kind, after.Restricted
+	o.gain(k, h.claim)
 	if o.byKey[k] = h; h.contest != nil {
 		o.unsettle(k, h)
 	}
@@ -142,11 +174,29 @@ func (o *owners) update(p *port, before, after Frontend) {
 // maxTold is how many of those who wait for a key are told that it has passed to another one than before.
 const maxTold = 8
 
-// settle ends a wave: every contested key gets its owner. It reports to whom newcomers, and those who had the key, have
-// lost it, and the first of the others if the owner is another one.
+// settle ends a wave: every contested key gets its owner. It reports newcomers that do not get the key, and the port that
+// loses it; if it has passed to another owner, the first of those that wait as well.
 func (o *owners) settle(report func(loser, owner *port, k Key)) {
-	slices.SortFunc(o.unsettled, func(a, b *contest) int { return a.key.Compare(b.key) })
+	var ofNodePorts, others []*contest
 	for _, c := range o.unsettled {
+		if c.key.IsNodePort() {
+			ofNodePorts = append(ofNodePorts, c)
+		} else {
+			others = append(others, c)
+		}
+	}
+	o.decide(ofNodePorts, report)
+	o.unsettled = others
+	o.claimNodePorts()
+	o.decide(o.unsettled, report)
+	o.unsettled = nil
+	o.wave++
+}
+
+// decide settles contests.
+func (o *owners) decide(list []*contest, report func(loser, owner *port, k Key)) {
+	slices.SortFunc(list, func(a, b *contest) int { return a.key.Compare(b.key) })
+	for _, c := range list {
 		k := c.key
 		h := o.byKey[k]
 		c.tidy()
@@ -155,10 +205,10 @@ func (o *owners) settle(report func(loser, owner *port, k Key)) {
 			next := c.rivals[i].claim
 			c.rivals = slices.Delete(c.rivals, i, i+1)
 			if lost != nil {
-				lost.lose(h.frontend(k))
+				o.lose(k, h.claim)
 				c.insert(h.claim)
 			}
-			next.port.gain(next.frontend(k))
+			o.gain(k, next)
 			h.claim = next
 		}
 		c.sorted = len(c.rivals)
@@ -174,8 +224,6 @@ func (o *owners) settle(report func(loser, owner *port, k Key)) {
 			delete(o.byKey, k)
 		}
 	}
-	o.unsettled = nil
-	o.wave++
 }
 
 // add adds a claim.
@@ -188,8 +236,8 @@ func (c *contest) find(p *port, k Kind) *rival {
 	if i, found := slices.BinarySearchFunc(old, x, rival.compare); found && !old[i].gone {
 		return &old[i]
 	}
-	for i := c.sorted; i < len(c.rivals); i++ {
-		if r := &c.rivals[i]; r.port == p && !r.gone {
+	for i := range c.rivals { // it is new, or its service is another one now
+		if r := &c.rivals[i]; r.port == p && r.kind == k && !r.gone {
 			return r
 		}
 	}

@@ -21,6 +21,11 @@ func (t *Table) update(ctx context.Context) {
 			f.setNode(t.current, t.services)
 		}
 	}
+	if addresses := t.options.NodePortAddresses; addresses != nil {
+		for _, f := range t.families {
+			f.owners.setAddresses(addresses(t.current, f.family))
+		}
+	}
 	var s *service // of the last description: those of a service follow each other
 	for i := range t.described {
 		d := &t.described[i]
