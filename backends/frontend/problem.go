@@ -33,6 +33,8 @@ const (
 	DuplicatePort Reason = "DuplicatePort"
 	// InvalidEndpoint: one or more of its endpoints have no address or port number.
 	InvalidEndpoint Reason = "InvalidEndpoint"
-	// TooManyFrontends: its service has more than 131,072 of them in a family.
+	// TooManyFrontends: its service has more of them in a family than [Limits] allow.
 	TooManyFrontends Reason = "TooManyFrontends"
+	// TooManySourceRanges: its service has more of them in a family than [Limits] allow.
+	TooManySourceRanges Reason = "TooManySourceRanges"
 )

@@ -66,9 +66,9 @@ func sameFrontends(a, b *model.Service) bool {
 }
 
 // frontends returns the frontends of a service port in a family, sorted by key, and how many more it has beyond a
-// limit. An address that is a VIP as well as an external IP is a VIP: otherwise its source ranges would have no effect.
-func frontends(f model.Family, s *model.Service, sp *model.ServicePort, p *Port, limit int) (
-	list []Frontend, omitted int32) {
+// limit. vips says whether it may have load-balancer IPs. An address that is a VIP as well as an external IP is a VIP: otherwise its source ranges would have no effect.
+func frontends(f model.Family, s *model.Service, sp *model.ServicePort, p *Port, vips bool, limit int,
+) (list []Frontend, omitted int32) {
 	external := p.Routes.External.Endpoints != 0
 	size := 2
 	if external {
@@ -98,5 +98,14 @@ func frontends(f model.Family, s *model.Service, sp *model.ServicePort, p *Port,
 		add(ExternalIP, a, sp.Port)
 	}
 	slices.SortFunc(list, func(a, b Frontend) int { return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Kind, b.Kind)) })
-	return slices.CompactFunc(list, func(a, b Frontend) bool { return a.Key == b.Key }), omitted
+	list = slices.CompactFunc(list, func(a, b Frontend) bool { return a.Key == b.Key })
+	if !vips {
+		list = slices.DeleteFunc(list, func(fr Frontend) bool { return fr.Kind == LoadBalancerIP })
+	}
+	return list, omitted
+}
+
+// hasVIP reports whether a service has a load-balancer IP of a family.
+func hasVIP(f model.Family, s *model.Service) bool {
+	return slices.ContainsFunc(s.LoadBalancerIPs, func(a netip.Addr) bool { return model.FamilyOf(a) == f })
 }
