@@ -80,7 +80,7 @@ func newReader(tb testing.TB, objects []any) (*Table, *reader) {
 			t.SetEndpoint(o)
 		}
 	}
-	require.NoError(tb, t.Sync(tb.Context()))
+	require.NoError(tb, t.Sync(quiet(tb)))
 	return t, r
 }
 
@@ -157,6 +157,44 @@ func BenchmarkHeap(b *testing.B) {
 				runtime.KeepAlive(t)
 			}
 			b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(z.services*z.endpoints), "B/endpoint")
+		})
+	}
+}
+
+// contestants returns services that all ask for the same frontends: addresses times ports of them.
+func contestants(services, addresses, ports int) (list []any) {
+	for i := range services {
+		s := size{services, 0, addresses, ports}.service(i)
+		s.UID = fmt.Sprint(i)
+		list = append(list, s)
+	}
+	return list
+}
+
+// BenchmarkContestedKeys has 50,000 frontends that each of several services asks for. Loading must take time in
+// proportion to services, deleting an owner must not depend on them.
+func BenchmarkContestedKeys(b *testing.B) {
+	const addresses, ports = 500, 100
+	for _, services := range []int{1, 10, 40} {
+		objects := contestants(services+1, addresses, ports)
+		b.Run(fmt.Sprintf("load-%d", services), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				newReader(b, objects[:services])
+			}
+		})
+		b.Run(fmt.Sprintf("delete-%d", services), func(b *testing.B) {
+			t, _ := newReader(b, objects)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				owner := objects[i%len(objects)].(*model.Service)
+				t.DeleteService(owner.Name)
+				require.NoError(b, t.Sync(quiet(b)))
+				b.StopTimer()
+				t.SetService(owner)
+				require.NoError(b, t.Sync(quiet(b)))
+				b.StartTimer()
+			}
 		})
 	}
 }

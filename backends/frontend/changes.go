@@ -85,7 +85,7 @@ func (c *Changes) find(name model.PortName) *port {
 // Owner returns the service port that has a frontend, as new, or nil. It is for backends that serve each node port at
 // addresses of the node: if a service has the same address and port as an external IP, the service's frontend takes
 // precedence.
-func (c *Changes) Owner(k Key) *PortChange { return c.family.owners.byKey[k].port.asNew() }
+func (c *Changes) Owner(k Key) *PortChange { return c.family.owners.owner(k).asNew() }
 
 // ClusterIPs returns the cluster IPs that were added or removed: new connections to their other ports have to be
 // refused (S33). With Full all of them are reported as added.
@@ -134,7 +134,7 @@ func (c *PortChange) Frontends() iter.Seq[Frontend] {
 	return func(yield func(Frontend) bool) {
 		all := p.owned.total() == len(p.asked)
 		for _, fr := range p.asked {
-			if (all || p.family.owners.byKey[fr.Key].port == p) && !yield(fr) {
+			if (all || p.family.owners.owner(fr.Key) == p) && !yield(fr) {
 				return
 			}
 		}
@@ -173,8 +173,8 @@ func (c *PortChange) FrontendChanges() iter.Seq[FrontendChange] {
 		}
 		for _, k := range slices.SortedFunc(maps.Keys(c.port.frontends), Key.Compare) {
 			before, after := c.port.frontends[k], Frontend{}
-			if owner := c.port.family.owners.byKey[k]; owner.port == c.port {
-				after = owner.frontend(k)
+			if owners := &c.port.family.owners; owners.owner(k) == c.port {
+				after = owners.byKey[k].frontend(k)
 			}
 			if before == after {
 				continue
@@ -205,7 +205,7 @@ func (c *PortChange) slots(set model.EndpointSets) *slots {
 }
 
 // Owner is [Changes.Owner] for the family of the port.
-func (c *PortChange) Owner(k Key) *PortChange { return c.port.family.owners.byKey[k].port.asNew() }
+func (c *PortChange) Owner(k Key) *PortChange { return c.port.family.owners.owner(k).asNew() }
 
 // Has reports whether an endpoint is in a backend set as described.
 func (c *PortChange) Has(set model.EndpointSets, target netip.AddrPort) bool {

@@ -25,6 +25,7 @@
 //   - A service port that the dataplane refuses affects no other one: see below.
 //   - A change that is undone before it is accepted is not reported.
 //   - Every key has one owner at a time. Which one does not depend on the order of the calls in a wave.
+//   - One service cannot ask for more than [Limits] allow.
 //   - A wave is reported as a whole: between two Syncs the table stays as it was at the last one, for repairs.
 //   - A part of a service that cannot be served is skipped and named in a [Problem], which is logged once. Everything
 //     else goes on.
@@ -34,7 +35,11 @@
 // Two services may list the same external IP. The service port that has it keeps it, even if it is renamed. Among
 // newcomers the oldest service gets it; after a restart all are newcomers. The exception is a cluster IP: it always
 // belongs to its service, because the API server gives it to no other. The next one gets the address when the owner is
-// deleted or no longer asks for it.
+// deleted or no longer asks for it; what that costs does not depend on how many wait.
+//
+// A node port, and an external IP or VIP that is an address of the node and has the same port number, contest that
+// address as well, if the table knows where node ports are served: see Options.NodePortAddresses. If the node port has
+// it, the other one is not among the frontends; if not, the node port is served on the node's other addresses.
 //
 // # What is left to the backend
 //

@@ -1,7 +1,9 @@
 package frontend
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -32,7 +34,7 @@ type family struct {
 func newFamily(f model.Family) *family {
 	return &family{
 		family:       f,
-		owners:       owners{byKey: map[Key]claim{}, contested: map[Key][]claim{}, unsettled: map[Key]*service{}},
+		owners:       newOwners(),
 		hairpins:     newCounted(netip.Addr.Compare),
 		clusterIPs:   newCounted(netip.Addr.Compare),
 		healthChecks: newCounted(HealthCheck.compare),
@@ -142,19 +144,19 @@ func (p *port) ask(next []Frontend) {
 	f, before, i := p.family, p.asked, 0
 	for _, fr := range next {
 		for ; i < len(before) && before[i].Key.Compare(fr.Key) < 0; i++ {
-			f.owners.remove(p, before[i].Key)
+			f.owners.remove(p, before[i])
 		}
 		if i == len(before) || before[i].Key != fr.Key {
 			f.owners.add(p, fr)
 			continue
 		}
 		if before[i] != fr {
-			f.owners.update(p, fr)
+			f.owners.update(p, before[i], fr)
 		}
 		i++
 	}
 	for ; i < len(before); i++ {
-		f.owners.remove(p, before[i].Key)
+		f.owners.remove(p, before[i])
 	}
 	p.asked = next
 }
@@ -232,18 +234,28 @@ func (f *family) setNode(node *model.Node, services map[model.ServiceName]*servi
 // pair is two ports that ask for the same keys.
 type pair struct{ loser, owner *port }
 
+func (p pair) compare(o pair) int {
+	return cmp.Or(p.loser.name.Compare(o.loser.name), p.owner.name.Compare(o.owner.name))
+}
+
+// loss is how many keys a port has lost to another one, and the first of them.
+type loss struct {
+	first Key
+	n     int
+}
+
 // settle ends a wave: keys get their owners, and backend sets have no gaps any more.
 func (f *family) settle(report func(Problem)) {
-	var pairs []pair
-	lost := map[pair][]Key{}
+	lost := map[pair]*loss{}
 	f.owners.settle(func(loser, owner *port, k Key) {
-		p := pair{loser, owner}
-		if lost[p] == nil {
-			pairs = append(pairs, p)
+		l := lost[pair{loser, owner}]
+		if l == nil {
+			l = &loss{first: k}
+			lost[pair{loser, owner}] = l
 		}
-		lost[p] = append(lost[p], k)
+		l.n++
 	})
-	for _, p := range pairs {
+	for _, p := range slices.SortedFunc(maps.Keys(lost), pair.compare) {
 		report(f.inUse(p, lost[p]))
 	}
 	for _, p := range f.dirty {
@@ -260,10 +272,10 @@ func (f *family) settle(report func(Problem)) {
 }
 
 // inUse returns the problem of a pair.
-func (f *family) inUse(p pair, keys []Key) Problem {
-	message := fmt.Sprintf("%v belongs to %v", keys[0], p.owner.name)
-	if len(keys) > 1 {
-		message = fmt.Sprintf("%v and %d more belong to %v", keys[0], len(keys)-1, p.owner.name)
+func (f *family) inUse(p pair, l *loss) Problem {
+	message := fmt.Sprintf("%v belongs to %v", l.first, p.owner.name)
+	if l.n > 1 {
+		message = fmt.Sprintf("%v and %d more belong to %v", l.first, l.n-1, p.owner.name)
 	}
 	return Problem{Family: f.family, Port: p.loser.name, Reason: AddressInUse, Owner: p.owner.name, Message: message}
 }

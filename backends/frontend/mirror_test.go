@@ -372,6 +372,8 @@ type rig struct {
 	*Table
 	v4, v6   *mirror
 	problems []Problem
+	// nodeAddrs serve node ports.
+	nodeAddrs []netip.Addr
 }
 
 func newRig(tb testing.TB) *rig {
@@ -382,6 +384,14 @@ func newRig(tb testing.TB) *rig {
 			return r.v6.apply(ctx, c)
 		}
 		return r.v4.apply(ctx, c)
+	}
+	o.NodePortAddresses = func(_ *model.Node, f model.Family) (list []netip.Addr) {
+		for _, a := range r.nodeAddrs {
+			if model.FamilyOf(a) == f {
+				list = append(list, a)
+			}
+		}
+		return list
 	}
 	o.OnProblem = func(_ context.Context, p Problem) { r.problems = append(r.problems, p) }
 	var err error

@@ -2,7 +2,7 @@ package frontend
 
 import (
 	"cmp"
-	"maps"
+	"net/netip"
 	"slices"
 )
 
@@ -15,16 +15,14 @@ import (
 //  3. Among newcomers, and that is everybody after a restart, the oldest service gets it; then the lower kind; then the
 //     first by name. A service of unknown age is younger than all others.
 //
-// The others get it when that one goes.
+// The others get it when that one goes. Asking for a key, giving it up and passing it on do not become more expensive
+// with the number of those who wait for it, apart from a copy of their list for each wave that changes it.
 type owners struct {
-	byKey map[Key]claim
-	// contested lists the ports that ask for a key, for keys that several asked for when the present wave began or
-	// later in it.
-	contested map[Key][]claim
-	// unsettled are the contested keys that a port began or ceased to ask for in the present wave, with the service
-	// whose port had the key and no longer asks for it, if there is one.
-	unsettled map[Key]*service
+	byKey map[Key]holder
+	// unsettled are the contests that began, or changed, in the present wave.
+	unsettled []*contest
 	wave      uint64
+	nodePorts nodePorts
 }
 
 // claim is a service port that asks for a key.
@@ -33,123 +31,252 @@ type claim struct {
 	kind       Kind
 	restricted bool
 	wave       uint64 // in which it came
-	// told is the owner named when the loss was reported.
-	told *port
 }
 
 func (c claim) frontend(k Key) Frontend {
 	return Frontend{Key: k, Kind: c.kind, Restricted: c.restricted}
 }
 
+func newOwners() owners {
+	return owners{byKey: map[Key]holder{}, nodePorts: nodePorts{added: map[netip.Addr]bool{},
+		asked: map[Key][]netip.Addr{}, claims: map[Key]nodePortClaim{}, changed: map[Key]bool{},
+		passed: map[Key]*port{}}}
+}
+
+// gain gives a port the frontend that it asks for. The claim of a node port to an address makes none.
+func (o *owners) gain(k Key, c claim) {
+	if o.nodePorts.noteOwner(k, nil); c.kind != NodePort || k.IsNodePort() {
+		c.port.gain(c.frontend(k))
+	}
+}
+
+// lose takes it away again.
+func (o *owners) lose(k Key, c claim) {
+	if o.nodePorts.noteOwner(k, c.port); c.kind != NodePort || k.IsNodePort() {
+		c.port.lose(c.frontend(k))
+	}
+}
+
+// holder is the claim that has a key; its port is nil from when the owner leaves until the wave is settled.
+type holder struct {
+	claim
+	contest *contest // nil if no other asks for the key, nor did in the present wave
+}
+
+// contest is a key that several ports ask for.
+type contest struct {
+	key    Key
+	rivals []rival // those that do not have the key
+	sorted int     // so many of them are in the order of rivals, those that follow are new
+	// The rest is about the present wave.
+	before    *port    // the owner when it began, if there was one
+	heirs     *service // the service whose port had the key and gave it up
+	unsettled bool
+}
+
+// rival is a claim to a key that another port has.
+type rival struct {
+	claim
+	age  int64 // of its service
+	gone bool  // in the present wave
+}
+
+func newRival(c claim) rival { return rival{claim: c, age: c.port.service.age} }
+
+// compare orders by who is to get the key.
+func (r rival) compare(o rival) int {
+	return cmp.Or(first(r.kind == ClusterIP, o.kind == ClusterIP), cmp.Compare(r.age, o.age),
+		cmp.Compare(r.kind, o.kind), r.port.name.Compare(o.port.name))
+}
+
+// owner returns the port that has a frontend, or nil.
+func (o *owners) owner(k Key) *port {
+	h := o.byKey[k]
+	if h.kind == NodePort && !k.IsNodePort() {
+		return nil
+	}
+	return h.port
+}
+
 // add lets a port ask for a frontend.
 func (o *owners) add(p *port, fr Frontend) {
+	o.nodePorts.noteAsked(fr.Key)
 	c := claim{port: p, kind: fr.Kind, restricted: fr.Restricted, wave: o.wave}
-	owner, owned := o.byKey[fr.Key]
-	if !owned {
-		p.gain(fr)
-		o.byKey[fr.Key] = c
+	h, asked := o.byKey[fr.Key]
+	if !asked {
+		o.gain(fr.Key, c)
+		o.byKey[fr.Key] = holder{claim: c}
 		return
 	}
-	list := o.contested[fr.Key]
-	if list == nil {
-		list = []claim{owner}
-	}
-	o.contested[fr.Key] = append(list, c)
-	o.unsettle(fr.Key, nil)
+	o.unsettle(fr.Key, h).add(c)
 }
 
-// unsettle marks a key, so that settle decides again who gets it.
-func (o *owners) unsettle(k Key, before *service) {
-	o.unsettled[k] = cmp.Or(before, o.unsettled[k])
+// unsettle makes settle decide again who gets a key.
+func (o *owners) unsettle(k Key, h holder) *contest {
+	if h.contest == nil {
+		h.contest = &contest{key: k}
+		o.byKey[k] = h
+	}
+	if c := h.contest; !c.unsettled {
+		if c.unsettled = true; h.wave < o.wave {
+			c.before = h.port
+		}
+		o.unsettled = append(o.unsettled, c)
+	}
+	return h.contest
 }
 
-// remove withdraws a port's request for a frontend.
-func (o *owners) remove(p *port, k Key) {
-	owner := o.byKey[k]
-	if owner.port == p {
-		p.lose(owner.frontend(k))
+// remove withdraws a port's request for a frontend. If the service itself goes there are no heirs, even if another one
+// of its name comes.
+func (o *owners) remove(p *port, fr Frontend) { o.withdraw(p, fr, p.service.object != nil) }
+
+func (o *owners) withdraw(p *port, fr Frontend, hasHeirs bool) {
+	k := fr.Key
+	o.nodePorts.noteAsked(k)
+	h := o.byKey[k]
+	if h.port != p || h.kind != fr.Kind {
+		o.unsettle(k, h).find(p, fr.Kind).gone = true
+		return
 	}
-	list := o.contested[k]
-	if list == nil {
+	o.lose(k, h.claim)
+	if !hasHeirs && h.contest == nil {
 		delete(o.byKey, k)
 		return
 	}
-	o.contested[k] = slices.DeleteFunc(list, func(c claim) bool { return c.port == p })
-	var heirs *service // none if the service itself goes, even if another one of its name comes
-	if owner.port == p {
-		o.byKey[k] = claim{} // until it is settled
-		if p.service.object != nil {
-			heirs = p.service
-		}
+	c := o.unsettle(k, h)
+	if hasHeirs && h.wave < o.wave {
+		c.heirs = p.service
 	}
-	o.unsettle(k, heirs)
+	o.byKey[k] = holder{contest: c}
 }
 
 // update changes the kind or restriction of a frontend that a port has asked for.
-func (o *owners) update(p *port, fr Frontend) {
-	if c := o.byKey[fr.Key]; c.port == p {
-		p.lose(c.frontend(fr.Key))
-		p.gain(fr)
-		c.kind, c.restricted = fr.Kind, fr.Restricted
-		o.byKey[fr.Key] = c
+func (o *owners) update(p *port, before, after Frontend) {
+	k := after.Key
+	h := o.byKey[k]
+	if h.port != p || h.kind != before.Kind {
+		c := o.unsettle(k, h)
+		r := c.find(p, before.Kind)
+		next := r.claim
+		r.gone = true
+		next.kind, next.restricted = after.Kind, after.Restricted
+		c.add(next)
+		return
 	}
-	for i := range o.contested[fr.Key] {
-		if c := &o.contested[fr.Key][i]; c.port == p {
-			c.kind, c.restricted = fr.Kind, fr.Restricted
-			o.unsettle(fr.Key, nil)
-		}
+	o.lose(k, h.claim)
+	h.kind, h.restricted = after.Kind, after.Restricted
+	o.gain(k, h.claim)
+	if o.byKey[k] = h; h.contest != nil {
+		o.unsettle(k, h)
 	}
 }
 
-// settle ends a wave: every contested key gets its owner. It reports each pair of loser and owner once.
+// maxTold is how many of those who wait for a key are told that it has passed to another one than before.
+const maxTold = 8
+
+// settle ends a wave: every contested key gets its owner. It reports newcomers that do not get the key, and the port that
+// loses it; if it has passed to another owner, the first of those that wait as well.
 func (o *owners) settle(report func(loser, owner *port, k Key)) {
-	for _, k := range slices.SortedFunc(maps.Keys(o.unsettled), Key.Compare) {
-		list := o.contested[k]
-		if len(list) == 0 {
-			delete(o.byKey, k)
-			delete(o.contested, k)
-			continue
-		}
-		before := o.byKey[k]
-		after := o.choose(list, before.port, o.unsettled[k])
-		if before.port != after.port {
-			if before.port != nil {
-				before.port.lose(before.frontend(k))
-			}
-			after.port.gain(after.frontend(k))
-		}
-		after.told = nil
-		o.byKey[k] = after
-		for i := range list {
-			c := &list[i]
-			if c.port == after.port {
-				c.told = nil
-			} else if c.told != after.port {
-				c.told = after.port
-				report(c.port, after.port, k)
-			}
-		}
-		if len(list) == 1 {
-			delete(o.contested, k)
+	var ofNodePorts, others []*contest
+	for _, c := range o.unsettled {
+		if c.key.IsNodePort() {
+			ofNodePorts = append(ofNodePorts, c)
+		} else {
+			others = append(others, c)
 		}
 	}
-	o.unsettled = map[Key]*service{}
+	o.decide(ofNodePorts, report)
+	o.unsettled = others
+	o.claimNodePorts()
+	o.decide(o.unsettled, report)
+	o.unsettled = nil
 	o.wave++
 }
 
-// choose returns the claim that gets a key. before is the port that has the key now, and heirs the service of the port
-// that had it; both may be nil.
-func (o *owners) choose(list []claim, before *port, heirs *service) claim {
-	return slices.MinFunc(list, func(a, b claim) int {
-		keeps := func(c claim) bool { return c.port == before && c.wave < o.wave }
-		return cmp.Or(
-			first(a.kind == ClusterIP, b.kind == ClusterIP),
-			first(keeps(a), keeps(b)),
-			first(a.port.service == heirs, b.port.service == heirs),
-			a.port.service.compareAge(b.port.service),
-			cmp.Compare(a.kind, b.kind),
-			a.port.name.Compare(b.port.name))
-	})
+// decide settles contests.
+func (o *owners) decide(list []*contest, report func(loser, owner *port, k Key)) {
+	slices.SortFunc(list, func(a, b *contest) int { return a.key.Compare(b.key) })
+	for _, c := range list {
+		k := c.key
+		h := o.byKey[k]
+		c.tidy()
+		lost := h.port
+		if i := c.heir(h, o.wave); i >= 0 {
+			next := c.rivals[i].claim
+			c.rivals = slices.Delete(c.rivals, i, i+1)
+			if lost != nil {
+				o.lose(k, h.claim)
+				c.insert(h.claim)
+			}
+			o.gain(k, next)
+			h.claim = next
+		}
+		c.sorted = len(c.rivals)
+		for i, r := range c.rivals {
+			if r.wave == o.wave || r.port == lost || i < maxTold && h.port != c.before {
+				report(r.port, h.port, k)
+			}
+		}
+		if c.before, c.heirs, c.unsettled = nil, nil, false; len(c.rivals) == 0 {
+			h.contest = nil
+		}
+		if o.byKey[k] = h; h.port == nil {
+			delete(o.byKey, k)
+		}
+	}
+}
+
+// add adds a claim.
+func (c *contest) add(x claim) { c.rivals = append(c.rivals, newRival(x)) }
+
+// find returns the claim of a port by an address of a kind.
+func (c *contest) find(p *port, k Kind) *rival {
+	old := c.rivals[:c.sorted]
+	x := newRival(claim{port: p, kind: k})
+	if i, found := slices.BinarySearchFunc(old, x, rival.compare); found && !old[i].gone {
+		return &old[i]
+	}
+	for i := range c.rivals { // it is new, or its service is another one now
+		if r := &c.rivals[i]; r.port == p && r.kind == k && !r.gone {
+			return r
+		}
+	}
+	return &rival{}
+}
+
+// tidy removes the claims that are gone, and sorts the others.
+func (c *contest) tidy() {
+	isNew := len(c.rivals) > c.sorted
+	c.rivals = slices.DeleteFunc(c.rivals, func(r rival) bool { return r.gone })
+	if isNew {
+		slices.SortFunc(c.rivals, rival.compare)
+	}
+}
+
+// insert adds a claim in its place.
+func (c *contest) insert(x claim) {
+	r := newRival(x)
+	i, _ := slices.BinarySearchFunc(c.rivals, r, rival.compare)
+	c.rivals = slices.Insert(c.rivals, i, r)
+}
+
+// heir returns the place of the claim that gets the key, -1 if the owner keeps it or there is none.
+func (c *contest) heir(h holder, wave uint64) int {
+	if len(c.rivals) == 0 {
+		return -1
+	}
+	i, isClusterIP := 0, c.rivals[0].kind == ClusterIP
+	if c.heirs != nil {
+		i = max(0, slices.IndexFunc(c.rivals, func(r rival) bool {
+			return r.port.service == c.heirs && (r.kind == ClusterIP) == isClusterIP
+		}))
+	}
+	r, keeps := c.rivals[i], h.wave < wave
+	if h.port != nil && cmp.Or(first(h.kind == ClusterIP, r.kind == ClusterIP), first(keeps, false),
+		first(h.port.service == c.heirs, r.port.service == c.heirs), newRival(h.claim).compare(r)) < 0 {
+		return -1
+	}
+	return i
 }
 
 // first orders true before false.

@@ -1,6 +1,7 @@
 package frontend
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -111,6 +112,60 @@ func TestAServiceThatWasMadeAgainIsNoIncumbent(t *testing.T) {
 	r.set(&again)
 	r.sync(t)
 	assert.Equal(t, "other/x", r.v4.owner(contested))
+}
+
+// The second is the same, by UID, as before: the time says that it is another one.
+func TestAServiceOfAnotherTimeIsNoIncumbent(t *testing.T) {
+	r := newRig(t)
+	r.set(claimant("prod/web", 2025))
+	r.sync(t)
+	r.set(claimant("other/x", 2024))
+	r.sync(t)
+	r.set(claimant("prod/web", 2026))
+	r.sync(t)
+	assert.Equal(t, "other/x", r.v4.owner(contested))
+}
+
+// Nobody had asked for the address beside its owner, who gives its number to another port when somebody does.
+func TestANumberGoesToAnotherPortInTheWaveOfAnOlderNewcomer(t *testing.T) {
+	changed := *claimant("prod/web", 2025)
+	changed.Ports = []model.ServicePort{changed.Ports[0], changed.Ports[0]}
+	changed.Ports[0].Port, changed.Ports[1].Name = 81, "web"
+	for name, wave := range map[string]services{
+		"the newcomer comes first": {claimant("old/x", 2001), &changed},
+		"the newcomer comes last":  {&changed, claimant("old/x", 2001)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.set(claimant("prod/web", 2025))
+			r.sync(t)
+			for _, s := range wave {
+				r.set(s)
+			}
+			r.sync(t)
+			assert.Equal(t, "prod/web", r.v4.owner(contested))
+		})
+	}
+}
+
+// A key that many want passes from one to the next at the cost of telling few of them.
+func TestTheFirstInLineAreToldOfAnotherOwner(t *testing.T) {
+	r := newRig(t)
+	for i := range 2 * maxTold {
+		r.set(claimant(fmt.Sprintf("a/%02d", i), 2001+i))
+	}
+	r.sync(t)
+	assert.Len(t, r.problems, 2*maxTold-1, "newcomers are told, all of them")
+	r.problems = nil
+	r.DeleteService(model.ServiceName{Namespace: "a", Name: "00"})
+	r.sync(t)
+	assert.Equal(t, "a/01", r.v4.owner(contested))
+	var told []string
+	for _, p := range r.problems {
+		assert.Equal(t, "01", p.Owner.Service.Name)
+		told = append(told, p.Port.Service.Name)
+	}
+	assert.Equal(t, []string{"02", "03", "04", "05", "06", "07", "08", "09"}, told)
 }
 
 func TestAnIncumbentStaysOneThroughAResync(t *testing.T) {

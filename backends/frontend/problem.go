@@ -23,8 +23,9 @@ func (p Problem) key() Problem { return Problem{Family: p.Family, Port: p.Port, 
 type Reason string
 
 const (
-	// AddressInUse: another service port owns one or more of its addresses or its node port. It is logged once for each
-	// pair of service ports; the message names one of the addresses.
+	// AddressInUse: another service port owns one or more of its addresses or its node port. It is reported once for
+	// each pair of service ports in a wave, when they begin to ask for it or lose it; the message names one of the
+	// addresses. If it then passes to yet another owner, the first eight of those who wait are told again.
 	AddressInUse Reason = "AddressInUse"
 	// InvalidPort: it has no number or protocol.
 	InvalidPort Reason = "InvalidPort"
@@ -32,6 +33,8 @@ const (
 	DuplicatePort Reason = "DuplicatePort"
 	// InvalidEndpoint: one or more of its endpoints have no address or port number.
 	InvalidEndpoint Reason = "InvalidEndpoint"
-	// TooManyFrontends: its service has more than 131,072 of them in a family.
+	// TooManyFrontends: its service has more of them in a family than [Limits] allow.
 	TooManyFrontends Reason = "TooManyFrontends"
+	// TooManySourceRanges: its service has more of them in a family than [Limits] allow.
+	TooManySourceRanges Reason = "TooManySourceRanges"
 )

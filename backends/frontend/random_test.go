@@ -21,6 +21,11 @@ type described struct {
 	services  map[model.ServiceName]*model.Service
 	endpoints map[model.EndpointKey]*model.Endpoint
 	inWave    map[model.ServiceName]bool // services that were set or deleted: once in a wave, as [sink.Sink] has it
+	owned     map[Key]owned
+	versions  map[model.ServiceName]string // of the services, as of the last wave
+	// nodeAddrs are the node's addresses, and contested those and the ports that services asked for in the last wave.
+	nodeAddrs []netip.Addr
+	contested map[Key]bool
 }
 
 // TestAnyWalkIsFollowedByItsDifferences: whatever is described, fails, is repaired or taken back, a dataplane that
@@ -30,12 +35,19 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			dice, refusals := rand.New(rand.NewPCG(seed, 7)), rand.New(rand.NewPCG(seed, 8))
 			r := newRig(t)
-			d := described{map[model.ServiceName]*model.Service{}, map[model.EndpointKey]*model.Endpoint{},
-				map[model.ServiceName]bool{}}
-			previous := map[Key]model.PortName{}
-			uids := map[model.ServiceName]string{}
+			d := described{services: map[model.ServiceName]*model.Service{},
+				endpoints: map[model.EndpointKey]*model.Endpoint{}, inWave: map[model.ServiceName]bool{},
+				versions: map[model.ServiceName]string{}}
 			for range 80 {
 				clear(d.inWave)
+				if dice.IntN(4) == 0 {
+					r.nodeAddrs = nil
+					for i := range 5 {
+						if dice.IntN(2) == 0 {
+							r.nodeAddrs = append(r.nodeAddrs, netip.AddrFrom4([4]byte{10, 96, 0, byte(i)}))
+						}
+					}
+				}
 				for range dice.IntN(6) {
 					d.step(dice, r)
 				}
@@ -62,11 +74,14 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 					refused = append(refused, fmt.Sprint(e.Port, e.Family))
 				}
 				assert.ElementsMatch(t, slices.Concat(r.v4.refusedIn(model.IPv4), r.v6.refusedIn(model.IPv6)), refused)
-				previous = d.owners(model.IPv4, previous, uids)
-				d.noteUIDs(uids)
+				d.settle(r.nodeAddrs)
 				if r.v4.fail == nil {
-					served := maps.Clone(previous)
-					maps.DeleteFunc(served, func(_ Key, p model.PortName) bool { return r.v4.isRefused(p) })
+					served := map[Key]model.PortName{}
+					for k, o := range d.owned {
+						if !o.isClaimed && !r.v4.isRefused(o.port) {
+							served[k] = o.port
+						}
+					}
 					assert.Equal(t, served, ownersOf(r.v4))
 				}
 				if dice.IntN(8) == 0 {
@@ -93,7 +108,9 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 			assert.Empty(t, r.services, "what has gone is forgotten")
 			for _, f := range r.families {
 				assert.Empty(t, f.owners.byKey)
-				assert.Empty(t, f.owners.contested)
+				assert.Empty(t, f.owners.nodePorts.asked)
+				assert.Empty(t, f.owners.nodePorts.claims)
+				assert.Empty(t, f.owners.nodePorts.changed)
 				assert.Empty(t, f.hairpins.n)
 				assert.Empty(t, f.clusterIPs.n)
 				assert.Empty(t, f.healthChecks.n)
@@ -149,9 +166,10 @@ func (d *described) step(dice *rand.Rand, r *rig) {
 }
 
 func randomService(dice *rand.Rand, name model.ServiceName) *model.Service {
-	s := &model.Service{Name: name, Created: time.Unix(int64(dice.IntN(3)), 0)}
-	if dice.IntN(2) == 0 {
-		s.UID = fmt.Sprint(dice.IntN(2))
+	version := max(0, dice.IntN(4)-1)
+	s := &model.Service{Name: name, Created: time.Unix(int64(2*version+int(name.Name[1]))%3, 0)}
+	if version > 0 {
+		s.UID = fmt.Sprint(version)
 	}
 	if dice.IntN(5) > 0 {
 		s.ClusterIPs = append(s.ClusterIPs, netip.AddrFrom4([4]byte{10, 96, 0, byte(dice.IntN(5))}))
@@ -175,6 +193,9 @@ func randomService(dice *rand.Rand, name model.ServiceName) *model.Service {
 	}
 	for i := range dice.IntN(4) {
 		p := model.ServicePort{Name: fmt.Sprintf("p%d", i%2), Protocol: model.TCP, Port: uint16(dice.IntN(3))}
+		if dice.IntN(3) == 0 {
+			p.Port = 30000
+		}
 		if dice.IntN(3) == 0 {
 			p.NodePort = 30000 + uint16(dice.IntN(2))
 		}
@@ -236,29 +257,60 @@ func (d *described) wants(f model.Family) map[Key][]want {
 	return wants
 }
 
-// owners says who is to have which key, of those who had them before and are the same services.
-func (d *described) owners(
-	f model.Family, before map[Key]model.PortName, uids map[model.ServiceName]string,
-) map[Key]model.PortName {
-	owners := map[Key]model.PortName{}
-	for k, list := range d.wants(f) {
-		owners[k] = slices.MinFunc(list, func(a, b want) int {
-			keeps := func(w want) bool { return before[k] == w.port && uids[w.s.Name] == w.s.UID }
-			stays := func(w want) bool { return before[k].Service == w.s.Name && uids[w.s.Name] == w.s.UID }
+// owned is who has a key; isClaimed says that it is the owner of the node port of that number.
+type owned struct {
+	port      model.PortName
+	isClaimed bool
+}
+
+// settle finds out who has which IPv4 key after a wave, of those who had them before and are the same services.
+func (d *described) settle(nodeAddrs []netip.Addr) {
+	before, wants, asked := d.owned, d.wants(model.IPv4), map[Key]bool{}
+	d.owned = map[Key]owned{}
+	isSame := func(s *model.Service) bool { return d.versions[s.Name] == identity(s) }
+	choose := func(k Key, list []want) {
+		w := slices.MinFunc(list, func(a, b want) int {
+			keeps := func(w want) bool { return before[k] == w.owned(k) && isSame(w.s) }
+			stays := func(w want) bool { return before[k].port.Service == w.s.Name && isSame(w.s) }
 			return cmp.Or(first(a.kind == ClusterIP, b.kind == ClusterIP), first(keeps(a), keeps(b)),
 				first(stays(a), stays(b)),
 				a.s.Created.Compare(b.s.Created), cmp.Compare(a.kind, b.kind), a.port.Compare(b.port))
-		}).port
+		})
+		d.owned[k] = w.owned(k)
 	}
-	return owners
+	for k, list := range wants {
+		if k.IsNodePort() {
+			choose(k, list)
+		}
+	}
+	for k, list := range wants {
+		if k.IsNodePort() {
+			continue
+		}
+		np := k.nodePort()
+		o, exists := d.owned[np]
+		if slices.Contains(nodeAddrs, k.Addr) {
+			asked[k] = true
+			if exists && !slices.ContainsFunc(list, func(w want) bool { return w.port == o.port }) {
+				list = append(list, want{o.port, NodePort, d.services[o.port.Service]})
+			}
+			if served, was := before[np]; was && slices.Contains(d.nodeAddrs, k.Addr) && !d.contested[k] {
+				before[k] = owned{served.port, true}
+			}
+		}
+		choose(k, list)
+	}
+	d.nodeAddrs, d.contested = nodeAddrs, asked
+	clear(d.versions)
+	for n, s := range d.services {
+		d.versions[n] = identity(s)
+	}
 }
 
-func (d *described) noteUIDs(uids map[model.ServiceName]string) {
-	clear(uids)
-	for n, s := range d.services {
-		uids[n] = s.UID
-	}
-}
+func (w want) owned(k Key) owned { return owned{w.port, w.kind == NodePort && !k.IsNodePort()} }
+
+// identity tells a service from another one of its name.
+func identity(s *model.Service) string { return fmt.Sprint(s.UID, s.Created) }
 
 func ownersOf(m *mirror) map[Key]model.PortName {
 	owners := map[Key]model.PortName{}

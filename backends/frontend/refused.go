@@ -87,7 +87,7 @@ func (l *ledger) prepare() {
 			continue
 		}
 		for k, before := range p.frontends {
-			if before != (Frontend{}) && p.family.owners.byKey[k].port != p {
+			if before != (Frontend{}) && p.family.owners.owner(k) != p {
 				l.obsolete[k] = p
 			}
 		}

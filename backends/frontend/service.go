@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"cmp"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -12,6 +13,7 @@ import (
 type service struct {
 	name     model.ServiceName
 	object   *model.Service // nil if it is not set
+	age      int64          // when it was made, in microseconds; the highest if that is unknown
 	ports    list[portID, *port]
 	problems map[Problem]uint64 // that were reported, by key: the round in which they were last there
 }
@@ -45,24 +47,28 @@ func (s *service) makePort(id portID) *port {
 // isEmpty reports whether nothing is known about a service.
 func (s *service) isEmpty() bool { return s.object == nil && len(s.ports.all) == 0 }
 
-// compareAge orders the oldest first. Those of unknown age come last.
-func (s *service) compareAge(o *service) int {
-	a, b := s.object.Created, o.object.Created
-	return cmp.Or(first(!a.IsZero(), !b.IsZero()), a.Compare(b))
+// isSame reports whether two versions are of one object: a service that was deleted and created again is another one.
+func isSame(a, b *model.Service) bool { return a.UID == b.UID && a.Created.Equal(b.Created) }
+
+// setAge follows the service's object.
+func (s *service) setAge() {
+	if s.age = s.object.Created.UnixMicro(); s.object.Created.IsZero() {
+		s.age = math.MaxInt64
+	}
 }
 
 // sameFrontends reports whether a service asks for the same keys with the same restrictions as before, apart from its
 // ports.
 func sameFrontends(a, b *model.Service) bool {
-	return a != nil && b != nil && a.UID == b.UID && slices.Equal(a.ClusterIPs, b.ClusterIPs) &&
+	return a != nil && b != nil && slices.Equal(a.ClusterIPs, b.ClusterIPs) &&
 		slices.Equal(a.ExternalIPs, b.ExternalIPs) && slices.Equal(a.LoadBalancerIPs, b.LoadBalancerIPs) &&
 		slices.Equal(a.LoadBalancerSourceRanges, b.LoadBalancerSourceRanges)
 }
 
 // frontends returns the frontends of a service port in a family, sorted by key, and how many more it has beyond a
-// limit. An address that is a VIP as well as an external IP is a VIP: otherwise its source ranges would have no effect.
-func frontends(f model.Family, s *model.Service, sp *model.ServicePort, p *Port, limit int) (
-	list []Frontend, omitted int32) {
+// limit. vips says whether it may have load-balancer IPs. An address that is a VIP as well as an external IP is a VIP: otherwise its source ranges would have no effect.
+func frontends(f model.Family, s *model.Service, sp *model.ServicePort, p *Port, vips bool, limit int,
+) (list []Frontend, omitted int32) {
 	external := p.Routes.External.Endpoints != 0
 	size := 2
 	if external {
@@ -92,5 +98,14 @@ func frontends(f model.Family, s *model.Service, sp *model.ServicePort, p *Port,
 		add(ExternalIP, a, sp.Port)
 	}
 	slices.SortFunc(list, func(a, b Frontend) int { return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Kind, b.Kind)) })
-	return slices.CompactFunc(list, func(a, b Frontend) bool { return a.Key == b.Key }), omitted
+	list = slices.CompactFunc(list, func(a, b Frontend) bool { return a.Key == b.Key })
+	if !vips {
+		list = slices.DeleteFunc(list, func(fr Frontend) bool { return fr.Kind == LoadBalancerIP })
+	}
+	return list, omitted
+}
+
+// hasVIP reports whether a service has a load-balancer IP of a family.
+func hasVIP(f model.Family, s *model.Service) bool {
+	return slices.ContainsFunc(s.LoadBalancerIPs, func(a netip.Addr) bool { return model.FamilyOf(a) == f })
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 
@@ -28,14 +29,16 @@ type Options struct {
 	// OnProblem, if given, is called once for each part of a service that is not served, during Sync, for example to
 	// create an Event. Problems are logged in any case.
 	OnProblem func(ctx context.Context, p Problem)
+	// Limits bound what one service may cost.
+	Limits Limits
+	// NodePortAddresses, if given, returns the addresses of one family on which the backend serves node ports (S35). It
+	// is called by every Sync. There a node port and an external IP or VIP of the same number have one owner (S59): if it
+	// is the node port, the other one is not among the frontends. Without it, the node port always gives way.
+	NodePortAddresses func(*model.Node, model.Family) []netip.Addr
 	// Extra, if given, returns what else the backend needs to know about a service, for example from an annotation. The
 	// value must be comparable with ==. A port whose Extra differs is reported as changed.
 	Extra func(*model.Service) any
 }
-
-// maxFrontends is how many frontends a service may have in a family, so that one with 8,000 addresses and 8,000 ports
-// cannot exhaust the node. Frontends beyond that are not served.
-const maxFrontends = 1 << 17
 
 // validate returns an error if the options are invalid.
 func (o *Options) validate() error {
@@ -46,7 +49,7 @@ func (o *Options) validate() error {
 	if o.Families != nil && len(o.Families) == 0 {
 		errs = append(errs, errors.New("no families: give nil for both"))
 	}
-	return errors.Join(append(errs, CheckFamilies(o.Families))...)
+	return errors.Join(append(errs, CheckFamilies(o.Families), o.Limits.Validate())...)
 }
 
 // CheckFamilies returns an error if the families in the options of a table or a backend are invalid.
@@ -62,8 +65,8 @@ func CheckFamilies(families []model.Family) error {
 // Table is a [sink.Sink] that keeps the frontends of both families. See the package documentation. The methods of the
 // sink are called from one goroutine at a time; Repair and CleanUp may be called from any.
 type Table struct {
-	options      Options
-	maxFrontends int
+	options Options
+	limits  Limits
 
 	// described has the calls since the last Sync, in order.
 	described []description
@@ -101,7 +104,7 @@ func New(o Options) (*Table, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("frontend: %w", err)
 	}
-	t := &Table{options: o, maxFrontends: maxFrontends, services: map[model.ServiceName]*service{},
+	t := &Table{options: o, limits: o.Limits.complete(), services: map[model.ServiceName]*service{},
 		current: &model.Node{}}
 	if o.Families == nil {
 		o.Families = model.Families()

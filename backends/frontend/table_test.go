@@ -292,7 +292,7 @@ func TestAServiceWithTooManyFrontendsIsServedAsFarAsItGoes(t *testing.T) {
 		b.Port(fmt.Sprintf("p%d", i), uint16(80+i))
 	}
 	r := newRig(t)
-	r.maxFrontends = 25
+	r.limits.Frontends = 25
 	r.set(b.Build())
 	r.sync(t)
 	assert.Len(t, r.v4.frontends, 25)
@@ -304,6 +304,46 @@ func TestAServiceWithTooManyFrontendsIsServedAsFarAsItGoes(t *testing.T) {
 	r.set(b.Build())
 	r.sync(t)
 	assert.Len(t, r.problems, 16, "it had come to an end")
+}
+
+func TestTheVIPsOfAServiceWithTooManySourceRangesAreNotServed(t *testing.T) {
+	build := func(ranges int) *model.Service {
+		b := fakemodel.Service("default/web").ClusterIP("10.96.0.1", "fd00::1").Port("http", 80)
+		b.LoadBalancerIP("203.0.113.1", "203.0.113.2").ExternalIP("203.0.113.2", "203.0.113.3").SourceRange("2001:db8::/32")
+		for i := range ranges {
+			b.SourceRange(fmt.Sprintf("192.0.2.%d/32", i))
+		}
+		return b.Build()
+	}
+	r := newRig(t)
+	r.limits.SourceRanges = 10
+	other := fakemodel.Service("default/other").Port("http", 80).LoadBalancerIP("203.0.113.9").SourceRange("192.0.2.0/24")
+	r.set(build(10), other.Build())
+	r.sync(t)
+	assert.Equal(t, "default/web", r.v4.owner("203.0.113.1:80/TCP"))
+	assert.Empty(t, r.problems)
+
+	r.set(build(11))
+	r.sync(t)
+	assert.Empty(t, r.v4.owner("203.0.113.1:80/TCP"))
+	assert.Empty(t, r.v4.owner("203.0.113.2:80/TCP"), "as an external IP it would be open to all")
+	assert.Equal(t, "default/web", r.v4.owner("203.0.113.3:80/TCP"))
+	assert.Equal(t, "default/web", r.v4.owner("10.96.0.1:80/TCP"))
+	assert.Equal(t, "default/other", r.v4.owner("203.0.113.9:80/TCP"))
+	if assert.Len(t, r.problems, 1) {
+		assert.Equal(t, TooManySourceRanges, r.problems[0].Reason)
+		assert.Equal(t, model.IPv4, r.problems[0].Family)
+		assert.Equal(t, "its load-balancer IPs are not served: a service may have 10 source ranges", r.problems[0].Message)
+	}
+
+	r.set(build(9))
+	r.sync(t)
+	assert.Equal(t, "default/web", r.v4.owner("203.0.113.1:80/TCP"), "it keeps to the limit again")
+}
+
+func TestLimitsAreNotNegative(t *testing.T) {
+	_, err := New(Options{Apply: newMirror(t).apply, Limits: Limits{SourceRanges: -1}})
+	assert.ErrorContains(t, err, "limits: must not be negative")
 }
 
 func TestAnotherPodCIDRChangesWhoMayReachItself(t *testing.T) {

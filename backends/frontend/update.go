@@ -21,6 +21,11 @@ func (t *Table) update(ctx context.Context) {
 			f.setNode(t.current, t.services)
 		}
 	}
+	if addresses := t.options.NodePortAddresses; addresses != nil {
+		for _, f := range t.families {
+			f.owners.setAddresses(addresses(t.current, f.family))
+		}
+	}
 	var s *service // of the last description: those of a service follow each other
 	for i := range t.described {
 		d := &t.described[i]
@@ -102,11 +107,12 @@ func (t *Table) setService(ctx context.Context, s *service, next *model.Service)
 	if before.Equal(next) {
 		return
 	}
-	if before != nil && before.UID != next.UID {
+	if before != nil && !isSame(before, next) {
 		t.deleteService(s) // another one of that name: it has nothing to keep
 		before = nil
 	}
 	s.object = next
+	s.setAge()
 	t.countHealthCheck(before, next)
 	same := sameFrontends(before, next)
 	t.round++
@@ -126,7 +132,11 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 		affinity = max(next.SessionAffinityTimeout, time.Second)
 	}
 	ranges := next.SourceRanges(f.family)
-	left := t.maxFrontends
+	left := t.limits.Frontends
+	tooMany := len(ranges) > t.limits.SourceRanges
+	if tooMany {
+		ranges = nil // for its load-balancer IPs, which are not served
+	}
 	for i := range next.Ports {
 		sp := &next.Ports[i]
 		described := Port{Name: next.PortName(*sp), Routes: sp.Routes(f.family), AffinityTimeout: affinity}
@@ -153,12 +163,17 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 		}
 		asked := p.asked
 		if !same || p.spec == nil || *p.spec != *sp || p.omitted > 0 || len(asked) > left {
-			asked, p.omitted = frontends(f.family, next, sp, &described, left)
+			asked, p.omitted = frontends(f.family, next, sp, &described, !tooMany, left)
+		}
+		if tooMany && described.Routes.External.Endpoints != 0 && hasVIP(f.family, next) {
+			t.found(ctx, s, Problem{Family: f.family, Port: described.Name, Reason: TooManySourceRanges,
+				Message: fmt.Sprintf("its load-balancer IPs are not served: a service may have %d source ranges",
+					t.limits.SourceRanges)})
 		}
 		if p.omitted > 0 {
 			t.found(ctx, s, Problem{Family: f.family, Port: described.Name, Reason: TooManyFrontends,
 				Message: fmt.Sprintf("%d of its addresses are not served: a service may have %d frontends",
-					p.omitted, t.maxFrontends)})
+					p.omitted, t.limits.Frontends)})
 		}
 		left -= len(asked)
 		p.spec = sp

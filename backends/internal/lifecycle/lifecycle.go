@@ -71,7 +71,8 @@ type Spec[F any] struct {
 // open makes the Spec ready for use.
 func (s *Spec[F]) open(ctx context.Context) error {
 	s.Families, s.wake = map[model.Family]F{}, make(chan struct{}, 1)
-	err := errors.Join(frontend.CheckFamilies(s.Common.Families), s.Common.NodePortAddresses.Validate(), s.Invalid)
+	err := errors.Join(frontend.CheckFamilies(s.Common.Families), s.Common.NodePortAddresses.Validate(),
+		s.Common.Limits.Validate(), s.Invalid)
 	if mark := s.MasqueradeMark; mark != nil {
 		if *mark = cmp.Or(*mark, DefaultMasqueradeMark); bits.OnesCount32(*mark) > 1 {
 			err = errors.Join(err, fmt.Errorf("masqueradeMark: %#x must have exactly one bit set", *mark))
@@ -193,6 +194,7 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 		return nil, err
 	}
 	table, err := frontend.New(frontend.Options{Families: s.order, OnProblem: s.Common.OnProblem, Extra: s.Extra,
+		Limits: s.Common.Limits,
 		Apply: func(ctx context.Context, c *frontend.Changes) error { return s.Apply(s.Families[c.Family()], ctx, c) }})
 	if err != nil {
 		return nil, s.orClose(err)
