@@ -86,7 +86,8 @@ var layers = []struct {
 	{"internal/histogram", []string{"github.com/prometheus/client_golang/"}},
 	{"model", nil},
 	{"diffstore", nil},
-	{"sink", []string{module + "/model", "github.com/tidwall/btree", "k8s.io/klog/v2"}},
+	{"internal/syncrequest", nil},
+	{"sink", []string{module + "/model", module + "/internal/syncrequest", "github.com/tidwall/btree", "k8s.io/klog/v2"}},
 	{"internal/lenient", []string{"k8s.io/utils/"}},
 	{"localstate", []string{module + "/model", module + "/internal/lenient", "k8s.io/api/", "k8s.io/apimachinery/",
 		"k8s.io/klog/v2"}},
@@ -193,7 +194,8 @@ func TestLightPackagesStayLight(t *testing.T) {
 	for path, allowed := range map[string][]string{
 		"/model":     nil,
 		"/diffstore": nil,
-		"/sink":      {module + "/model", "github.com/tidwall/btree", "k8s.io/klog/v2", "github.com/go-logr/logr"},
+		"/sink": {module + "/model", module + "/internal/syncrequest", "github.com/tidwall/btree", "k8s.io/klog/v2",
+			"github.com/go-logr/logr"},
 	} {
 		for _, dep := range packages[module+path].Deps {
 			if packages[dep].Standard {

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/syncrequest"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
@@ -115,6 +116,9 @@ func (l *loop) next(now time.Time) (due work, wait time.Duration) {
 
 // step hands over what changed and does the work. It returns an error only if there is no point in going on.
 func (l *loop) step(ctx context.Context, work work) error {
+	if l.asked {
+		ctx = syncrequest.Mark(ctx)
+	}
 	l.asked = false // later requests are for the next step
 	changed := l.handler.flush(l.opts.Sink)
 	if work == changes && !changed.Any() {

@@ -11,15 +11,16 @@ import (
 type Class struct {
 	// Zone is the zone of the nodes.
 	Zone string
-	// MasqueradeAll and DrainingEndpoints are the options with these names.
-	MasqueradeAll, DrainingEndpoints bool
+	// MasqueradeAll, DrainingEndpoints, AllEndpoints and ExtraSets are the options with these names.
+	MasqueradeAll, DrainingEndpoints, AllEndpoints bool
+	ExtraSets                                      model.EndpointSets
 	// Detects has the families in which the nodes can detect traffic of their own pods.
 	Detects model.FamilySet
 }
 
 // keeps reports whether an endpoint that is in no set on a node stays in the node's state.
 func (c Class) keeps(e *model.Endpoint) bool {
-	return keptWithoutSets(e.Port.Protocol, e.Serving, e.Draining(), c.DrainingEndpoints)
+	return keptWithoutSets(e.Port.Protocol, e.Serving, e.Draining(), c.DrainingEndpoints, c.AllEndpoints)
 }
 
 // ForClass returns a State for a class of nodes instead of a single one. It knows all the objects that s knows, has the
@@ -30,8 +31,8 @@ func (c Class) keeps(e *model.Endpoint) bool {
 // s must be a State without a NodeName. The two share memory, but do not write to it, so they may be used concurrently.
 func (s *State) ForClass(c Class) *State {
 	opts := s.opts
-	opts.MasqueradeAll, opts.DrainingEndpoints = c.MasqueradeAll, c.DrainingEndpoints
-	opts.DetectLocal, opts.NodeIPs = DetectLocal{}, nil
+	opts.Options = Options{Families: opts.Families, Zone: c.Zone, MasqueradeAll: c.MasqueradeAll,
+		DrainingEndpoints: c.DrainingEndpoints, AllEndpoints: c.AllEndpoints, ExtraSets: c.ExtraSets}
 	n := newState(s.log, opts)
 	n.started = s.started
 	n.indexAbove = s.indexAbove

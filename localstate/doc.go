@@ -25,8 +25,9 @@
 //
 // # Optional data
 //
-// Some data that most service proxies do not need is computed only if [Options] enable it: details of endpoints,
-// draining endpoints, headless services and services of type ExternalName.
+// Some data that most service proxies do not need is computed only if [Options] and [ClusterOptions] enable it: details
+// of endpoints, endpoints that get no new traffic, endpoint sets that no route uses, headless services and services of
+// type ExternalName. ClusterOptions.AdmitService decides what each Service is taken for.
 //
 // # Memory
 //

@@ -154,7 +154,9 @@ func (s *State) explain(svc *service, skipped string) *Explanation {
 // slices, unless these are headless (S1).
 func (s *State) whyNoService() string {
 	otherProxy := "names another proxy"
-	if s.opts.ServiceProxyName != "" {
+	if s.opts.ServiceProxyName == AllServiceProxies {
+		return "there are slices, but no Service: it does not exist, or is headless"
+	} else if s.opts.ServiceProxyName != "" {
 		otherProxy = fmt.Sprintf("is not %q", s.opts.ServiceProxyName)
 	}
 	return fmt.Sprintf("there are slices, but no Service for this proxy: it does not exist, is headless, or its "+

@@ -1,6 +1,7 @@
 package localstate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -26,7 +27,7 @@ type nodeIntake struct {
 
 func (n *nodeIntake) init(opts Options) {
 	n.cidrs = map[string][]netip.Prefix{}
-	n.model = &model.Node{Name: opts.NodeName, IPs: slices.Clone(opts.NodeIPs)}
+	n.model = &model.Node{Name: opts.NodeName, Zone: opts.Zone, IPs: slices.Clone(opts.NodeIPs)}
 	n.model.LocalPods = opts.DetectLocal.localPods(nil)
 }
 
@@ -108,6 +109,7 @@ func (t *NodeTracker) AwaitsNodeCIDR() bool { return t.opts.awaitsNodeCIDR(t.nod
 func (t *NodeTracker) Class() Class {
 	c := Class{
 		Zone: t.node.Zone, MasqueradeAll: t.opts.MasqueradeAll, DrainingEndpoints: t.opts.DrainingEndpoints,
+		AllEndpoints: t.opts.AllEndpoints, ExtraSets: t.opts.ExtraSets,
 	}
 	for _, f := range model.Families() {
 		if t.node.LocalPods.Detects(f) {
@@ -124,7 +126,7 @@ func (o *Options) node(log klog.Logger, obj *corev1.Node, known *model.Node) *mo
 	}
 	node := &model.Node{
 		Name:         o.NodeName,
-		Zone:         obj.Labels[corev1.LabelTopologyZone],
+		Zone:         cmp.Or(o.Zone, obj.Labels[corev1.LabelTopologyZone]),
 		ServiceCIDRs: known.ServiceCIDRs,
 		NotEligible:  obj.DeletionTimestamp != nil,
 	}

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -19,12 +21,23 @@ type Options struct {
 	// NodeIPs override the Node object's addresses in each family that they have an address of; the primary one of each
 	// family comes first. In other families the Node object's addresses are used, and followed.
 	NodeIPs []netip.Addr
+	// Zone, if given, is the zone of this node, whatever label topology.kubernetes.io/zone of the Node object says, for
+	// programs that know it without a Node. It decides which zone hints name this node (S22).
+	Zone string
 	// MasqueradeAll masquerades all traffic to cluster IPs (S28).
 	MasqueradeAll bool
 	// DrainingEndpoints hands over terminating endpoints of all protocols while they still serve their connections, in
 	// no set, so that a receiver can distinguish draining endpoints from those that are gone (S57). Without it, only
 	// those of UDP are handed over (S40).
 	DrainingEndpoints bool
+	// AllEndpoints hands over every known endpoint of a service, in no set if it gets no new traffic: those that are
+	// not ready, that no longer serve, or that hints or a policy exclude. It includes DrainingEndpoints. It is for
+	// dataplanes that track connections themselves and end those whose endpoint they no longer know.
+	AllEndpoints bool
+	// ExtraSets are endpoint sets to compute for every service that is not headless, even where no route uses them.
+	// It is for dataplanes that need a set for something other than a traffic policy: for direct server return, say,
+	// the local set of every service. Routes stay as they are. Default: only the sets that a route uses (S21).
+	ExtraSets model.EndpointSets
 	// DetectLocal says how to detect traffic from pods of this node (S30).
 	DetectLocal DetectLocal
 }
@@ -32,8 +45,18 @@ type Options struct {
 // ClusterOptions are what is the same for all nodes of a cluster. The zero value is usable.
 type ClusterOptions struct {
 	// ServiceProxyName selects the services whose label service.kubernetes.io/service-proxy-name has this value,
-	// instead of those without the label (S1).
+	// instead of those without the label (S1). [AllServiceProxies] selects all, for an AdmitService that decides.
 	ServiceProxyName string
+	// AdmitService, if given, is asked about each Service before anything else is, and decides what this proxy takes it
+	// for. It may change the Service that it is given, a copy of its own: add a policy that an annotation asks for, drop
+	// addresses. It returns whether the Service is served here; if not, it counts as deleted. Changes of its namespace
+	// and name are ignored.
+	//
+	// It has to return soon, must not call what calls it, and should depend on the Service alone: it is asked whenever
+	// the Service is delivered, possibly several times, and the answer holds until the next time. A full resync does not
+	// ask again, since it repairs the dataplane, not the state. Calls are not concurrent. Without it no Service is
+	// copied.
+	AdmitService func(*corev1.Service) bool
 	// NoExternalIPs ignores spec.externalIPs, for clusters that do not trust the authors of Services (S6).
 	NoExternalIPs bool
 	// EndpointDetails fills in [model.Endpoint]'s Details, which identify an endpoint for people. It doubles the memory
@@ -45,6 +68,10 @@ type ClusterOptions struct {
 	// watch.ClientsetOptions.
 	HeadlessServices, ExternalNameServices bool
 }
+
+// AllServiceProxies is the ServiceProxyName that selects services with any value of the label, and without it. No label
+// has this value. It is also that of watch.ClientsetOptions.
+const AllServiceProxies = "*"
 
 // OfSource returns the options with the ServiceProxyName of a source of objects, if it has one (a method with this
 // name). A different one in o is an error.
@@ -89,6 +116,9 @@ func (o Options) validate() error {
 		if !a.IsValid() || a.Is4In6() || a.Zone() != "" {
 			errs = append(errs, fmt.Errorf("node IPs: %v is not a plain IP address", a))
 		}
+	}
+	if all := model.ClusterSet | model.LocalSet; o.ExtraSets&^all != 0 {
+		errs = append(errs, fmt.Errorf("extra sets: %#x has sets that do not exist", uint8(o.ExtraSets)))
 	}
 	ways := 0
 	for _, set := range []bool{len(o.DetectLocal.ClusterCIDRs) > 0, o.DetectLocal.NodeCIDR,

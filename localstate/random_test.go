@@ -192,9 +192,19 @@ func randomServiceCIDR(d testdice.Dice) metav1.Object {
 
 func randomOptions(d testdice.Dice) options {
 	opts := options{
-		Options{NodeName: me, MasqueradeAll: testdice.OneIn(d, 8), DrainingEndpoints: testdice.OneIn(d, 3)},
+		Options{NodeName: me, MasqueradeAll: testdice.OneIn(d, 8), DrainingEndpoints: testdice.OneIn(d, 3),
+			Zone: testdice.Pick(d, "", "", "", "zone-b"), AllEndpoints: testdice.OneIn(d, 4),
+			ExtraSets: testdice.Pick(d, 0, 0, 0, model.LocalSet, model.ClusterSet, model.ClusterSet|model.LocalSet)},
 		ClusterOptions{NoExternalIPs: testdice.OneIn(d, 8), EndpointDetails: testdice.OneIn(d, 3),
 			HeadlessServices: testdice.OneIn(d, 3), ExternalNameServices: testdice.OneIn(d, 3)},
+	}
+	if testdice.OneIn(d, 4) {
+		opts.AdmitService = func(s *corev1.Service) bool {
+			if s.Spec.ExternalTrafficPolicy == "" { // as most have it
+				s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
+			}
+			return s.Spec.Type != corev1.ServiceTypeNodePort
+		}
 	}
 	switch d.Roll(5) {
 	case 0:

@@ -104,6 +104,11 @@ func (r *reference) clusterIP(svc *corev1.Service, f model.Family) netip.Addr {
 }
 
 func (r *reference) service(svc *corev1.Service) []string {
+	if r.opts.AdmitService != nil {
+		if svc = svc.DeepCopy(); !r.opts.AdmitService(svc) {
+			return nil
+		}
+	}
 	spec := &svc.Spec
 	_, labelled := svc.Labels["service.kubernetes.io/service-proxy-name"]
 	name := model.ServiceName{Namespace: svc.Namespace, Name: svc.Name}
@@ -240,7 +245,7 @@ func (r *reference) headless(name model.ServiceName, spec *corev1.ServiceSpec) [
 // inNoSet reports whether an endpoint is handed over although it is in no set.
 func (r *reference) inNoSet(x referenceEntry, protocol corev1.Protocol) bool {
 	return protocol == corev1.ProtocolUDP && x.Serving ||
-		r.opts.DrainingEndpoints && !x.Ready && x.Serving && x.Terminating
+		r.opts.DrainingEndpoints && !x.Ready && x.Serving && x.Terminating || r.opts.AllEndpoints
 }
 
 func portName(svc model.ServiceName, port corev1.ServicePort) model.PortName {
@@ -406,8 +411,8 @@ func (r *reference) port(svc model.ServiceName, port corev1.ServicePort, f model
 		}
 		return true
 	}
-	usesCluster := !internalLocal || accessible
-	usesLocal := internalLocal || externalLocal && accessible
+	usesCluster := !internalLocal || accessible || r.opts.ExtraSets.Has(model.ClusterSet)
+	usesLocal := internalLocal || externalLocal && accessible || r.opts.ExtraSets.Has(model.LocalSet)
 
 	name := portName(svc, port)
 	routes := r.routes(internalLocal, externalLocal, accessible, usable, f)

@@ -171,7 +171,7 @@ func (p *familyPort) decide(n *counts) (model.Routes, rules) {
 		return routes, rules{headless: true, inUse: model.ClusterSet}
 	}
 	return routes, rules{nodeName: p.opts.NodeName, zone: p.node.model.Zone, topology: n.topology(),
-		anyReady: n.ready > 0, anyLocalReady: n.localReady > 0, inUse: routes.Sets()}
+		anyReady: n.ready > 0, anyLocalReady: n.localReady > 0, inUse: routes.Sets() | p.opts.ExtraSets}
 }
 
 // sets decides which of the sets in use a candidate belongs to (S21, S22).
@@ -213,14 +213,14 @@ func (r *rules) selects(c *candidate) bool {
 
 // handedOver reports whether a candidate is passed to the receiver: if it is in a set or kept without one.
 func (c *candidate) handedOver(o *options, sets model.EndpointSets, protocol model.Protocol) bool {
-	return sets != 0 ||
-		!c.loses && keptWithoutSets(protocol, c.flags.has(flagServing), c.flags.draining(), o.DrainingEndpoints)
+	return sets != 0 || !c.loses && keptWithoutSets(protocol, c.flags.has(flagServing), c.flags.draining(),
+		o.DrainingEndpoints, o.AllEndpoints)
 }
 
 // keptWithoutSets reports whether an endpoint that is in no set is passed to the receiver: if it serves a UDP port,
-// so that its flows do not count as stale (S40), and while it drains, if that is enabled.
-func keptWithoutSets(protocol model.Protocol, serving, draining, wantsDraining bool) bool {
-	return protocol == model.UDP && serving || wantsDraining && draining
+// so that its flows do not count as stale (S40), and while it drains or always, if that is enabled.
+func keptWithoutSets(protocol model.Protocol, serving, draining, wantsDraining, wantsAll bool) bool {
+	return protocol == model.UDP && serving || wantsDraining && draining || wantsAll
 }
 
 // model returns the candidate as a model.Endpoint.

@@ -59,7 +59,7 @@ func (o options) skipReason(obj *corev1.Service) string {
 	switch name, labelled := obj.Labels[labelServiceProxyName]; {
 	case labelled && o.ServiceProxyName == "":
 		return fmt.Sprintf("label %s=%q: it belongs to another proxy", labelServiceProxyName, name)
-	case o.ServiceProxyName != "" && name != o.ServiceProxyName:
+	case o.ServiceProxyName != "" && o.ServiceProxyName != AllServiceProxies && name != o.ServiceProxyName:
 		return fmt.Sprintf("label %s is not %q", labelServiceProxyName, o.ServiceProxyName)
 	case obj.Spec.Type == corev1.ServiceTypeExternalName:
 		if !o.ExternalNameServices {
@@ -95,6 +95,14 @@ func clusterIPText(spec *corev1.ServiceSpec, f model.Family) string {
 
 // intakeService reads a Service object. It returns nil and the reason if the Service is not proxied.
 func intakeService(log klog.Logger, o options, families []model.Family, obj *corev1.Service) (*serviceIntake, string) {
+	if o.AdmitService != nil {
+		own := obj.DeepCopy() // the object may be in an informer's cache
+		if !o.AdmitService(own) {
+			return nil, "AdmitService does not admit it"
+		}
+		own.Namespace, own.Name = obj.Namespace, obj.Name
+		obj = own
+	}
 	if reason := o.skipReason(obj); reason != "" {
 		return nil, reason
 	}

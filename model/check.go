@@ -62,10 +62,6 @@ func (c *checker) endpoint(e *Endpoint) {
 	if e.Sets.Has(LocalSet) && !e.Local {
 		c.add("sets", "in the Local set, but not local")
 	}
-	used := port.Routes(e.Family()).Sets()
-	if unused := e.Sets &^ used; unused != 0 && !c.service.Headless {
-		c.add("sets", "in the %v set, which no route uses", unused)
-	}
 	c.usable[portFamily{e.Port, e.Family()}] |= e.Sets
 }
 

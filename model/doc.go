@@ -23,8 +23,8 @@
 // to guarantee it, too:
 //
 //   - An endpoint in a set is serving, and one in the local set is on this node. An endpoint is only in sets that a
-//     route of its port and family uses; endpoints of headless services, which have no routes, are in the cluster set
-//     only.
+//     route of its port and family uses, unless the source of the values was asked for others as well; endpoints of
+//     headless services, which have no routes, are in the cluster set only.
 //   - If a route uses the cluster set, that set is empty only if no endpoint is usable anywhere: hints that would leave
 //     this node without endpoints are ignored (S22). Then the local set is empty as well, and all routes of the port
 //     say Reject.

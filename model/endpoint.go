@@ -43,8 +43,8 @@ type Endpoint struct {
 	Node string `json:"node,omitempty"`
 	// Sets are the endpoint sets that the endpoint belongs to. It may belong to none: a serving endpoint of a UDP port
 	// is handed over even if this node sends no new traffic to it, so that the clean-up of stale flows leaves its
-	// existing flows alone (S40). The same goes for draining endpoints of any port, if the source of the values is
-	// configured to include them.
+	// existing flows alone (S40). The same goes for draining endpoints of any port, or for all endpoints, if the source
+	// of the values is configured to include them.
 	Sets EndpointSets `json:"sets"`
 	// Local: the endpoint is on this node.
 	Local bool `json:"local"`

@@ -50,7 +50,7 @@ func (l *layer) digests() *wire.Buckets {
 
 // view is what a client knows: the two layers that it is sent, and what they are together. The caller guards it.
 type view struct {
-	class    localstate.Class // of which only DrainingEndpoints counts
+	class    localstate.Class // of which only DrainingEndpoints and AllEndpoints count
 	families []model.Family
 	node     *model.Node // nil before the first batch
 	shared   *layer
@@ -68,8 +68,9 @@ type view struct {
 
 func newView(opts localstate.Options) *view {
 	return &view{
-		class: localstate.Class{DrainingEndpoints: opts.DrainingEndpoints}, families: opts.EnabledFamilies(),
-		shared: newLayer(&sink.Snapshot{}), own: map[model.ServiceName]*localstate.NodePart{},
+		class:    localstate.Class{DrainingEndpoints: opts.DrainingEndpoints, AllEndpoints: opts.AllEndpoints},
+		families: opts.EnabledFamilies(),
+		shared:   newLayer(&sink.Snapshot{}), own: map[model.ServiceName]*localstate.NodePart{},
 		effective: newLayer(&sink.Snapshot{}), handed: &sink.Snapshot{}, noLocal: noLocal{},
 	}
 }

@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/syncrequest"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -15,6 +16,7 @@ import (
 //
 //   - anything differs from the last snapshot: the node, a service or an endpoint, compared by value; or
 //   - its last call failed; or
+//   - the Sync was asked for by Options.SyncRequests of the root package; or
 //   - a resync has been requested by ForceResync, or has not succeeded yet.
 //
 // Otherwise Sync returns nil at once. Every call gets a new snapshot. Sync returns what the callback returns.
@@ -88,7 +90,7 @@ func (f *FullState) ResyncFailed() {
 
 // Sync implements [Sink].
 func (f *FullState) Sync(ctx context.Context) error {
-	if changed := f.apply(ctx); !changed && f.err == nil && f.resync == (resync{}) {
+	if changed := f.apply(ctx); !changed && f.err == nil && f.resync == (resync{}) && !syncrequest.Marked(ctx) {
 		return nil
 	}
 	if f.callback == nil {

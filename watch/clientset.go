@@ -19,7 +19,8 @@ import (
 // ClientsetOptions say what a [Clientset] watches. The zero value watches what kube-proxy watches.
 type ClientsetOptions struct {
 	// ServiceProxyName selects the Services whose label service.kubernetes.io/service-proxy-name has this value. If it
-	// is empty, those without the label are selected. The label of EndpointSlices does not matter.
+	// is empty, those without the label are selected; if it is "*", localstate.AllServiceProxies, all are. The label of
+	// EndpointSlices does not matter.
 	ServiceProxyName string
 	// EndpointDetails keeps the endpoints' targetRef and hostname, for programs that set the option of that name in
 	// localstate.ClusterOptions.
@@ -115,8 +116,12 @@ type input struct {
 // inputs returns what is listed and watched for a node, for none or for all of them.
 func (c *Clientset) inputs(nodeName string) []input {
 	servedHere := "!" + labelServiceProxyName
-	if c.opts.ServiceProxyName != "" {
-		servedHere = labelServiceProxyName + "=" + c.opts.ServiceProxyName
+	switch name := c.opts.ServiceProxyName; name {
+	case "":
+	case allServiceProxies:
+		servedHere = ""
+	default:
+		servedHere = labelServiceProxyName + "=" + name
 	}
 	serviceSelectors := selectors{
 		labels: servedHere,

@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
 )
 
 func newClientset(t *testing.T, client kubernetes.Interface, opts ClientsetOptions) *Clientset {
@@ -359,6 +361,7 @@ func TestClientsetSendsTheSelectors(t *testing.T) {
 	for _, test := range []struct{ name, proxyName, services string }{
 		{"without a proxy name", "", "!service.kubernetes.io/service-proxy-name"},
 		{"with a proxy name", "mine", "service.kubernetes.io/service-proxy-name=mine"},
+		{"of all proxies", localstate.AllServiceProxies, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			noLeaks(t)

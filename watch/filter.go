@@ -15,6 +15,9 @@ import (
 // over from another proxy has its endpoints at once, and slices that other programs write need not have the label.
 const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
+// allServiceProxies is localstate.AllServiceProxies.
+const allServiceProxies = "*"
+
 // wants reports whether a run for one node, for none or for all of them delivers an object: every one but other nodes'
 // Nodes.
 func wants(nodeName string, obj metav1.Object) bool {
@@ -24,6 +27,9 @@ func wants(nodeName string, obj metav1.Object) bool {
 
 // validateServiceProxyName returns an error if a ServiceProxyName option is invalid.
 func validateServiceProxyName(name string) error {
+	if name == allServiceProxies {
+		return nil
+	}
 	if problems := validation.IsValidLabelValue(name); len(problems) > 0 {
 		return fmt.Errorf("ServiceProxyName %q: %w", name, errors.New(strings.Join(problems, "; ")))
 	}

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,15 +15,21 @@ import (
 	"k8s.io/client-go/informers/core"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/informers/discovery"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	"k8s.io/client-go/informers/networking"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
 
-// InformersOptions say which objects [Informers] takes from a factory. The zero value selects what kube-proxy watches.
+// InformersOptions say which objects [Informers] takes from a factory, and which from informers that the program has
+// otherwise. The zero value selects what kube-proxy watches, from the factory.
 type InformersOptions struct {
+	// ServiceInformer and EndpointSliceInformer deliver Services and EndpointSlices. Default: the factory's informers.
+	ServiceInformer       coreinformers.ServiceInformer
+	EndpointSliceInformer discoveryinformers.EndpointSliceInformer
 	// NodeInformer delivers this node's Node. Default: the factory's informer, which watches all Nodes of the cluster.
-	// Except on small clusters, use that of a second factory that selects metadata.name=<node name>.
+	// Except on small clusters, use that of a second factory that selects metadata.name=<node name>. Without a factory
+	// no Node is delivered: the program says what it knows of the node in localstate.Options, as NodeIPs and Zone.
 	NodeInformer coreinformers.NodeInformer
 	// NoServiceCIDRs leaves the ServiceCIDRs out. It is for API servers that do not have them (before v1.33) and for
 	// programs that may not list them: otherwise Run waits ten seconds for their informer.
@@ -33,7 +40,7 @@ type InformersOptions struct {
 // their objects, except other nodes' Nodes: package localstate ignores those that S1 excludes. It is safe for
 // concurrent use.
 //
-// The factory belongs to the caller, who starts it and shuts it down. NewInformers requests informers from it, and a
+// The factory and the informers belong to the caller, who starts it and shuts it down. NewInformers requests informers from it, and a
 // factory starts only the informers that have been requested, so call Start after NewInformers; calling it a second
 // time is fine. Whether it comes before or after Run does not matter: Run waits. Informers that have been shut down
 // cannot be used again.
@@ -59,22 +66,27 @@ type InformerFactory interface {
 	Networking() networking.Interface
 }
 
-// NewInformers returns a source that takes its objects from the factory's informers.
+// NewInformers returns a source that takes its objects from the informers in opts, and all others from those of the
+// factory. The factory may be nil if opts has both a ServiceInformer and an EndpointSliceInformer. Then there are no
+// ServiceCIDRs, and no Nodes unless opts has a NodeInformer.
 func NewInformers(factory InformerFactory, opts InformersOptions) (*Informers, error) {
-	if factory == nil {
-		return nil, errors.New("informers source: factory is nil")
+	if factory == nil && (opts.ServiceInformer == nil || opts.EndpointSliceInformer == nil) {
+		return nil, errors.New("informers source: factory is nil, and not both ServiceInformer and " +
+			"EndpointSliceInformer are given")
 	}
-	nodeInformer := opts.NodeInformer
-	if nodeInformer == nil {
-		nodeInformer = factory.Core().V1().Nodes()
+	s := &Informers{inputs: map[kind]cache.SharedIndexInformer{}}
+	if factory != nil {
+		opts.ServiceInformer = cmp.Or(opts.ServiceInformer, factory.Core().V1().Services())
+		opts.EndpointSliceInformer = cmp.Or(opts.EndpointSliceInformer, factory.Discovery().V1().EndpointSlices())
+		opts.NodeInformer = cmp.Or(opts.NodeInformer, factory.Core().V1().Nodes())
+		if !opts.NoServiceCIDRs {
+			s.inputs[serviceCIDRs] = factory.Networking().V1().ServiceCIDRs().Informer()
+		}
 	}
-	s := &Informers{inputs: map[kind]cache.SharedIndexInformer{
-		services:       factory.Core().V1().Services().Informer(),
-		endpointSlices: factory.Discovery().V1().EndpointSlices().Informer(),
-		nodes:          nodeInformer.Informer(),
-	}}
-	if !opts.NoServiceCIDRs {
-		s.inputs[serviceCIDRs] = factory.Networking().V1().ServiceCIDRs().Informer()
+	s.inputs[services] = opts.ServiceInformer.Informer()
+	s.inputs[endpointSlices] = opts.EndpointSliceInformer.Informer()
+	if opts.NodeInformer != nil {
+		s.inputs[nodes] = opts.NodeInformer.Informer()
 	}
 	return s, nil
 }

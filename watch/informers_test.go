@@ -55,6 +55,49 @@ func (e *factoryEnv) start() { e.Start(e.ctx.Done()) }
 func TestInformersNeedAFactory(t *testing.T) {
 	_, err := NewInformers(nil, InformersOptions{})
 	require.ErrorContains(t, err, "factory is nil")
+	other := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
+	_, err = NewInformers(nil, InformersOptions{ServiceInformer: other.Core().V1().Services()})
+	require.ErrorContains(t, err, "factory is nil", "half a cluster is never taken for a whole one")
+}
+
+// Each informer may be another one than the factory's, which is then not asked for.
+func TestInformersTakeTheProgramsOwnBeforeThoseOfTheFactory(t *testing.T) {
+	withFactory(t, []runtime.Object{service("theirs"), slice("theirs-1"), node("n1"), serviceCIDR("kubernetes")},
+		func(t *testing.T, e *factoryEnv) {
+			ctx, cancel := context.WithCancel(t.Context())
+			own := informers.NewSharedInformerFactory(fake.NewClientset(service("own"), slice("own-1")), 0)
+			defer own.Shutdown()
+			defer cancel()
+			for _, tc := range []struct {
+				opts InformersOptions
+				want []string
+			}{
+				{InformersOptions{ServiceInformer: own.Core().V1().Services()},
+					[]string{"endpointslices.discovery.k8s.io default/theirs-1", "nodes n1",
+						"servicecidrs.networking.k8s.io kubernetes", "services default/own"}},
+				{InformersOptions{EndpointSliceInformer: own.Discovery().V1().EndpointSlices()},
+					[]string{"endpointslices.discovery.k8s.io default/own-1", "nodes n1",
+						"servicecidrs.networking.k8s.io kubernetes", "services default/theirs"}},
+			} {
+				r := newRecorder(t)
+				s := e.source(tc.opts)
+				e.start()
+				own.Start(ctx.Done())
+				stop := start(t, s, "n1", r)
+				r.waitSynced()
+				assert.Equal(t, tc.want, r.atSynced)
+				stop()
+			}
+			withoutFactory, err := NewInformers(nil, InformersOptions{ServiceInformer: own.Core().V1().Services(),
+				EndpointSliceInformer: own.Discovery().V1().EndpointSlices(), NodeInformer: e.Core().V1().Nodes()})
+			require.NoError(t, err)
+			r := newRecorder(t)
+			stop := start(t, withoutFactory, "n1", r)
+			r.waitSynced()
+			assert.Equal(t, []string{"endpointslices.discovery.k8s.io default/own-1", "nodes n1",
+				"services default/own"}, r.atSynced, "but nobody has ServiceCIDRs")
+			stop()
+		})
 }
 
 func TestInformersDeliverExistingObjectsAndThenChanges(t *testing.T) {

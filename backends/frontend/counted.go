@@ -12,24 +12,22 @@ import (
 // removed since they were last accepted.
 type counted[T comparable] struct {
 	compare func(a, b T) int
-	n       map[T]int      // how many ask for a thing
+	n       RefCounts[T]   // how many ask for a thing
 	touched noted[T, bool] // since it was last accepted: whether it was there then
 }
 
 func newCounted[T comparable](compare func(a, b T) int) counted[T] {
-	return counted[T]{compare: compare, n: map[T]int{}}
+	return counted[T]{compare: compare}
 }
 
 func (c *counted[T]) add(x T) {
 	c.touched.note(x, c.n[x] > 0)
-	c.n[x]++
+	c.n.Add(x)
 }
 
 func (c *counted[T]) remove(x T) {
 	c.touched.note(x, c.n[x] > 0)
-	if c.n[x]--; c.n[x] == 0 {
-		delete(c.n, x)
-	}
+	c.n.Remove(x)
 }
 
 func (c *counted[T]) accept() { c.touched = nil }

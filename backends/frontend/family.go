@@ -175,7 +175,7 @@ func (p *port) place(i int, ep *model.Endpoint) {
 	var member [numSets]bool
 	var used model.EndpointSets
 	if p.current != nil && isValid(ep) {
-		used = ep.Sets & p.current.Routes.Sets()
+		used = ep.Sets
 		member = [numSets]bool{used.Has(model.ClusterSet), used.Has(model.LocalSet), used == 0 && ep.Serving}
 	}
 	if p.endpoints.place(i, ep, member) {

@@ -335,7 +335,7 @@ func (d *described) compare(t *testing.T, f model.Family, m *mirror) {
 		for i, set := range sets() {
 			var want, have []string
 			for k, ep := range d.endpoints {
-				used := ep.Sets & p.Routes.Sets()
+				used := ep.Sets
 				if k.Port != name || ep.Family() != f || ep.Target.Port() == 0 {
 					continue
 				}

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -27,10 +28,10 @@ const sourceVIPName = namePrefix + "source VIP"
 type endpoints struct {
 	local, remote map[netip.Addr]string // IDs
 	byID          map[string]*dp.Endpoint
-	used          map[string]int  // by load balancers that HNS has, by ID
-	usedByOthers  map[string]bool // by those of others, when they were listed last
-	unused        map[string]bool // of the backend, perhaps
-	replaced      map[string]bool // by another endpoint: load balancers that have one of these are due
+	used          frontend.RefCounts[string] // by load balancers that HNS has, by ID
+	usedByOthers  map[string]bool            // by those of others, when they were listed last
+	unused        map[string]bool            // of the backend, perhaps
+	replaced      map[string]bool            // by another endpoint: load balancers that have one of these are due
 	// made is what this process has asked for, by ID. HNS may have made something else of it: to ask for the same again
 	// would not help.
 	made map[string]elsewhere
@@ -48,8 +49,8 @@ func where(x *dp.Endpoint) elsewhere { return elsewhere{strings.ToLower(x.MAC), 
 
 func newEndpoints() *endpoints {
 	return &endpoints{local: map[netip.Addr]string{}, remote: map[netip.Addr]string{}, byID: map[string]*dp.Endpoint{},
-		used: map[string]int{}, usedByOthers: map[string]bool{}, unused: map[string]bool{},
-		replaced: map[string]bool{}, made: map[string]elsewhere{}}
+		usedByOthers: map[string]bool{}, unused: map[string]bool{}, replaced: map[string]bool{},
+		made: map[string]elsewhere{}}
 }
 
 // set replaces the known endpoints of the network. The counts of their users stay.
@@ -119,13 +120,10 @@ func (e *endpoints) remove(id string) {
 	}
 }
 
-// use counts the users of an endpoint.
-func (e *endpoints) use(id string, by int) {
-	if e.used[id] += by; e.used[id] <= 0 {
-		delete(e.used, id)
-		if x := e.byID[id]; x != nil && isOwn(x) {
-			e.unused[id] = true
-		}
+// release counts a user of an endpoint less.
+func (e *endpoints) release(id string) {
+	if x := e.byID[id]; e.used.Remove(id) && x != nil && isOwn(x) {
+		e.unused[id] = true
 	}
 }
 
@@ -133,12 +131,12 @@ func (e *endpoints) use(id string, by int) {
 func (f *family) setHave(b *balancer, lb *dp.LoadBalancer) {
 	if lb != nil {
 		for _, id := range lb.Endpoints {
-			f.endpoints.use(id, 1)
+			f.endpoints.used.Add(id)
 		}
 	}
 	if b.have != nil {
 		for _, id := range b.have.Endpoints {
-			f.endpoints.use(id, -1)
+			f.endpoints.release(id)
 		}
 	}
 	b.have = lb
@@ -147,10 +145,10 @@ func (f *family) setHave(b *balancer, lb *dp.LoadBalancer) {
 // setVIP notes the endpoint of a balancer's own address.
 func (f *family) setVIP(b *balancer, id string) {
 	if id != "" {
-		f.endpoints.use(id, 1)
+		f.endpoints.used.Add(id)
 	}
 	if b.vip != "" {
-		f.endpoints.use(b.vip, -1)
+		f.endpoints.release(b.vip)
 	}
 	b.vip = id
 }

@@ -16,7 +16,8 @@ import (
 
 func randomState(d testdice.Dice, node string) localstate.Options {
 	o := localstate.Options{NodeName: node, MasqueradeAll: testdice.OneIn(d, 4),
-		DrainingEndpoints: testdice.OneIn(d, 4)}
+		DrainingEndpoints: testdice.OneIn(d, 4), AllEndpoints: testdice.OneIn(d, 4),
+		Zone: testdice.Pick(d, "", "", "", "b"), ExtraSets: testdice.Pick(d, 0, 0, model.LocalSet, model.ClusterSet)}
 	switch d.Roll(4) {
 	case 0:
 		o.DetectLocal.NodeCIDR = true

@@ -23,7 +23,8 @@
 //     added.
 //   - For a port and family in NodePart.unselected, the class's endpoints that the part does not replace are in no set.
 //     They are dropped, except those that stay in the state without a set: serving ones of UDP ports and, if
-//     Options.drainingEndpoints is set, those that are serving and terminating, but not ready.
+//     Options.drainingEndpoints is set, those that are serving and terminating, but not ready; all of them if
+//     Options.allEndpoints is set.
 //   - If the service has a healthCheck, its counts are those of the NodePart, 0 without one.
 //   - If an address of the node lies in one of the service's loadBalancerSourceRanges, the loadBalancerIPs of the address's
 //     family are allowed sources, too, as /32 or /128, unless a range holds them already. The address is the first of its
@@ -500,7 +501,10 @@ type Options struct {
 	MasqueradeAll     bool                   `protobuf:"varint,1,opt,name=masqueradeAll,proto3" json:"masqueradeAll,omitempty"`         // masquerade all traffic to cluster IPs
 	DrainingEndpoints bool                   `protobuf:"varint,2,opt,name=drainingEndpoints,proto3" json:"drainingEndpoints,omitempty"` // send endpoints that drain, in no set, until they are gone
 	DetectLocal       *DetectLocal           `protobuf:"bytes,3,opt,name=detectLocal,proto3" json:"detectLocal,omitempty"`
-	NodeIPs           [][]byte               `protobuf:"bytes,4,rep,name=nodeIPs,proto3" json:"nodeIPs,omitempty"` // addresses of the node that count instead of its Node object's, by family
+	NodeIPs           [][]byte               `protobuf:"bytes,4,rep,name=nodeIPs,proto3" json:"nodeIPs,omitempty"`            // addresses of the node that count instead of its Node object's, by family
+	Zone              string                 `protobuf:"bytes,5,opt,name=zone,proto3" json:"zone,omitempty"`                  // the zone of the node, instead of its Node object's; empty: that one
+	AllEndpoints      bool                   `protobuf:"varint,6,opt,name=allEndpoints,proto3" json:"allEndpoints,omitempty"` // send every endpoint of a service, in no set if it gets no new traffic
+	ExtraSets         uint32                 `protobuf:"varint,7,opt,name=extraSets,proto3" json:"extraSets,omitempty"`       // sets to compute even where no route uses them, as in Endpoint.sets
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -561,6 +565,27 @@ func (x *Options) GetNodeIPs() [][]byte {
 		return x.NodeIPs
 	}
 	return nil
+}
+
+func (x *Options) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *Options) GetAllEndpoints() bool {
+	if x != nil {
+		return x.AllEndpoints
+	}
+	return false
+}
+
+func (x *Options) GetExtraSets() uint32 {
+	if x != nil {
+		return x.ExtraSets
+	}
+	return 0
 }
 
 // DetectLocal says how the node tells its own pods' traffic from other traffic. One field at most is set.
@@ -2372,12 +2397,15 @@ const file_remote_proto_rawDesc = "" +
 	"\x05Hello\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x126\n" +
 	"\aoptions\x18\x02 \x01(\v2\x1c.kubeproxy.remote.v1.OptionsR\aoptions\x123\n" +
-	"\x06resume\x18\x03 \x01(\v2\x1b.kubeproxy.remote.v1.ResumeR\x06resume\"\xbb\x01\n" +
+	"\x06resume\x18\x03 \x01(\v2\x1b.kubeproxy.remote.v1.ResumeR\x06resume\"\x91\x02\n" +
 	"\aOptions\x12$\n" +
 	"\rmasqueradeAll\x18\x01 \x01(\bR\rmasqueradeAll\x12,\n" +
 	"\x11drainingEndpoints\x18\x02 \x01(\bR\x11drainingEndpoints\x12B\n" +
 	"\vdetectLocal\x18\x03 \x01(\v2 .kubeproxy.remote.v1.DetectLocalR\vdetectLocal\x12\x18\n" +
-	"\anodeIPs\x18\x04 \x03(\fR\anodeIPs\"\xac\x01\n" +
+	"\anodeIPs\x18\x04 \x03(\fR\anodeIPs\x12\x12\n" +
+	"\x04zone\x18\x05 \x01(\tR\x04zone\x12\"\n" +
+	"\fallEndpoints\x18\x06 \x01(\bR\fallEndpoints\x12\x1c\n" +
+	"\textraSets\x18\a \x01(\rR\textraSets\"\xac\x01\n" +
 	"\vDetectLocal\x12?\n" +
 	"\fclusterCIDRs\x18\x01 \x03(\v2\x1b.kubeproxy.remote.v1.PrefixR\fclusterCIDRs\x12\x1a\n" +
 	"\bnodeCIDR\x18\x02 \x01(\bR\bnodeCIDR\x12\x16\n" +

@@ -23,7 +23,8 @@
 //     added.
 //   - For a port and family in NodePart.unselected, the class's endpoints that the part does not replace are in no set.
 //     They are dropped, except those that stay in the state without a set: serving ones of UDP ports and, if
-//     Options.drainingEndpoints is set, those that are serving and terminating, but not ready.
+//     Options.drainingEndpoints is set, those that are serving and terminating, but not ready; all of them if
+//     Options.allEndpoints is set.
 //   - If the service has a healthCheck, its counts are those of the NodePart, 0 without one.
 //   - If an address of the node lies in one of the service's loadBalancerSourceRanges, the loadBalancerIPs of the address's
 //     family are allowed sources, too, as /32 or /128, unless a range holds them already. The address is the first of its

@@ -160,6 +160,7 @@ func EncodeOptions(o localstate.Options) *remotev1.Options {
 	d := o.DetectLocal
 	return &remotev1.Options{
 		MasqueradeAll: o.MasqueradeAll, DrainingEndpoints: o.DrainingEndpoints, NodeIPs: addresses(o.NodeIPs),
+		Zone: o.Zone, AllEndpoints: o.AllEndpoints, ExtraSets: uint32(o.ExtraSets),
 		DetectLocal: &remotev1.DetectLocal{ClusterCIDRs: prefixes(d.ClusterCIDRs), NodeCIDR: d.NodeCIDR,
 			Bridge:          d.Bridge,
 			InterfacePrefix: d.InterfacePrefix},
@@ -176,13 +177,18 @@ func DecodeOptions(o *remotev1.Options) (localstate.Options, error) {
 	in := o.GetDetectLocal()
 	d.limit("nodeIPs", len(o.GetNodeIPs()), maxAddresses)
 	d.limit("clusterCIDRs", len(in.GetClusterCIDRs()), maxAddresses)
+	d.limit("zone", len(o.GetZone()), MaxName)
 	d.limit("bridge", len(in.GetBridge()), MaxName)
 	d.limit("interfacePrefix", len(in.GetInterfacePrefix()), MaxName)
 	if err := d.Err(); err != nil {
 		return localstate.Options{}, err
 	}
+	if sets := o.GetExtraSets(); sets&^allSets != 0 {
+		d.bad("extraSets", "%#x has sets that are not known here", sets)
+	}
 	out := localstate.Options{
 		MasqueradeAll: o.GetMasqueradeAll(), DrainingEndpoints: o.GetDrainingEndpoints(),
+		Zone: o.GetZone(), AllEndpoints: o.GetAllEndpoints(), ExtraSets: model.EndpointSets(o.GetExtraSets()),
 		NodeIPs: d.addresses("nodeIPs", o.GetNodeIPs()),
 		DetectLocal: localstate.DetectLocal{ClusterCIDRs: d.prefixes("clusterCIDRs", in.GetClusterCIDRs()),
 			NodeCIDR: in.GetNodeCIDR(),

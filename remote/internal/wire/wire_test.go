@@ -42,6 +42,30 @@ func richService() *model.Service {
 	return rec.Services()[name("rich")]
 }
 
+// Every option of a node is sent: one that were not would be ignored without a word. The name of the node is a field of
+// its own, and a client leaves out families that it does not have.
+func TestTheOptionsOfANodeAreSentWhole(t *testing.T) {
+	sent := localstate.Options{
+		NodeIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Zone: "a", MasqueradeAll: true,
+		DrainingEndpoints: true, AllEndpoints: true, ExtraSets: model.LocalSet,
+		DetectLocal: localstate.DetectLocal{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
+			NodeCIDR: true, Bridge: "cbr0", InterfacePrefix: "veth"},
+	}
+	for _, value := range []reflect.Value{reflect.ValueOf(sent), reflect.ValueOf(sent.DetectLocal)} {
+		for i := range value.NumField() {
+			if name := value.Type().Field(i).Name; name != "NodeName" && name != "Families" {
+				assert.False(t, value.Field(i).IsZero(), "%s has to be sent, too", name)
+			}
+		}
+	}
+	got, err := DecodeOptions(EncodeOptions(sent))
+	require.NoError(t, err)
+	assert.Equal(t, sent, got)
+
+	_, err = DecodeOptions(&remotev1.Options{ExtraSets: 0x101})
+	require.ErrorContains(t, err, "extraSets", "sets that a newer client knows are not ignored")
+}
+
 func TestWhatIsSentIsWhatArrives(t *testing.T) {
 	svc := richService()
 	var d Decoder
