@@ -87,8 +87,8 @@ func (m *machine) families() []model.Family {
 	return append(families, model.IPv6)
 }
 
-// initOnly implements SetKernelParameters: it sets all kernel parameters in the configuration. The error joins one for each
-// that could not be set; the others are set.
+// initOnly implements SetKernelParameters: it sets all kernel parameters in the configuration. The error joins one for
+// each that could not be set; the others are set.
 func (m *machine) initOnly(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) error {
 	err := m.setConntrack(ctx, c)
 	if c.Mode == v1alpha2.ProxyModeIPVS {

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/remote"
 )
 
-// Config says what Run does. The zero value is valid: kube-proxy's defaults, for the cluster of the pod that the process
-// runs in. Functions of this package do not change a Config. Do not change what it points at while Run runs.
+// Config says what Run does. The zero value is valid: kube-proxy's defaults, in the cluster of the pod that the process
+// runs in. No function of this package changes a Config. Do not change what it points at while Run runs.
 type Config struct {
 	// Configuration is kube-proxy's configuration: from [config.Load], or written in code. Fields that are not set have
 	// the defaults of version v1alpha2. Nil: all have. Logging and windows.runAsService have no effect, because they
