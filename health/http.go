@@ -50,8 +50,8 @@ func (p *Proxy) status(now time.Time) status {
 // Healthz returns the handler of /healthz: 200 if the proxy is healthy and the node eligible, otherwise 503. The body
 // is a JSON object with lastUpdated, currentTime, nodeEligible, healthy (the proxy alone) and status, by family; with
 // awaitingNodeCIDR while the proxy waits for podCIDRs; and with disconnectedSince while a proxy that gets its state
-// from a server has no connection; and with wentBack, the time at which such a proxy last took a state that may be older
-// than the one before. lastUpdated is the current time if the answer is 200, as clients expect, otherwise
+// from a server has no connection; and with wentBack, the time at which such a proxy last took a state that may be
+// older than the one before. lastUpdated is the current time if the answer is 200, as clients expect, otherwise
 // the time when something was last applied.
 func (p *Proxy) Healthz() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

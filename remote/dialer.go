@@ -353,8 +353,8 @@ func (c *conversation) takeSeen(news wire.Mark) {
 		c.client.seen = news
 	}
 	if c.client.seen.Behind(before) {
-		c.log.Error(nil, "The state may have gone back: this server has not seen all that the node was told before, and no "+
-			"other one was found in time", "server", c.target)
+		c.log.Error(nil, "The state may have gone back: this server has not seen all that the node was told before, and "+
+			"no other one was found in time", "server", c.target)
 		c.handler.Health().SetWentBack(time.Now())
 	}
 }

@@ -349,7 +349,8 @@ func TestHowNewAStateIsComesWithTheWholeOfIt(t *testing.T) {
 		Sync: &remotev1.Sync{Revision: 1, Seen: &remotev1.Seen{Services: 5, EndpointSlices: 7}}}
 	later := &remotev1.Update{Kind: remotev1.Kind_DIFF,
 		Sync: &remotev1.Sync{Revision: 2, Seen: &remotev1.Seen{EndpointSlices: 9}}}
-	half := &remotev1.Update{Kind: remotev1.Kind_DIFF, Services: []*remotev1.ServiceChange{{Namespace: "ns", Name: "a"}}}
+	half := &remotev1.Update{Kind: remotev1.Kind_DIFF,
+		Services: []*remotev1.ServiceChange{{Namespace: "ns", Name: "a"}}}
 	d := newDialer(t)
 	stream := func(says ...*remotev1.Update) {
 		server := &hung{says: says, ends: status.Error(codes.Unavailable, "that is all")}

@@ -158,7 +158,8 @@ func TestWhatARestartedServerDoesNotFindStaysDeleted(t *testing.T) {
 // Clients of before do not say how new their state is, and are served as before.
 func TestAClientThatDoesNotSayHowNewItIsIsServed(t *testing.T) {
 	b := quick(t, clusterAt("10", "10.0.0.1"))
-	hello := &remotev1.Hello{Node: "n1", Resume: &remotev1.Resume{Digest: wire.DigestMessage(wire.Digest{}, wire.Digest{})}}
+	other := wire.DigestMessage(wire.Digest{}, wire.Digest{})
+	hello := &remotev1.Hello{Node: "n1", Resume: &remotev1.Resume{Digest: other}}
 	u, err := rawStream(t, b.target, hello).Recv()
 	require.NoError(t, err)
 	assert.Equal(t, remotev1.Kind_COMPARE, u.Kind)

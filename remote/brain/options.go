@@ -53,7 +53,7 @@ type limits struct {
 	maxFullStates int
 	// maxWait is how long a client waits for its turn before it is told to come again later.
 	maxWait time.Duration
-	// maxCatchUp is how long a client waits whose state is newer than the server's, before it is told to ask another one.
+	// maxCatchUp is how long a client with a newer state than the server's waits before it is told to ask another one.
 	maxCatchUp time.Duration
 	// minInterval is the minimum time between two revisions: changes in between are combined. A change after a pause is
 	// sent at once. Negative: none.

@@ -140,7 +140,8 @@ func (c *session) refuse(view nodeView, metric string, how *remotev1.Update, why
 // goesBack reports whether the client would go backwards if it were sent a view: it has another state, which another
 // server has made from what this one has not seen yet.
 func (c *session) goesBack(view nodeView) bool {
-	if !view.progress.seen.Behind(wire.MarkOf(c.seen)) || strings.HasPrefix(c.resume.GetInstanceID(), c.server.instance) {
+	itsOwn := strings.HasPrefix(c.resume.GetInstanceID(), c.server.instance+"-")
+	if itsOwn || !view.progress.seen.Behind(wire.MarkOf(c.seen)) {
 		return false
 	}
 	return !proto.Equal(c.resume.GetDigest(), view.digest())

@@ -440,7 +440,7 @@ type Hello struct {
 	Options *Options `protobuf:"bytes,2,opt,name=options,proto3" json:"options,omitempty"`
 	// What the client has already.
 	Resume *Resume `protobuf:"bytes,3,opt,name=resume,proto3" json:"resume,omitempty"`
-	// How new the client's state is, as Sync.seen has said. A server that has not seen as much yet, and has another state,
+	// How new the client's state is, as Sync.seen has said. A server that has not seen as much yet and has another state
 	// answers LATER with behind. A client that does not want to wait any longer leaves it out.
 	Seen          *Seen `protobuf:"bytes,4,opt,name=seen,proto3" json:"seen,omitempty"`
 	unknownFields protoimpl.UnknownFields
