@@ -187,6 +187,11 @@ func TestTheAnswersSaySinceWhenThereIsNoServer(t *testing.T) {
 		p.SetDisconnected(time.Time{})
 		_, body := ask(t, p.Healthz())
 		require.NotContains(t, body, "disconnected")
+		require.NotContains(t, body, "wentBack")
+		p.SetWentBack(time.Now())
+		code, body := ask(t, p.Healthz())
+		require.Equal(t, 200, code)
+		require.Contains(t, strings.ReplaceAll(body, "+00:00", "Z"), `"wentBack":"2000-01-01T00:00:00Z"`)
 	})
 }
 

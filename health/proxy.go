@@ -45,6 +45,7 @@ type Proxy struct {
 	mu       sync.Mutex // guards what follows
 	phase    Phase
 	lost     time.Time
+	wentBack time.Time // when an older state was last taken
 	families model.PerFamily[family]
 }
 
@@ -80,6 +81,21 @@ func (p *Proxy) DisconnectedSince() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.lost
+}
+
+// SetWentBack takes note that the proxy has taken a state from a server that may be older than the one before. It stays
+// healthy, but the answers say when that was.
+func (p *Proxy) SetWentBack(at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wentBack = at
+}
+
+// WentBack returns the time that SetWentBack last set, zero if none.
+func (p *Proxy) WentBack() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.wentBack
 }
 
 // Phase is how far a proxy has got with its startup.

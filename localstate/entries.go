@@ -34,6 +34,13 @@ func (e *entries) reset() {
 
 // addAll adds all entries that a service has in a family, and sorts them.
 func (e *entries) addAll(svc *service, f model.Family) {
+	size := 0
+	for _, slice := range svc.slices {
+		if slice.family == f {
+			size += slice.len()
+		}
+	}
+	e.list = slices.Grow(e.list, size)
 	for _, slice := range svc.slices {
 		if slice.family == f {
 			e.add(slice, 0, slice.len())

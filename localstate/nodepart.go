@@ -180,7 +180,8 @@ func (s *State) ServicesOn(nodes func(node string) bool) []model.ServiceName {
 
 // nodeParts adds the nodes' parts of one port in one family.
 func (p *familyPort) nodeParts(all *entries, keep func(node string) bool, part func(node string) *NodePart) {
-	candidates := all.candidates(nil, all.forPort(p.name.Port, p.name.Protocol))
+	entries := all.forPort(p.name.Port, p.name.Protocol)
+	candidates := all.candidates(make([]candidate, 0, len(entries)), entries)
 	var n counts
 	p.count(&n, candidates, 1)
 	_, shared := p.decide(&n)

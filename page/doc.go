@@ -38,6 +38,7 @@
 //	api/state                                 the node, the health of each family, the last changes
 //	api/services?q=TEXT&offset=N&limit=N      services; &problems=true for those with problems only
 //	api/service?namespace=NAMESPACE&name=NAME one service
-//	api/flow?q=QUESTION                       what happens to a packet: an [oracle.Answer]; see [oracle.Oracle.Ask]
+//	api/flow?q=QUESTION                       what happens to a packet: an [oracle.Answer], see [oracle.Oracle.Ask],
+//	                                          with 200 endpoints of each outcome; more has the numbers of the others
 //	api/events                                what changes, as server-sent events
 package page

@@ -205,7 +205,7 @@ func (p *Page) serveService(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *Page) serveFlow(w http.ResponseWriter, r *http.Request) {
-	var answer *oracle.Answer
+	var answer *flowAnswer
 	var status int
 	var err error
 	switch {
@@ -217,8 +217,33 @@ func (p *Page) serveFlow(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// flowAnswer is the oracle's answer with the first maxEndpointsShown endpoints of each outcome.
+type flowAnswer struct {
+	*oracle.Answer
+	// More has the numbers of endpoints that are left out, of the outcome and of each alternative; nil if none are.
+	More []int `json:"more,omitempty"`
+}
+
+func newFlowAnswer(a *oracle.Answer) *flowAnswer {
+	out := &flowAnswer{Answer: a, More: make([]int, 1+len(a.Outcome.AlsoAllowed))}
+	outcomes := []*oracle.Outcome{&a.Outcome}
+	for i := range a.Outcome.AlsoAllowed {
+		outcomes = append(outcomes, &a.Outcome.AlsoAllowed[i])
+	}
+	any := false
+	for i, o := range outcomes {
+		if more := len(o.Endpoints) - maxEndpointsShown; more > 0 {
+			o.Endpoints, out.More[i], any = o.Endpoints[:maxEndpointsShown], more, true
+		}
+	}
+	if !any {
+		out.More = nil
+	}
+	return out
+}
+
 // flow returns what happens to a packet, or an error with its HTTP status.
-func (p *Page) flow(question string) (*oracle.Answer, int, error) {
+func (p *Page) flow(question string) (*flowAnswer, int, error) {
 	v := p.view()
 	if v.sync == nil {
 		return nil, http.StatusServiceUnavailable, errors.New("nothing has been applied yet")
@@ -228,5 +253,8 @@ func (p *Page) flow(question string) (*oracle.Answer, int, error) {
 		return nil, http.StatusInternalServerError, err
 	}
 	answer, err := o.Ask(question)
-	return answer, http.StatusBadRequest, err
+	if err != nil {
+		return nil, http.StatusBadRequest, err
+	}
+	return newFlowAnswer(answer), http.StatusOK, nil
 }

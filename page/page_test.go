@@ -1,10 +1,12 @@
 package page
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -285,6 +287,29 @@ func TestThePageAnswersQuestionsAboutPackets(t *testing.T) {
 	w := r.request("/api/flow?q=nonsense")
 	assert.Equal(t, http.StatusBadRequest, w.Code)
 	assert.Contains(t, w.Body.String(), "not of the form")
+}
+
+// An answer about a service with very many endpoints is as small as a picture of it.
+func TestAnAnswerAboutAPacketIsBounded(t *testing.T) {
+	r := newRig(t, nil, Options{})
+	web := service("web", 1, true)
+	r.sink.SetService(web)
+	for i := range 3000 {
+		r.sink.SetEndpoint(endpoint(web, fmt.Sprintf("10.244.%d.%d:8080", i/250, 1+i%250), cluster|local))
+	}
+	r.apply()
+	w := r.request("/api/flow?q=" + url.QueryEscape("outside 203.0.113.7 -> 192.0.2.1:30001"))
+	require.Equal(t, http.StatusOK, w.Code)
+	assert.Less(t, w.Body.Len(), 100*maxEndpointsShown)
+	var got flowAnswer
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
+	require.NotNil(t, got.Answer)
+	assert.Len(t, got.Outcome.Endpoints, maxEndpointsShown)
+	require.Len(t, got.More, 1+len(got.Outcome.AlsoAllowed))
+	assert.Equal(t, 3000-maxEndpointsShown, got.More[0])
+	for i, also := range got.Outcome.AlsoAllowed {
+		assert.LessOrEqual(t, len(also.Endpoints), maxEndpointsShown, i)
+	}
 }
 
 func TestStateSaysHowTheProxyDoes(t *testing.T) {

@@ -31,6 +31,7 @@ type dialer struct {
 	synced  bool
 	lost    time.Time     // since when there is no server
 	later   time.Duration // what a server has asked for that has too much to do
+	older   time.Time     // since when servers have only had older states; zero: they have not
 	got     bool          // the last stream brought a batch
 	forget  bool          // digests do not help: ask for everything
 	asked   bool          // everything has been asked for because digests differed; they have not been equal since
@@ -75,6 +76,9 @@ func (d *dialer) run(ctx context.Context) {
 		} else {
 			pause = min(2*pause, d.client.maxBackoff)
 		}
+		if !d.older.IsZero() {
+			wait = min(wait, max(0, time.Until(d.older.Add(d.client.opts.FreshnessWait)))+rand.N(firstPause))
+		}
 		d.log.Info("Not connected to a server; applied rules stay", "target", target, "reason", err.Error(),
 			"since", d.lost, "retryIn", wait)
 		select {
@@ -112,7 +116,8 @@ func (d *dialer) stream(ctx context.Context, target string) (err error) {
 		}
 		return err
 	}
-	if err := stream.Send(&remotev1.Request{Hello: d.hello()}); err != nil && !errors.Is(err, io.EOF) { // Recv says why
+	hello := d.hello()
+	if err := stream.Send(&remotev1.Request{Hello: hello}); err != nil && !errors.Is(err, io.EOF) { // Recv says why
 		return err
 	}
 	updates := make(chan wire.Message)
@@ -136,7 +141,8 @@ func (d *dialer) stream(ctx context.Context, target string) (err error) {
 		for range updates {
 		}
 	}()
-	c := &conversation{dialer: d, target: target, stream: stream, beat: d.answer / silentBeats}
+	c := &conversation{dialer: d, target: target, stream: stream, beat: d.answer / silentBeats,
+		fresh: hello.Seen != nil}
 	defer func() { // the server may know so few of the services that the digests were too many for it
 		d.forget = d.forget || c.answered && status.Code(err) == codes.InvalidArgument
 	}()
@@ -182,6 +188,11 @@ func (d *dialer) dial(target string) (*grpc.ClientConn, error) {
 func (d *dialer) hello() *remotev1.Hello {
 	o := d.client.opts.State
 	hello := &remotev1.Hello{Node: o.NodeName, Options: wire.EncodeOptions(o)}
+	if wait := d.client.opts.FreshnessWait; wait > 0 && (d.older.IsZero() || time.Since(d.older) < wait) {
+		d.client.mu.Lock()
+		hello.Seen = d.client.seen.Since(wire.Mark{})
+		d.client.mu.Unlock()
+	}
 	if r := d.client.opts.Resume; r != nil {
 		hello.Resume = &remotev1.Resume{InstanceID: r.InstanceID, Revision: r.Revision}
 	}
@@ -214,6 +225,7 @@ type conversation struct {
 	complete bool       // a batch of this stream has been taken
 	waits    bool       // it has been logged that none comes
 	answered bool       // digests have been sent since the last batch
+	fresh    bool       // the server was asked for a state that is not older
 	acked    ack
 	unzip    *gzip.Reader // used again and again, as unzipped
 	unzipped bytes.Buffer
@@ -240,6 +252,12 @@ func (c *conversation) take(ctx context.Context, message wire.Message) error {
 		}
 		return c.compare(u.Sync)
 	case remotev1.Kind_LATER:
+		if u.Behind {
+			if c.older.IsZero() {
+				c.older = time.Now()
+			}
+			return errors.New("the server has not seen yet all that this node was told")
+		}
 		c.later = min(time.Duration(u.RetryAfterMillis)*time.Millisecond, 5*time.Minute)
 		return errors.New("the server is overloaded")
 	case remotev1.Kind_COMPARE:
@@ -262,23 +280,23 @@ func (c *conversation) take(ctx context.Context, message wire.Message) error {
 	if u.Sync == nil {
 		return nil
 	}
-	return c.end(ctx, u.Sync.Revision)
+	return c.end(ctx, u.Sync)
 }
 
 // end takes a batch that is complete.
-func (c *conversation) end(ctx context.Context, revision uint64) error {
+func (c *conversation) end(ctx context.Context, sync *remotev1.Sync) error {
 	batch, err := c.batch, c.decoder.Err()
 	if err != nil {
 		return fmt.Errorf("malformed message: %w", err)
 	}
 	c.batch, c.begun, c.decoder, c.unzip, c.unzipped = wire.Batch{}, false, wire.Decoder{}, nil, bytes.Buffer{}
-	idle, err := c.apply(ctx, batch, revision)
+	idle, err := c.apply(ctx, batch, sync)
 	if err != nil {
 		return fmt.Errorf("malformed message: %w", err)
 	}
-	c.complete, c.got, c.answered = true, true, false
+	c.complete, c.got, c.answered, c.older = true, true, false, time.Time{}
 	if !c.lost.IsZero() {
-		c.log.Info("Connected to a server", "instance", c.instance, "kind", c.kind.String(), "revision", revision)
+		c.log.Info("Connected to a server", "instance", c.instance, "kind", c.kind.String(), "revision", sync.Revision)
 		c.disconnected(time.Time{})
 	}
 	if !c.synced {
@@ -292,7 +310,7 @@ func (c *conversation) end(ctx context.Context, revision uint64) error {
 }
 
 // apply makes a batch part of the state. idle: the sink has it all, and its last Sync has ended.
-func (c *conversation) apply(ctx context.Context, batch wire.Batch, revision uint64) (idle bool, err error) {
+func (c *conversation) apply(ctx context.Context, batch wire.Batch, sync *remotev1.Sync) (idle bool, err error) {
 	c.handler.Lock()
 	defer c.handler.Unlock()
 	client := c.client
@@ -308,16 +326,37 @@ func (c *conversation) apply(ctx context.Context, batch wire.Batch, revision uin
 	}
 	client.mu.Lock()
 	defer client.mu.Unlock()
-	client.instance, client.revision = c.instance, revision
+	client.instance, client.revision = c.instance, sync.Revision
+	c.takeSeen(wire.MarkOf(sync.Seen))
 	if !c.synced || client.view.pending.Any() {
 		return false, nil
 	}
-	client.flushed = revision // by another server's count, it may be
+	client.flushed = sync.Revision // by another server's count, it may be
 	if client.applying {
 		return false, nil
 	}
-	client.outcome.revision = revision
+	client.outcome.revision = sync.Revision
 	return true, nil
+}
+
+// takeSeen takes how new a batch is. The caller holds the client's mu.
+func (c *conversation) takeSeen(news wire.Mark) {
+	before := c.client.seen
+	switch {
+	case c.kind == remotev1.Kind_RESUMED || !c.complete && c.fresh && news != wire.Mark{}:
+		// The server has the same state, or vouches for what it was asked.
+		c.client.seen = before.Newest(news)
+		return
+	case c.complete:
+		c.client.seen = before.With(news)
+	default:
+		c.client.seen = news
+	}
+	if c.client.seen.Behind(before) {
+		c.log.Error(nil, "The state may have gone back: this server has not seen all that the node was told before, and "+
+			"no other one was found in time", "server", c.target)
+		c.handler.Health().SetWentBack(time.Now())
+	}
 }
 
 // acknowledge tells the server how far the sink is, if it does not know.

@@ -340,3 +340,33 @@ func TestAClientSpreadsWhenItsStreamIsOld(t *testing.T) {
 	assert.Positive(t, same, "it would otherwise only ever change places with others")
 	assert.Less(t, same, 40)
 }
+
+// A client knows how new its state is from batches that are complete, and knows nothing of one from a server of before,
+// which does not say it.
+func TestHowNewAStateIsComesWithTheWholeOfIt(t *testing.T) {
+	node := &remotev1.Node{Name: "n1"}
+	reset := &remotev1.Update{Kind: remotev1.Kind_RESET, HeartbeatMillis: 60000, Node: node,
+		Sync: &remotev1.Sync{Revision: 1, Seen: &remotev1.Seen{Services: 5, EndpointSlices: 7}}}
+	later := &remotev1.Update{Kind: remotev1.Kind_DIFF,
+		Sync: &remotev1.Sync{Revision: 2, Seen: &remotev1.Seen{EndpointSlices: 9}}}
+	half := &remotev1.Update{Kind: remotev1.Kind_DIFF,
+		Services: []*remotev1.ServiceChange{{Namespace: "ns", Name: "a"}}}
+	d := newDialer(t)
+	stream := func(says ...*remotev1.Update) {
+		server := &hung{says: says, ends: status.Error(codes.Unavailable, "that is all")}
+		require.ErrorContains(t, d.stream(quiet(t), server.serve(t, socket(t))), "that is all")
+	}
+	seen := func() wire.Mark { return wire.MarkOf(d.hello().Seen) }
+	stream(reset, half)
+	assert.Equal(t, wire.Mark{5, 7}, seen())
+	stream(reset, later)
+	assert.Equal(t, wire.Mark{5, 9}, seen())
+	stream(&remotev1.Update{Kind: remotev1.Kind_RESUMED, Sync: &remotev1.Sync{Revision: 2,
+		Seen: &remotev1.Seen{Services: 6, EndpointSlices: 8}}})
+	assert.Equal(t, wire.Mark{6, 9}, seen(), "the same state is as new as the newer of the two")
+	stream(&remotev1.Update{Kind: remotev1.Kind_RESET, Node: node, Sync: &remotev1.Sync{Revision: 3}})
+	assert.Nil(t, d.hello().Seen)
+	stream(reset)
+	d.client.opts.FreshnessWait = -1
+	assert.Nil(t, d.hello().Seen, "it does not wait")
+}

@@ -28,6 +28,9 @@
 // of what it missed in one batch. While no server can be reached, the node keeps its state; health.Proxy says since
 // when.
 //
+// A client says in its Hello how new its state is. A server that has not seen as much yet sends it to the next one, so
+// that nothing a node was told is undone by a replica that lags; [Options.FreshnessWait] bounds that.
+//
 // Targets are addresses, not names, because resolving a name may need the very Services that this node programs.
 //
 // A client exports the metrics of kubeproxy.Run. The network programming latency covers the changes that all nodes of a

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -39,6 +40,12 @@ type Options struct {
 	// it still has them, otherwise everything. It is for programs that show changes. A Feed that loses its connection
 	// resumes without it.
 	Resume *Resume
+
+	// FreshnessWait is how long the feed waits, while it has a state, for a server that has seen everything that this
+	// state contains, before it takes an older one: the health of the run then says so. Meanwhile the state stays as it
+	// is. Default: 30 s. Negative: it does not wait. Servers whose source has no resourceVersions, such as files, are
+	// not compared.
+	FreshnessWait time.Duration
 }
 
 // Resume names a state of one server.
@@ -95,6 +102,7 @@ type Feed struct {
 	revision uint64     // of the last complete batch
 	instance string     // that it is of
 	flushed  uint64     // the revision that the sink was last told
+	seen     wire.Mark  // how new that is
 	applying bool       // its Sync has not ended
 	outcome  ack        // of the last Sync
 	news     chan struct{}
@@ -115,6 +123,7 @@ func NewFeed(opts Options) (*Feed, error) {
 	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("invalid options: %w", err)
 	}
+	opts.FreshnessWait = cmp.Or(opts.FreshnessWait, 30*time.Second)
 	return &Feed{opts: opts, maxBackoff: 15 * time.Second, view: newView(opts.State), news: make(chan struct{}, 1)}, nil
 }
 

@@ -70,7 +70,9 @@ func (s *nameStore) Delete(obj any) error {
 //
 // Objects that have not changed since are handed over too: recognising them by their resourceVersion would save little,
 // and fail when a cluster is restored from a backup.
-func (s *nameStore) Replace(objs []any, _ string) error {
+//
+// Deletions have the list's resourceVersion, as those that a watch reports have that of the deletion.
+func (s *nameStore) Replace(objs []any, resourceVersion string) error {
 	changes := make([]Change, 0, len(objs))
 	names := make(map[name]struct{}, len(objs))
 	for _, obj := range objs {
@@ -83,24 +85,26 @@ func (s *nameStore) Replace(objs []any, _ string) error {
 	}
 	for n := range s.names {
 		if _, ok := names[n]; !ok {
-			changes = append(changes, key{s.kind, n.namespace, n.name}.deleted())
+			gone := key{s.kind, n.namespace, n.name}.deleted()
+			gone.Object.SetResourceVersion(resourceVersion)
+			changes = append(changes, gone)
 		}
 	}
 	s.names = names
 	if len(changes) > 0 {
 		s.handler.Update(changes...)
 	}
+	s.heard(resourceVersion)
 	s.complete()
-	s.heard()
 	return nil
 }
 
 // UpdateResourceVersion is called for all that a watch says, bookmarks included, once it has been handed over.
-func (s *nameStore) UpdateResourceVersion(string) { s.heard() }
+func (s *nameStore) UpdateResourceVersion(resourceVersion string) { s.heard(resourceVersion) }
 
-func (s *nameStore) heard() {
-	if h, ok := s.handler.(interface{ Heard() }); ok {
-		h.Heard()
+func (s *nameStore) heard(resourceVersion string) {
+	if h, ok := s.handler.(interface{ Heard(metav1.Object, string) }); ok {
+		h.Heard(newObject(s.kind), resourceVersion)
 	}
 }
 

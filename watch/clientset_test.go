@@ -2,8 +2,8 @@ package watch
 
 import (
 	"context"
+	"fmt"
 	"net/http"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -630,20 +630,25 @@ func TestClientsetDropsFieldsThatHaveNoSay(t *testing.T) {
 	})
 }
 
-// listener is a Handler that counts how often it is told that the API server is alive.
+// listener is a Handler that is told how far the API server's news have been delivered.
 type listener struct {
 	*recorder
-	heard atomic.Int32
+	heard []string
 }
 
-func (l *listener) Heard() { l.heard.Add(1) }
+func (l *listener) Heard(kind metav1.Object, resourceVersion string) {
+	l.heard = append(l.heard, fmt.Sprintf("%T %s, synced %d", kind, resourceVersion, l.synced))
+}
 
-// A list, and all that a watch says, show that the API server is alive.
+// A list, and all that a watch says, show that the API server is alive, and how far its news have been delivered.
 func TestAHandlerHearsThatTheAPIServerIsAlive(t *testing.T) {
 	l := &listener{recorder: newRecorder(t)}
-	store := newNameStore(services, l, func() {})
-	require.NoError(t, store.Replace(nil, "1"))
-	assert.EqualValues(t, 1, l.heard.Load())
+	store := newNameStore(services, l, l.Synced)
+	require.NoError(t, store.Replace([]any{&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}}}, "1"))
 	store.UpdateResourceVersion("2")
-	assert.EqualValues(t, 2, l.heard.Load())
+	require.NoError(t, store.Replace(nil, "7"))
+	assert.Equal(t, []string{"*v1.Service 1, synced 0", "*v1.Service 2, synced 1", "*v1.Service 7, synced 1"}, l.heard)
+	gone := l.updates[1][0]
+	assert.True(t, gone.Deleted)
+	assert.Equal(t, "7", gone.Object.GetResourceVersion(), "a deletion that a list shows is not older than the list")
 }

@@ -18,9 +18,11 @@ type Source interface {
 	Run(ctx context.Context, nodeName string, h Handler) error
 }
 
-// Handler receives what a Source delivers. Calls may come from several goroutines at once. One that has a method
-// Heard() is told by a [Clientset] whenever the API server has said something, which it does every minute or so even if
-// nothing changes.
+// Handler receives what a Source delivers. Calls may come from several goroutines at once.
+//
+// One that has a method Heard(kind metav1.Object, resourceVersion string) is told by a [Clientset] whenever the API
+// server has said something, which it does every minute or so even if nothing changes: everything up to that version
+// has been delivered of the objects that have the type of kind. Those of the first lists come before Synced.
 type Handler interface {
 	// Update delivers changes that belong together: nothing may be applied while only some of them are known. The
 	// objects belong to the source: the handler must not change or keep them.

@@ -311,18 +311,18 @@ function showAnswer(a) {
   const f = a.outcome.flow;
   $('answer').replaceChildren(
     element('p', { class: 'flowtext' }, `${f.from} ${f.source} → ${f.destination}/${f.protocol}`),
-    ...(a.notes ?? []).map((n) => element('p', { class: 'note' }, n)), ...outcome(a.outcome),
-    ...(a.outcome.alsoAllowed ?? []).map((o) => element('div', { class: 'also' },
-      element('p', { class: 'lead' }, 'or, equally right:'), ...outcome(o))));
+    ...(a.notes ?? []).map((n) => element('p', { class: 'note' }, n)), ...outcome(a.outcome, a.more?.[0]),
+    ...(a.outcome.alsoAllowed ?? []).map((o, i) => element('div', { class: 'also' },
+      element('p', { class: 'lead' }, 'or, equally right:'), ...outcome(o, a.more?.[i + 1]))));
 }
 
-function outcome(o) {
+function outcome(o, more) {
   const parts = [element('p', { class: 'verdict ' + o.verdict.replace(' ', '-') }, 'The packet ' + (verdicts[o.verdict] ?? o.verdict))];
   if (o.endpoints) {
     parts.push(element('h3', {}, o.endpoints.length === 1 ? 'To' : 'To one of'), element('div', { class: 'scroll' }, element('table', {},
-      ...o.endpoints.slice(0, 200).map((d) => element('tr', {}, element('td', { class: 'mono' }, d.endpoint), element('td', {}, d.pod ?? ''),
+      ...o.endpoints.map((d) => element('tr', {}, element('td', { class: 'mono' }, d.endpoint), element('td', {}, d.pod ?? ''),
         element('td', {}, d.node ?? ''), element('td', {}, d.sourceNAT ? 'masqueraded' : 'keeps the source address'))))));
-    if (o.endpoints.length > 200) parts.push(element('p', { class: 'lead' }, `and ${o.endpoints.length - 200} more`));
+    if (more) parts.push(element('p', { class: 'lead' }, `and ${more} more`));
   }
   parts.push(element('h3', {}, 'Because'), element('ol', { class: 'reasons' },
     ...o.reasons.map((r) => element('li', {}, r.text, r.rule ? element('span', { class: 'rule', title: 'rule of docs/semantics.md' }, r.rule) : ''))));

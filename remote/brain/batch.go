@@ -55,7 +55,8 @@ func (b *batches) from(old, current *version, triggers func() model.PerFamily[[]
 		found.chunks = w.Done()
 		if old != nil && len(found.chunks) == 1 {
 			found.whole = wire.Join(wire.Encode(&remotev1.Update{Kind: remotev1.Kind_DIFF}), found.chunks[0],
-				wire.Encode(&remotev1.Update{Sync: &remotev1.Sync{Revision: current.revision}})).Flat()
+				wire.Encode(&remotev1.Update{Sync: &remotev1.Sync{Revision: current.revision,
+					Seen: current.progress.changed.Since(old.progress.changed)}})).Flat()
 		}
 	})
 	return found

@@ -28,6 +28,7 @@ type version struct {
 	at       time.Time
 	triggers model.PerFamily[[]time.Time] // of the changes since the version before, by family
 	replaced int                          // about how many bytes only the version before takes
+	progress *progress                    // when it was published
 }
 
 // ownParts is what one node has of its own in the services of its class. It is immutable.
@@ -73,10 +74,11 @@ type class struct {
 	owners   map[model.ServiceName][]string // the nodes that have a part in a service, sorted
 
 	// Written with the Server's work and mu held.
-	current *version // nil while the first state is worked out
-	own     map[string]*ownParts
-	empty   int                 // the number of times that one of own was left without parts
-	foreign map[string]struct{} // nodes of other zones, whose parts are not kept: see Server.adopt
+	current  *version // nil while the first state is worked out
+	progress *progress
+	own      map[string]*ownParts
+	empty    int                 // the number of times that one of own was left without parts
+	foreign  map[string]struct{} // nodes of other zones, whose parts are not kept: see Server.adopt
 
 	foreignLimit int // the size of foreign at which nodes that are gone are dropped from it
 

@@ -19,6 +19,12 @@
 // Replicas share nothing but the cluster. Their revisions are never compared: a client that comes from another replica
 // sends a digest of the meaning of its state, and is sent what differs. If nothing differs, its sink is not called.
 //
+// # No replica makes a node go back
+//
+// A client says how new its state is, by the resourceVersions of what the server has told it. A replica that has not
+// seen as much yet waits a second, and then sends the client away, unless both have the same state. A client that has
+// found no better one for some time comes without saying it, and is served.
+//
 // # Alive means up to date
 //
 // A server that has been working on a revision for 15 seconds, or whose API server has said nothing for 5 minutes,
@@ -39,7 +45,7 @@
 //	kubeproxy_remote_revision
 //	kubeproxy_remote_watch_age_seconds      since the API server has said anything
 //	kubeproxy_remote_publishing_seconds     how long a revision has been worked on
-//	kubeproxy_remote_batches_total{kind}    reset, resumed, resumed_diff, compared, diff, later
+//	kubeproxy_remote_batches_total{kind}    reset, resumed, resumed_diff, compared, diff, later, behind
 //	kubeproxy_remote_sent_bytes_total       of batches, before TLS and HTTP/2
 //	kubeproxy_remote_apply_errors_total
 //

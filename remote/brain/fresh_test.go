@@ -60,7 +60,7 @@ func TestABrainWhosePublisherHangsIsLeft(t *testing.T) {
 func TestABrainThatHearsNothingIsLeft(t *testing.T) {
 	server, registry, client := staleServer(t)
 	assert.Zero(t, gauge(t, registry, "kubeproxy_remote_watch_age_seconds"), "it is not known")
-	serverHandler{server.Server}.Heard()
+	serverHandler{server.Server}.Heard(nil, "")
 	require.Eventually(t, func() bool { return !client.DisconnectedSince().IsZero() }, patience, time.Millisecond)
 	assert.ErrorContains(t, server.Ready(), "the API server has said nothing for")
 	assert.Positive(t, gauge(t, registry, "kubeproxy_remote_watch_age_seconds"))
@@ -72,7 +72,7 @@ func TestABrainThatHearsNothingIsLeft(t *testing.T) {
 			case <-stop:
 				return
 			case <-time.After(time.Millisecond):
-				serverHandler{server.Server}.Heard()
+				serverHandler{server.Server}.Heard(nil, "")
 			}
 		}
 	}()

@@ -36,7 +36,8 @@ type cluster struct {
 	mu        sync.Mutex
 	objects   map[string]metav1.Object
 	followers map[watch.Handler]struct{}
-	unsynced  bool // lists never end
+	unsynced  bool   // lists never end
+	listed    string // the resourceVersion of the list of Services
 }
 
 func newCluster(objects ...metav1.Object) *cluster {
@@ -53,6 +54,9 @@ func (c *cluster) Run(ctx context.Context, _ string, h watch.Handler) error {
 	c.mu.Lock()
 	for _, key := range slices.Sorted(maps.Keys(c.objects)) {
 		h.Update(watch.Change{Object: c.objects[key]})
+	}
+	if c.listed != "" {
+		h.(serverHandler).Heard(&corev1.Service{}, c.listed)
 	}
 	if !c.unsynced {
 		h.Synced()
@@ -88,6 +92,15 @@ func (c *cluster) set(objects ...metav1.Object) {
 }
 
 func (c *cluster) delete(o metav1.Object) { c.change(watch.Change{Object: o, Deleted: true}) }
+
+// heard says how far the API server's news of a kind of object have been delivered.
+func (c *cluster) heard(kind metav1.Object, resourceVersion string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for h := range c.followers {
+		h.(serverHandler).Heard(kind, resourceVersion)
+	}
+}
 
 // want is what a node works out that is fed directly.
 func (c *cluster) want(t testing.TB, opts localstate.Options) *sink.Recorder {

@@ -53,6 +53,8 @@ type limits struct {
 	maxFullStates int
 	// maxWait is how long a client waits for its turn before it is told to come again later.
 	maxWait time.Duration
+	// maxCatchUp is how long a client with a newer state than the server's waits before it is told to ask another one.
+	maxCatchUp time.Duration
 	// minInterval is the minimum time between two revisions: changes in between are combined. A change after a pause is
 	// sent at once. Negative: none.
 	minInterval time.Duration
@@ -73,6 +75,7 @@ func (l limits) withDefaults() limits {
 		maxClasses:    cmp.Or(l.maxClasses, 64),
 		maxFullStates: cmp.Or(l.maxFullStates, 64),
 		maxWait:       cmp.Or(l.maxWait, 5*time.Second),
+		maxCatchUp:    cmp.Or(l.maxCatchUp, time.Second),
 		minInterval:   cmp.Or(l.minInterval, 100*time.Millisecond),
 	}
 }

@@ -88,11 +88,16 @@ func (s *Server) publishPending(ctx context.Context) (concerned toDeliver) {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.pending = false
+	progress := s.progressed()
 	for _, c := range classes {
 		c.forget(now.Add(-s.opts.limits.keep), s.opts.limits.keepBytes)
 	}
 	for c, update := range updates {
 		s.revision = revision
+		if update.version != nil {
+			update.version.progress = progress
+		}
 		c.install(update)
 		for session := range c.concerned(s.sessions, update) {
 			concerned.announce(session)
@@ -145,6 +150,8 @@ func (s *Server) beginClass(key localstate.Class) (*class, error) {
 	c, err := s.addClass(key)
 	if c != nil {
 		c.cluster = s.base.ForClass(key)
+		begun := s.source
+		c.progress = &begun
 	}
 	return c, err
 }
@@ -155,8 +162,9 @@ func (s *Server) finishClass(c *class, first classUpdate) {
 	s.work.Lock()
 	s.mu.Lock()
 	c.catchUp()
+	s.pending = true // what came meanwhile is not in the first state
 	s.revision++
-	first.version.revision = s.revision
+	first.version.revision, first.version.progress = s.revision, c.progress
 	c.install(first)
 	for session := range c.sessions {
 		waiting.announce(session)

@@ -3,11 +3,13 @@ package brain
 import (
 	"iter"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
@@ -23,6 +25,7 @@ import (
 //	or another version of digests
 //	it has another digest                         COMPARE, then DIFF with the services that differ
 //	it has nothing                                RESET
+//	it has another state, which is newer          LATER, see goesBack
 //
 // The last two cost work for each client, so only some clients are served at a time. Clients that resume never wait for
 // them.
@@ -44,6 +47,9 @@ func (c *session) introduce(view nodeView, b *batches, resume *remotev1.Resume) 
 	case comparable && from == view.version && own == view.ownDigest():
 		c.server.metrics.batches.WithLabelValues("resumed").Inc()
 		return c.sendResumed(view)
+	case c.goesBack(view):
+		return c.refuse(view, "behind", &remotev1.Update{Behind: true},
+			status.Error(codes.Unavailable, "this server has not seen all that the client knows: ask another one"))
 	case from != nil:
 		c.server.metrics.batches.WithLabelValues("resumed_diff").Inc()
 		var changes *batch
@@ -67,7 +73,7 @@ func (c *session) introduce(view nodeView, b *batches, resume *remotev1.Resume) 
 
 func (c *session) sendResumed(view nodeView) error {
 	u := c.opening(remotev1.Kind_RESUMED, view)
-	u.Sync = &remotev1.Sync{Revision: view.revision}
+	u.Sync = &remotev1.Sync{Revision: view.revision, Seen: view.progress.changed.Since(wire.Mark{})}
 	c.sending(view)
 	return c.stream.SendMsg(u)
 }
@@ -116,13 +122,48 @@ func (c *session) countTurn(by int) bool {
 
 // comeLater tells the client to come again later. It returns the error that ends the stream.
 func (c *session) comeLater(view nodeView) error {
+	return c.refuse(view, "later", &remotev1.Update{RetryAfterMillis: uint32(later().Milliseconds())},
+		status.Error(codes.ResourceExhausted, "too many clients need a full state: come again later"))
+}
+
+// refuse sends a client away. It returns the error that ends the stream.
+func (c *session) refuse(view nodeView, metric string, how *remotev1.Update, why error) error {
 	u := c.opening(remotev1.Kind_LATER, view)
-	u.RetryAfterMillis = uint32(later().Milliseconds())
-	c.server.metrics.batches.WithLabelValues("later").Inc()
+	u.RetryAfterMillis, u.Behind = how.RetryAfterMillis, how.Behind
+	c.server.metrics.batches.WithLabelValues(metric).Inc()
 	if err := c.stream.SendMsg(u); err != nil {
 		return err
 	}
-	return status.Error(codes.ResourceExhausted, "too many clients need a full state: come again later")
+	return why
+}
+
+// goesBack reports whether the client would go backwards if it were sent a view: it has another state, which another
+// server has made from what this one has not seen yet.
+func (c *session) goesBack(view nodeView) bool {
+	itsOwn := strings.HasPrefix(c.resume.GetInstanceID(), c.server.instance+"-")
+	if itsOwn || !view.progress.seen.Behind(wire.MarkOf(c.seen)) {
+		return false
+	}
+	return !proto.Equal(c.resume.GetDigest(), view.digest())
+}
+
+// catchUp waits until the server has seen what the client knows, for a short time, and returns the newest view.
+func (c *session) catchUp() (view nodeView, b *batches, ok bool, err error) {
+	timer := time.NewTimer(c.server.opts.limits.maxCatchUp)
+	defer timer.Stop()
+	for {
+		advanced := c.server.nextProgress()
+		if view, b, ok, err = c.newest(); err != nil || !ok || !c.goesBack(view) {
+			return view, b, ok, err
+		}
+		select {
+		case <-advanced:
+		case <-timer.C:
+			return view, b, ok, nil
+		case <-c.ctx.Done():
+			return view, b, false, c.ctx.Err()
+		}
+	}
 }
 
 // compare finds out which services differ, and sends them whole.

@@ -92,12 +92,15 @@ func (c *session) send() {
 
 func (c *session) sendNews() error {
 	view, batches, ok, err := c.newest()
+	if ok && !c.introduced && c.goesBack(view) {
+		view, batches, ok, err = c.catchUp()
+	}
 	switch {
 	case err != nil || !ok: // until there is a state, heartbeats show the client that the server is alive
 		return err
 	case !c.introduced:
 		err = c.introduce(view, batches, c.resume)
-		c.introduced, c.resume = true, nil
+		c.introduced, c.resume, c.seen = true, nil, nil
 		return err
 	}
 	return c.advance(view, batches)
@@ -245,7 +248,11 @@ func (c *session) sendBatch(kind remotev1.Kind, changes *batch, has, view nodeVi
 	if introduces || has.own != view.own {
 		w.OwnChanges(before, view.parts())
 	}
-	tail := &remotev1.Update{Sync: &remotev1.Sync{Revision: view.revision}}
+	known := wire.Mark{}
+	if !introduces {
+		known = has.progress.changed
+	}
+	tail := &remotev1.Update{Sync: &remotev1.Sync{Revision: view.revision, Seen: view.progress.changed.Since(known)}}
 	if introduces || !view.sameNode(has) {
 		tail.Node = wire.EncodeNode(view.node)
 	}

@@ -38,6 +38,9 @@ type Server struct {
 	// for long, so no stream waits for it except to have a new class made. It is locked before mu.
 	work sync.Mutex
 	base *localstate.State
+	// source is how far the source has got, and pending is whether it has delivered what the classes do not have yet.
+	source  progress
+	pending bool
 
 	// mu guards what follows, and is never held for long. The state of a class is written with both locks held.
 	mu          sync.Mutex
@@ -52,6 +55,7 @@ type Server struct {
 	synced      bool
 	started     bool
 	revision    uint64
+	advanced    chan struct{} // closed when the classes' progress changes; nil if nobody waits for that
 }
 
 // New returns a server that does not run yet. The logger of ctx is kept.
@@ -155,6 +159,7 @@ func (s serverHandler) Update(changes ...watch.Change) {
 		if err != nil {
 			s.log.Info("Ignoring an object", "reason", err.Error())
 		}
+		s.note(c.Object, changed)
 		if !changed {
 			continue
 		}
@@ -164,16 +169,23 @@ func (s serverHandler) Update(changes ...watch.Change) {
 		}
 	}
 	if any {
+		s.pending = true
 		s.signal()
+		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progressed()
 }
 
-// setNode keeps the parts of a Node that localstate reads. It returns whether a client's node changed.
+// setNode keeps the parts of a Node that localstate reads. It returns whether a client's node changed. The caller holds
+// work.
 func (s *Server) setNode(node *corev1.Node, deleted bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.nodes[node.Name]
 	if deleted {
+		s.note(node, old != nil)
 		if old == nil {
 			return false
 		}
@@ -181,7 +193,9 @@ func (s *Server) setNode(node *corev1.Node, deleted bool) bool {
 		s.remember(old)
 	} else {
 		reduced := reduce(node)
-		if old != nil && apiequality.Semantic.DeepEqual(old, reduced) {
+		same := old != nil && apiequality.Semantic.DeepEqual(old, reduced)
+		s.note(node, !same)
+		if same {
 			return false
 		}
 		s.nodes[node.Name] = reduced
@@ -281,9 +295,6 @@ func (s *Server) fresh() error {
 	}
 	return nil
 }
-
-// Heard takes note that the source is alive.
-func (s serverHandler) Heard() { s.heard.set(time.Now()) }
 
 // since is a time that any goroutine may set and ask for.
 type since struct{ at atomic.Pointer[time.Time] }

@@ -26,6 +26,7 @@ type nodeView struct {
 	own      *ownParts // nil: none
 	node     *model.Node
 	revision uint64
+	progress *progress
 }
 
 func (v *nodeView) parts() map[model.ServiceName]*localstate.NodePart {
@@ -75,6 +76,7 @@ type session struct {
 	// Of the goroutine that sends.
 	introduced bool
 	resume     *remotev1.Resume // what the client has; nil after it has been introduced
+	seen       *remotev1.Seen   // how new that is; nil after it has been introduced
 
 	senders sync.WaitGroup // the goroutine that sends
 
@@ -132,7 +134,7 @@ func (s *Server) watch(stream stream, nodeOf NodeFunc) error {
 	}
 	now := time.Now()
 	c := &session{server: s, node: node, stream: stream, ctx: stream.Context(), since: now, behind: now, news: true,
-		expires: certificateEnd(stream.Context()), resume: first.GetResume(),
+		expires: certificateEnd(stream.Context()), resume: first.GetResume(), seen: first.GetSeen(),
 		until: now.Add(s.opts.limits.maxAge/2 + rand.N(s.opts.limits.maxAge))}
 	if err := s.join(c, options); err != nil {
 		return err
@@ -296,7 +298,7 @@ func (c *session) classView() (view nodeView, ok bool) {
 		c.value = c.tracker.Node(current.cidrs)
 	}
 	view = nodeView{version: current, own: c.class.own[c.node], node: c.value,
-		revision: max(current.revision, c.renewed)}
+		revision: max(current.revision, c.renewed), progress: c.class.progress}
 	if view.own != nil {
 		view.revision = max(view.revision, view.own.revision)
 	}

@@ -146,6 +146,27 @@ func TestTheServerKnowsWhatItsClientsCouldNotApply(t *testing.T) {
 	server.stop()
 }
 
+func TestTheStatusOfANodeCanBeAskedFor(t *testing.T) {
+	server := serve(t, Options{Source: newCluster(baseObjects()...)}, socket(t))
+	for _, node := range []string{"n1", "n2", "n2"} {
+		server.idle(t, node)
+	}
+	for node, want := range map[string]int{"n1": 1, "n2": 2, "n3": 0} {
+		w := httptest.NewRecorder()
+		server.StatusHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/?worst=0&node="+node, nil))
+		var answer struct {
+			Clients int
+			Worst   []ClientStatus
+		}
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer))
+		assert.Equal(t, 3, answer.Clients)
+		require.Len(t, answer.Worst, want, node)
+		for _, c := range answer.Worst {
+			assert.Equal(t, node, c.Node)
+		}
+	}
+}
+
 // What is malformed ends its stream, says what was wrong, and harms nobody else.
 func TestAMalformedMessageEndsItsStreamAlone(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)

@@ -68,7 +68,8 @@ func (s *Server) Clients() []ClientStatus {
 }
 
 // StatusHandler returns the handler of the status as JSON: instance, revision, synced, the numbers of clients, of those
-// that are behind and of those with errors, and the worst clients: 20 of them, or ?worst=N.
+// that are behind and of those with errors, and the worst clients: 20 of them, or ?worst=N. With ?node=NAME all clients
+// of that node are listed instead, and nothing else changes.
 func (s *Server) StatusHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		worst := 20
@@ -81,6 +82,15 @@ func (s *Server) StatusHandler() http.Handler {
 			worst = n
 		}
 		clients := s.Clients()
+		listed := clients[:min(worst, len(clients))]
+		if node := r.URL.Query().Get("node"); node != "" {
+			listed = []ClientStatus{}
+			for _, c := range clients {
+				if c.Node == node {
+					listed = append(listed, c)
+				}
+			}
+		}
 		s.mu.Lock()
 		answer := struct {
 			Instance string         `json:"instance"`
@@ -91,7 +101,7 @@ func (s *Server) StatusHandler() http.Handler {
 			Errors   int            `json:"errors"`
 			Worst    []ClientStatus `json:"worst"`
 		}{Instance: s.instance, Revision: s.revision, Synced: s.synced, Clients: len(clients),
-			Worst: clients[:min(worst, len(clients))]}
+			Worst: listed}
 		s.mu.Unlock()
 		for _, c := range clients {
 			if !c.BehindSince.IsZero() {

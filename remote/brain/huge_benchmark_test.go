@@ -1,0 +1,66 @@
+package brain
+
+import (
+	"fmt"
+	"testing"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
+	"sigs.k8s.io/kube-proxy-lib/watch"
+)
+
+// BenchmarkChangeInAHugeService is what a server does when one endpoint of a service is replaced, until what it sends
+// is encoded, for two classes of nodes.
+func BenchmarkChangeInAHugeService(b *testing.B) {
+	for _, endpoints := range []int{1_000, 50_000} {
+		b.Run(fmt.Sprint(endpoints), func(b *testing.B) {
+			s, err := New(quiet(b), Options{Source: newCluster()})
+			if err != nil {
+				b.Fatal(err)
+			}
+			h := serverHandler{s}
+			update := func(o metav1.Object) { h.Update(watch.Change{Object: o}) }
+			slice := func(i, last int) *discoveryv1.EndpointSlice {
+				e := kube.EndpointSlice("default/huge").Port("http", 8080)
+				for n := range 99 {
+					e.Endpoint(fmt.Sprintf("10.%d.%d.%d", 1+i/250, i%250, n)).OnNode(fmt.Sprintf("n%d", n))
+				}
+				o := e.Endpoint(fmt.Sprintf("10.%d.%d.%d", 1+i/250, i%250, last)).OnNode("n99").Build()
+				o.Name = fmt.Sprint("huge-", i)
+				return o
+			}
+			update(kube.Service("default/huge").ClusterIP("10.96.0.1").Port("http", 80).Build())
+			for i := range endpoints / 100 {
+				update(slice(i, 100))
+			}
+			h.Synced()
+			var classes []*class
+			for _, zone := range []string{"a", "b"} {
+				key := localstate.Class{Zone: zone}
+				if err := s.makeClass(b.Context(), key); err != nil {
+					b.Fatal(err)
+				}
+				classes = append(classes, s.classes[key])
+			}
+			s.publish(b.Context())
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				b.StopTimer()
+				o := slice(endpoints/200, 101+i%100)
+				before := []*version{classes[0].current, classes[1].current}
+				b.StartTimer()
+				update(o)
+				s.publish(b.Context())
+				for i, c := range classes {
+					if c.current == before[i] {
+						b.Fatal("nothing changed")
+					}
+					s.difference(c.batches, before[i], c.current)
+				}
+			}
+		})
+	}
+}
