@@ -28,7 +28,7 @@ type dialer struct {
 	client  *Feed
 	handler kubeproxy.FeedHandler
 	log     klog.Logger
-	synced  bool
+	synced  bool          // under the lock of the handler
 	lost    time.Time     // since when there is no server
 	later   time.Duration // what a server has asked for that has too much to do
 	got     bool          // the last stream brought a batch
@@ -215,8 +215,7 @@ type conversation struct {
 	waits    bool       // it has been logged that none comes
 	answered bool       // digests have been sent since the last batch
 	acked    ack
-	unzip    *gzip.Reader // used again and again, as unzipped
-	unzipped bytes.Buffer
+	decompressor
 }
 
 // take takes a message.
@@ -237,6 +236,9 @@ func (c *conversation) take(ctx context.Context, message wire.Message) error {
 			c.waits = true
 			c.log.Info("Connected to a server, which has no state for this node yet: does its Node have the podCIDRs that"+
 				" are needed to detect local traffic?", "server", c.target)
+		}
+		if c.complete {
+			c.client.confirm()
 		}
 		return c.compare(u.Sync)
 	case remotev1.Kind_LATER:
@@ -271,8 +273,8 @@ func (c *conversation) end(ctx context.Context, revision uint64) error {
 	if err != nil {
 		return fmt.Errorf("malformed message: %w", err)
 	}
-	c.batch, c.begun, c.decoder, c.unzip, c.unzipped = wire.Batch{}, false, wire.Decoder{}, nil, bytes.Buffer{}
-	idle, err := c.apply(ctx, batch, revision)
+	c.batch, c.begun, c.decoder, c.decompressor = wire.Batch{}, false, wire.Decoder{}, decompressor{}
+	first, idle, err := c.apply(ctx, batch, revision)
 	if err != nil {
 		return fmt.Errorf("malformed message: %w", err)
 	}
@@ -281,8 +283,7 @@ func (c *conversation) end(ctx context.Context, revision uint64) error {
 		c.log.Info("Connected to a server", "instance", c.instance, "kind", c.kind.String(), "revision", revision)
 		c.disconnected(time.Time{})
 	}
-	if !c.synced {
-		c.synced = true
+	if first {
 		c.handler.Synced()
 	}
 	if idle {
@@ -291,33 +292,37 @@ func (c *conversation) end(ctx context.Context, revision uint64) error {
 	return nil
 }
 
-// apply makes a batch part of the state. idle: the sink has it all, and its last Sync has ended.
-func (c *conversation) apply(ctx context.Context, batch wire.Batch, revision uint64) (idle bool, err error) {
+// apply makes a batch part of the state. first: the state is complete now, and has not been before. idle: the sink has
+// it all, and its last Sync has ended.
+func (c *conversation) apply(ctx context.Context, batch wire.Batch, revision uint64) (first, idle bool, err error) {
 	c.handler.Lock()
 	defer c.handler.Unlock()
 	client := c.client
 	if c.kind != remotev1.Kind_RESET && client.view.node == nil && client.opts.Resume == nil {
 		// Taken for the whole state, it would delete all that is applied.
-		return false, fmt.Errorf("%v of a state that this client does not have", c.kind)
+		return false, false, fmt.Errorf("%v of a state that this client does not have", c.kind)
 	}
 	if c.kind != remotev1.Kind_RESUMED {
 		client.partial = c.kind == remotev1.Kind_DIFF && (client.view.node == nil || client.partial)
 		if err := client.view.take(ctx, c.kind, batch); err != nil {
-			return false, err
+			return false, false, err
 		}
 	}
+	first, c.synced = !c.synced, true
+	c.handler.Health().SetRestored(time.Time{})
 	client.mu.Lock()
 	defer client.mu.Unlock()
 	client.instance, client.revision = c.instance, revision
-	if !c.synced || client.view.pending.Any() {
-		return false, nil
+	client.confirmed, client.restored = time.Now(), time.Time{}
+	if first || client.view.pending.Any() {
+		return first, false, nil
 	}
 	client.flushed = revision // by another server's count, it may be
 	if client.applying {
-		return false, nil
+		return false, false, nil
 	}
 	client.outcome.revision = revision
-	return true, nil
+	return false, true, nil
 }
 
 // acknowledge tells the server how far the sink is, if it does not know.
@@ -382,8 +387,14 @@ func (c *conversation) answer(wanted []uint32) error {
 	return err
 }
 
+// decompressor is used again and again, because what it needs is large.
+type decompressor struct {
+	unzip    *gzip.Reader
+	unzipped bytes.Buffer
+}
+
 // decompress returns what is compressed, until it is called again.
-func (c *conversation) decompress(b []byte) ([]byte, error) {
+func (c *decompressor) decompress(b []byte) ([]byte, error) {
 	if c.unzip == nil {
 		c.unzip = &gzip.Reader{}
 	}

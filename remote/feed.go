@@ -39,6 +39,8 @@ type Options struct {
 	// it still has them, otherwise everything. It is for programs that show changes. A Feed that loses its connection
 	// resumes without it.
 	Resume *Resume
+	// Keep, if given, keeps the state in a file, for a restart while no server can be reached.
+	Keep *Keep
 }
 
 // Resume names a state of one server.
@@ -78,6 +80,9 @@ func (o Options) validate() error {
 	case o.TLS != nil && o.Insecure:
 		errs = append(errs, errors.New("both TLS and Insecure are set"))
 	}
+	if o.Keep != nil {
+		errs = append(errs, o.Keep.validate(o))
+	}
 	return errors.Join(errs...)
 }
 
@@ -88,6 +93,7 @@ func (o Options) validate() error {
 type Feed struct {
 	opts       Options
 	maxBackoff time.Duration // the longest time between two attempts to connect
+	keepEvery  time.Duration // the shortest time between two writes of the kept state
 	running    atomic.Bool
 	view       *view // under the lock of the run
 
@@ -98,6 +104,9 @@ type Feed struct {
 	applying bool       // its Sync has not ended
 	outcome  ack        // of the last Sync
 	news     chan struct{}
+	// confirmed is when a server last said that the state is the newest, and restored what it was of a state that comes
+	// from a file; zero: it does not.
+	confirmed, restored time.Time
 
 	partial bool // what has come are changes since Options.Resume: of the dialer
 }
@@ -115,7 +124,11 @@ func NewFeed(opts Options) (*Feed, error) {
 	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("invalid options: %w", err)
 	}
-	return &Feed{opts: opts, maxBackoff: 15 * time.Second, view: newView(opts.State), news: make(chan struct{}, 1)}, nil
+	if opts.Keep != nil {
+		opts.Keep = opts.Keep.withDefaults()
+	}
+	return &Feed{opts: opts, maxBackoff: 15 * time.Second, keepEvery: keepEvery, view: newView(opts.State),
+		news: make(chan struct{}, 1)}, nil
 }
 
 // Position returns the position of the newest state that has been received. Another client of the same node can
@@ -127,12 +140,12 @@ func (c *Feed) Position() Resume {
 }
 
 // Node returns the node as a server knows it, for programs that need its addresses to create their sink. It waits until
-// a server has sent the whole state. Call it before Run, which continues from that state. It fails only if ctx ends
-// or the Feed is running.
+// a server has sent the whole state, or until that of Options.Keep is used. Call it before Run, which continues from
+// that state. It fails only if ctx ends or the Feed is running.
 func (c *Feed) Node(ctx context.Context) (*model.Node, error) {
 	asking, end := context.WithCancel(ctx)
 	defer end()
-	if err := c.Run(asking, &nodeHandler{end: end}); err != nil {
+	if err := c.run(asking, &nodeHandler{end: end}, nil); err != nil {
 		return nil, err
 	}
 	if c.view.node == nil {
@@ -153,6 +166,12 @@ func (h *nodeHandler) Health() *health.Proxy { return health.New(health.Options{
 
 // Run implements kubeproxy.Feed.
 func (c *Feed) Run(ctx context.Context, h kubeproxy.FeedHandler) error {
+	return c.run(ctx, h, c.keep)
+}
+
+// run is Run. keep, if given, runs meanwhile if the state is to be kept.
+func (c *Feed) run(ctx context.Context, h kubeproxy.FeedHandler,
+	keep func(context.Context, kubeproxy.FeedHandler)) error {
 	if !c.running.CompareAndSwap(false, true) {
 		return errors.New("the feed is already running")
 	}
@@ -162,6 +181,14 @@ func (c *Feed) Run(ctx context.Context, h kubeproxy.FeedHandler) error {
 	c.flushed, c.applying, c.outcome = 0, false, ack{}
 	c.mu.Unlock()
 	d := &dialer{client: c, handler: h, log: klog.FromContext(ctx), answer: firstAnswer}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if c.opts.Keep != nil {
+		wg.Go(func() { d.restoreLater(ctx) })
+		if keep != nil {
+			wg.Go(func() { keep(ctx, h) })
+		}
+	}
 	d.run(ctx)
 	return nil
 }
