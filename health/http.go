@@ -51,8 +51,8 @@ func (p *Proxy) status(now time.Time) status {
 // is a JSON object with lastUpdated, currentTime, nodeEligible, healthy (the proxy alone) and status, by family; with
 // awaitingNodeCIDR while the proxy waits for podCIDRs; with disconnectedSince while a proxy that gets its state from a
 // server has no connection; and with restoredStateFrom, the time of a state from a file, while such a proxy has had no
-// other since its start. lastUpdated is the current time if the answer is 200, as clients expect, otherwise the time when
-// something was last applied.
+// other since its start. lastUpdated is the current time if the answer is 200, as clients expect, otherwise the time
+// when something was last applied.
 func (p *Proxy) Healthz() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s := p.status(time.Now())

@@ -103,8 +103,8 @@ func (p *Proxy) DisconnectedSince() time.Time {
 	return p.lost
 }
 
-// SetRestored sets the time of the state that is in use if it comes from a file, because no server has been reached since
-// the start; the zero time means that it does not. Such a proxy is as healthy as a disconnected one.
+// SetRestored sets the time of the state that is in use if it comes from a file, because no server has been reached
+// since the start; the zero time means that it does not. Such a proxy is as healthy as a disconnected one.
 func (p *Proxy) SetRestored(from time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -255,8 +255,9 @@ func TestTheManifest(t *testing.T) {
 	assert.Equal(t, account.Name, binding.Subjects[0].Name)
 	assert.Equal(t, role.Name, binding.RoleRef.Name)
 	assert.True(t, pod.Spec.HostNetwork)
-	_, err = parse(pod.Spec.Containers[0].Args)
+	o, err := parse(pod.Spec.Containers[0].Args)
 	assert.NoError(t, err)
+	assert.Less(t, o.grace, time.Duration(*pod.Spec.TerminationGracePeriodSeconds)*time.Second)
 	for _, probe := range []*corev1.Probe{pod.Spec.Containers[0].ReadinessProbe, pod.Spec.Containers[0].LivenessProbe} {
 		assert.Equal(t, "127.0.0.1", probe.HTTPGet.Host, "it is for this machine alone")
 		assert.Contains(t, pod.Spec.Containers[0].Args, "--status="+net.JoinHostPort(probe.HTTPGet.Host,

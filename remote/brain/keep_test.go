@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// A node that restarts without a brain applies what it kept, and a brain that comes back knows it by its digest: nothing
-// is sent again, and the sink is not called.
+// A node that restarts without a brain applies what it kept, and a brain that comes back knows it by its digest:
+// nothing is sent again, and the sink is not called.
 func TestAKeptStateResumes(t *testing.T) {
 	c := newCluster(baseObjects()...)
 	c.set(web("a", "10.244.1.1", "10.244.2.1")...)

@@ -218,6 +218,7 @@ func (c *countedCreds) ServerHandshake(raw net.Conn) (net.Conn, credentials.Auth
 	}
 	subject := tlsInfo.State.PeerCertificates[0].Subject.CommonName
 	if !c.server.countConnection(subject, 1) {
+		c.server.metrics.refused.WithLabelValues("connections").Inc()
 		return nil, nil, errors.Join(fmt.Errorf("%q has %d connections already", wire.FirstOf(subject), maxPerNode),
 			conn.Close())
 	}
