@@ -61,6 +61,7 @@ type options struct {
 	status                      string
 	externalIPs                 bool
 	grace                       time.Duration
+	viewers                     string
 }
 
 func parse(args []string) (options, error) {
@@ -81,6 +82,8 @@ func parse(args []string) (options, error) {
 		"`address` to serve /livez, /readyz, /metrics and /status on; empty disables them")
 	set.BoolVar(&o.externalIPs, "service-external-ips", true,
 		"serve spec.externalIPs of Services on nodes; use false where the authors of Services are not trusted")
+	set.StringVar(&o.viewers, "viewers", "",
+		"comma-separated common `names` of client certificates that may read the state of any node with print-state")
 	set.DurationVar(&o.grace, "grace", 20*time.Second,
 		"when the program is asked to end, send its clients to other brains one by one within this `duration`")
 	if err := set.Parse(args); err != nil {
@@ -134,7 +137,11 @@ func (o *options) admission(ln net.Listener) (brain.ServeOptions, error) {
 		return brain.ServeOptions{}, fmt.Errorf("--tls-cert-file, --tls-private-key-file and --client-ca-file: %w", err)
 	}
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return load() }
-	return brain.ServeOptions{TLS: config}, nil
+	who := brain.ServeOptions{TLS: config}
+	if o.viewers != "" {
+		who.Viewers = strings.Split(o.viewers, ",")
+	}
+	return who, nil
 }
 
 // run is the program, until ctx ends and the clients have been sent away, or a part of it fails. It prints where it

@@ -130,11 +130,17 @@ func TestNodesGetTheirStateOverTLS(t *testing.T) {
 	authority.Server(t, "server", net.IPv4(127, 0, 0, 1))
 	address, _ := start(t, "--file", cluster, "--listen", "127.0.0.1:0", "--tls-cert-file",
 		filepath.Join(dir, "server.crt"),
-		"--tls-private-key-file", filepath.Join(dir, "server.key"), "--client-ca-file", filepath.Join(dir, "ca.crt"))
+		"--tls-private-key-file", filepath.Join(dir, "server.key"), "--client-ca-file", filepath.Join(dir, "ca.crt"),
+		"--viewers", "alice,bob")
 
 	certificate := authority.Client(t, "node", "system:node:node-1")
 	config := &tls.Config{RootCAs: authority.Pool, Certificates: []tls.Certificate{certificate}}
 	assert.Len(t, services(t, remote.Options{Targets: []string{address}, TLS: config}), 5)
+
+	// A person sees what any node gets.
+	bob := &tls.Config{RootCAs: authority.Pool, Certificates: []tls.Certificate{authority.Client(t, "bob", "bob")}}
+	assert.Len(t, services(t, remote.Options{Targets: []string{address}, TLS: bob,
+		State: localstate.Options{NodeName: "node-2"}}), 5)
 
 	// An authority that comes later counts from then on.
 	other := testcert.New(t, t.TempDir())
