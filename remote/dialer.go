@@ -28,6 +28,7 @@ type dialer struct {
 	client  *Feed
 	handler kubeproxy.FeedHandler
 	log     klog.Logger
+	targets targetList
 	synced  bool          // under the lock of the handler
 	lost    time.Time     // since when there is no server
 	later   time.Duration // what a server has asked for that has too much to do
@@ -49,20 +50,19 @@ const (
 
 // run tries one target after the other until ctx ends.
 func (d *dialer) run(ctx context.Context) {
-	targets := append([]string(nil), d.client.opts.Targets...)
-	rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
 	pause := min(firstPause, d.client.maxBackoff)
 	d.disconnected(time.Now())
-	for i := 0; ctx.Err() == nil; i++ {
-		target := targets[i%len(targets)]
+	any := true // the first time, and so that clients spread over the servers
+	for ctx.Err() == nil {
+		target, err := d.pick(any)
 		d.got, d.later = false, 0
-		err := d.stream(ctx, target)
+		if err == nil {
+			err = d.stream(ctx, target)
+		}
 		if ctx.Err() != nil {
 			return
 		}
-		if status.Code(err) == codes.Aborted { // so that clients spread over the servers
-			i = rand.N(len(targets))
-		}
+		any = status.Code(err) == codes.Aborted
 		if d.got {
 			pause = min(firstPause, d.client.maxBackoff)
 		}
@@ -142,6 +142,13 @@ func (d *dialer) stream(ctx context.Context, target string) (err error) {
 	}()
 	silence := time.NewTimer(d.answer)
 	defer silence.Stop()
+	var look <-chan time.Time
+	if d.client.opts.hasFiles() {
+		every := d.client.readTargets/2 + rand.N(d.client.readTargets)
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		look = ticker.C
+	}
 	for {
 		select {
 		case u, ok := <-updates:
@@ -157,6 +164,10 @@ func (d *dialer) stream(ctx context.Context, target string) (err error) {
 			if err := c.acknowledge(); err != nil {
 				return err
 			}
+		case <-look:
+			if err := d.stillTarget(target); err != nil {
+				return err
+			}
 		case <-silence.C:
 			return fmt.Errorf("the server has been silent for %v", c.beat*silentBeats)
 		case <-ctx.Done():
@@ -167,16 +178,15 @@ func (d *dialer) stream(ctx context.Context, target string) (err error) {
 
 func (d *dialer) dial(target string) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
-	if !strings.HasPrefix(target, "unix://") {
-		if d.client.opts.TLS != nil {
-			creds = credentials.NewTLS(d.client.opts.TLS)
-		}
-		target = "passthrough:///" + target
+	if !strings.HasPrefix(target, unixTarget) && d.client.opts.TLS != nil {
+		creds = credentials.NewTLS(d.client.opts.TLS)
 	}
-	return grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(),
+	target, resolved := resolution(target)
+	return grpc.NewClient(target, append(resolved,
+		grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(),
 		grpc.WithNoProxy(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxUpdate)),
-		grpc.WithStaticStreamWindowSize(wire.Window), grpc.WithStaticConnWindowSize(wire.Window))
+		grpc.WithStaticStreamWindowSize(wire.Window), grpc.WithStaticConnWindowSize(wire.Window))...)
 }
 
 func (d *dialer) hello() *remotev1.Hello {

@@ -28,7 +28,8 @@
 // of what it missed in one batch. While no server can be reached, the node keeps its state; health.Proxy says since
 // when.
 //
-// Targets are addresses, not names, because resolving a name may need the very Services that this node programs.
+// Targets are addresses rather than names, because resolving a name may need the very Services that this node programs.
+// They may be in files, which are read again and again: see [Options].
 //
 // A client exports the metrics of kubeproxy.Run. The network programming latency covers the changes that all nodes of a
 // class share; changes of local endpoints have no trigger times here.

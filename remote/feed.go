@@ -5,9 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,8 +21,17 @@ import (
 
 // Options say where a [Feed] gets the state from. Targets are needed; everything else has a default.
 type Options struct {
-	// Targets are the servers, which are equivalent: unix:///PATH, or ADDRESS:PORT. They are addresses, not names,
-	// because the resolver may be behind the Services that this node programs. They are tried in random order.
+	// Targets are the servers, which are equivalent, and are tried in random order. Each is one of
+	//
+	//	ADDRESS:PORT
+	//	unix:///PATH
+	//	file:///PATH           a file with targets, one in a line; or a directory of such files
+	//	dns:///NAME:PORT       a name, resolved again for each connection; or
+	//	dns://SERVER/NAME:PORT by a DNS server
+	//
+	// Prefer addresses: the resolver may be behind the Services that this node programs. Files are read before each
+	// connection, and about every 10 seconds meanwhile; a feed leaves a server that is not in them any more. While they
+	// cannot be read, or any line is wrong, the targets from before stay.
 	Targets []string
 	// TLS is used for targets that are not Unix sockets. It needs the client's certificate, and RootCAs or another way
 	// to verify the server's.
@@ -56,28 +62,8 @@ func (o Options) validate() error {
 	if len(o.Targets) == 0 {
 		errs = append(errs, errors.New("no targets"))
 	}
-	tcp := false
-	for _, target := range o.Targets {
-		if path, ok := strings.CutPrefix(target, "unix://"); ok {
-			if !strings.HasPrefix(path, "/") {
-				errs = append(errs, fmt.Errorf("target %q: the path of a socket has to be absolute", target))
-			}
-			continue
-		}
-		tcp = true
-		host, _, err := net.SplitHostPort(target)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("target %q: %w", target, err))
-		} else if _, err := netip.ParseAddr(host); err != nil {
-			errs = append(errs, fmt.Errorf(
-				"target %q is not ADDRESS:PORT; names are not resolved, because that may need the services that this node programs",
-				target))
-		}
-	}
-	switch {
-	case tcp && o.TLS == nil && !o.Insecure:
-		errs = append(errs, errors.New("neither TLS nor Insecure is set"))
-	case o.TLS != nil && o.Insecure:
+	errs = append(errs, o.checkTargets(o.Targets, true))
+	if o.TLS != nil && o.Insecure {
 		errs = append(errs, errors.New("both TLS and Insecure are set"))
 	}
 	if o.Keep != nil {
@@ -93,9 +79,11 @@ func (o Options) validate() error {
 type Feed struct {
 	opts       Options
 	maxBackoff time.Duration // the longest time between two attempts to connect
-	keepEvery  time.Duration // the shortest time between two writes of the kept state
-	running    atomic.Bool
-	view       *view // under the lock of the run
+	// readTargets is how often files with targets are read while the feed is connected
+	readTargets time.Duration
+	keepEvery   time.Duration // the shortest time between two writes of the kept state
+	running     atomic.Bool
+	view        *view // under the lock of the run
 
 	mu       sync.Mutex // guards what follows
 	revision uint64     // of the last complete batch
@@ -127,8 +115,8 @@ func NewFeed(opts Options) (*Feed, error) {
 	if opts.Keep != nil {
 		opts.Keep = opts.Keep.withDefaults()
 	}
-	return &Feed{opts: opts, maxBackoff: 15 * time.Second, keepEvery: keepEvery, view: newView(opts.State),
-		news: make(chan struct{}, 1)}, nil
+	return &Feed{opts: opts, maxBackoff: 15 * time.Second, keepEvery: keepEvery,
+		readTargets: readTargets, view: newView(opts.State), news: make(chan struct{}, 1)}, nil
 }
 
 // Position returns the position of the newest state that has been received. Another client of the same node can

@@ -41,8 +41,8 @@ func (s *keptState) same(o *keptState) bool {
 	return o != nil && s.shared == o.shared && s.node.Equal(o.node) && maps.Equal(s.own, o.own)
 }
 
-// keptHeader is the first line of a file, in JSON. What follows are messages, each after its length: a Hello, which says
-// whose state it is, and the Updates of a RESET. The last 32 bytes are the SHA-256 of everything before them.
+// keptHeader is the first line of a file, in JSON. What follows are messages, each after its length: a Hello, which
+// says whose state it is, and the Updates of a RESET. The last 32 bytes are the SHA-256 of everything before them.
 type keptHeader struct {
 	Version int       `json:"keptStateVersion"`
 	Cluster string    `json:"cluster"`
