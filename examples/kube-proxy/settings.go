@@ -47,7 +47,7 @@ type settings struct {
 
 // besideFile are the flags that are used even if there is a configuration file, like those for logging.
 var besideFile = []string{"config", "write-config-to", "cleanup", "init-only", "version", "master", "hostname-override",
-	"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure", "page"}
+	"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure", "server-state-file", "page"}
 
 // settings returns the settings, and warnings about them.
 func (f *flags) settings() (*settings, []config.Warning, error) {
