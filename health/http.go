@@ -18,6 +18,7 @@ type status struct {
 	NodeEligible     *bool                   `json:"nodeEligible,omitempty"`
 	AwaitingNodeCIDR bool                    `json:"awaitingNodeCIDR,omitempty"`
 	Disconnected     time.Time               `json:"disconnectedSince,omitzero"`
+	Restored         time.Time               `json:"restoredStateFrom,omitzero"`
 	WentBack         time.Time               `json:"wentBack,omitzero"`
 	Healthy          bool                    `json:"healthy"`
 	Status           map[string]familyStatus `json:"status,omitempty"`
@@ -32,7 +33,7 @@ type familyStatus struct {
 func (p *Proxy) status(now time.Time) status {
 	s := status{CurrentTime: now, Healthy: true, Status: map[string]familyStatus{},
 		AwaitingNodeCIDR: p.Phase() == AwaitingNodeCIDR,
-		Disconnected:     p.DisconnectedSince(), WentBack: p.WentBack()}
+		Disconnected:     p.DisconnectedSince(), Restored: p.RestoredFrom(), WentBack: p.WentBack()}
 	for _, f := range model.Families() {
 		h := p.familyAt(f, now)
 		if h.LastApplied.IsZero() {
@@ -50,9 +51,10 @@ func (p *Proxy) status(now time.Time) status {
 // Healthz returns the handler of /healthz: 200 if the proxy is healthy and the node eligible, otherwise 503. The body
 // is a JSON object with lastUpdated, currentTime, nodeEligible, healthy (the proxy alone) and status, by family; with
 // awaitingNodeCIDR while the proxy waits for podCIDRs; with disconnectedSince while it has no connection to where its
-// state comes from; and with wentBack, the time at which a proxy that gets its state from a server last took one that
-// may be older than the one before. lastUpdated is the current time if the answer is 200, as clients expect, otherwise
-// the time when something was last applied.
+// state comes from; and, if that is a server, with restoredStateFrom, the time of a state from a file, while the proxy
+// has had no other since its start, and with wentBack, the time at which it last took a state that may be older than
+// the one before. lastUpdated is the current time if the answer is 200, as clients expect, otherwise the time when
+// something was last applied.
 func (p *Proxy) Healthz() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s := p.status(time.Now())

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -178,15 +179,31 @@ func TestWhileTheNodeHasNoPodCIDRsItIsNotEligible(t *testing.T) {
 func TestTheAnswersSaySinceWhenThereIsNoServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Options{})
+		times := func(lost, restored int) {
+			require.NoError(t, testutil.CollectAndCompare(p, strings.NewReader(fmt.Sprintf(`
+# HELP kubeproxy_disconnected_since_timestamp_seconds Since when there is no connection to a brain; 0: there is one, or none is needed
+# TYPE kubeproxy_disconnected_since_timestamp_seconds gauge
+kubeproxy_disconnected_since_timestamp_seconds %d
+# HELP kubeproxy_restored_state_timestamp_seconds The time of the state in use if it comes from a file; 0: it does not
+# TYPE kubeproxy_restored_state_timestamp_seconds gauge
+kubeproxy_restored_state_timestamp_seconds %d
+`, lost, restored)), "kubeproxy_disconnected_since_timestamp_seconds", "kubeproxy_restored_state_timestamp_seconds"))
+		}
+		times(0, 0)
 		p.SetDisconnected(time.Now())
+		p.SetRestored(time.Now().Add(-time.Hour))
+		times(946684800, 946681200)
 		for _, h := range []http.Handler{p.Healthz(), p.Livez()} {
 			code, body := ask(t, h)
 			require.Equal(t, 200, code)
-			require.Contains(t, strings.ReplaceAll(body, "+00:00", "Z"), `"disconnectedSince":"2000-01-01T00:00:00Z"`)
+			require.Contains(t, strings.ReplaceAll(body, "+00:00", "Z"),
+				`"disconnectedSince":"2000-01-01T00:00:00Z","restoredStateFrom":"1999-12-31T23:00:00Z"`)
 		}
 		p.SetDisconnected(time.Time{})
+		p.SetRestored(time.Time{})
 		_, body := ask(t, p.Healthz())
 		require.NotContains(t, body, "disconnected")
+		require.NotContains(t, body, "restored")
 		require.NotContains(t, body, "wentBack")
 		p.SetWentBack(time.Now())
 		code, body := ask(t, p.Healthz())
@@ -228,5 +245,5 @@ kubeproxy_proxy_healthz_total{code="503"} 1
 # HELP kubeproxy_proxy_livez_total Answers of /livez by status code
 # TYPE kubeproxy_proxy_livez_total counter
 kubeproxy_proxy_livez_total{code="200"} 1
-`)))
+`), "kubeproxy_proxy_healthz_total", "kubeproxy_proxy_livez_total"))
 }

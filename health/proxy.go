@@ -37,15 +37,19 @@ const defaultLimit = 60 * time.Second
 //
 //	kubeproxy_proxy_healthz_total{code}
 //	kubeproxy_proxy_livez_total{code}
+//	kubeproxy_disconnected_since_timestamp_seconds
+//	kubeproxy_restored_state_timestamp_seconds
 type Proxy struct {
 	opts           Options
 	notEligible    atomic.Bool
 	healthz, livez *prometheus.CounterVec
+	times          [2]prometheus.Collector // gauges of lost and restored
 
 	mu       sync.Mutex // guards what follows
 	phase    Phase
 	lost     time.Time
 	wentBack time.Time // when an older state was last taken
+	restored time.Time
 	families model.PerFamily[family]
 }
 
@@ -60,16 +64,33 @@ func New(opts Options) *Proxy {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeproxy_" + name, Help: "Answers of " + path + " by status code"}, []string{"code"})
 	}
-	return &Proxy{
+	p := &Proxy{
 		opts:    opts,
 		healthz: counter("proxy_healthz_total", "/healthz"),
 		livez:   counter("proxy_livez_total", "/livez"),
 	}
+	p.times = [2]prometheus.Collector{
+		timestamp("disconnected_since", "Since when there is no connection to a brain; 0: there is one, or none is needed",
+			p.DisconnectedSince),
+		timestamp("restored_state", "The time of the state in use if it comes from a file; 0: it does not", p.RestoredFrom),
+	}
+	return p
+}
+
+// timestamp is a gauge of a time, in seconds since 1970; 0 is no time.
+func timestamp(name, help string, at func() time.Time) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubeproxy_" + name + "_timestamp_seconds", Help: help},
+		func() float64 {
+			if at := at(); !at.IsZero() {
+				return float64(at.UnixMilli()) / 1000
+			}
+			return 0
+		})
 }
 
 // SetDisconnected sets the time since which nothing has come from the API server, or from the server that computes the
-// state; the zero time means that it is connected. A disconnected proxy stays healthy, because what is applied keeps serving, but the
-// answers say that it is disconnected.
+// state; the zero time means that it is connected. A disconnected proxy stays healthy, because what is applied keeps
+// serving, but the answers say that it is disconnected.
 func (p *Proxy) SetDisconnected(since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,6 +117,21 @@ func (p *Proxy) WentBack() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.wentBack
+}
+
+// SetRestored sets the time of the state that is in use if it comes from a file, because no server has been reached
+// since the start; the zero time means that it does not. Such a proxy is as healthy as a disconnected one.
+func (p *Proxy) SetRestored(from time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.restored = from
+}
+
+// RestoredFrom returns the time that SetRestored set.
+func (p *Proxy) RestoredFrom() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.restored
 }
 
 // Phase is how far a proxy has got with its startup.
@@ -239,10 +275,16 @@ func (s nodeSink) SetNode(node *model.Node) { s.proxy.SetNode(node) }
 func (p *Proxy) Describe(ch chan<- *prometheus.Desc) {
 	p.healthz.Describe(ch)
 	p.livez.Describe(ch)
+	for _, c := range p.times {
+		c.Describe(ch)
+	}
 }
 
 // Collect implements [prometheus.Collector].
 func (p *Proxy) Collect(ch chan<- prometheus.Metric) {
 	p.healthz.Collect(ch)
 	p.livez.Collect(ch)
+	for _, c := range p.times {
+		c.Collect(ch)
+	}
 }

@@ -28,7 +28,8 @@ type dialer struct {
 	client  *Feed
 	handler kubeproxy.FeedHandler
 	log     klog.Logger
-	synced  bool
+	targets targetList
+	synced  bool          // under the lock of the handler
 	lost    time.Time     // since when there is no server
 	later   time.Duration // what a server has asked for that has too much to do
 	older   time.Time     // since when servers have only had older states; zero: they have not
@@ -50,20 +51,19 @@ const (
 
 // run tries one target after the other until ctx ends.
 func (d *dialer) run(ctx context.Context) {
-	targets := append([]string(nil), d.client.opts.Targets...)
-	rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
 	pause := min(firstPause, d.client.maxBackoff)
 	d.disconnected(time.Now())
-	for i := 0; ctx.Err() == nil; i++ {
-		target := targets[i%len(targets)]
+	any := true // the first time, and so that clients spread over the servers
+	for ctx.Err() == nil {
+		target, err := d.pick(any)
 		d.got, d.later = false, 0
-		err := d.stream(ctx, target)
+		if err == nil {
+			err = d.stream(ctx, target)
+		}
 		if ctx.Err() != nil {
 			return
 		}
-		if status.Code(err) == codes.Aborted { // so that clients spread over the servers
-			i = rand.N(len(targets))
-		}
+		any = status.Code(err) == codes.Aborted
 		if d.got {
 			pause = min(firstPause, d.client.maxBackoff)
 		}
@@ -148,6 +148,13 @@ func (d *dialer) stream(ctx context.Context, target string) (err error) {
 	}()
 	silence := time.NewTimer(d.answer)
 	defer silence.Stop()
+	var look <-chan time.Time
+	if d.client.opts.hasFiles() {
+		every := d.client.readTargets/2 + rand.N(d.client.readTargets)
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		look = ticker.C
+	}
 	for {
 		select {
 		case u, ok := <-updates:
@@ -163,6 +170,10 @@ func (d *dialer) stream(ctx context.Context, target string) (err error) {
 			if err := c.acknowledge(); err != nil {
 				return err
 			}
+		case <-look:
+			if err := d.stillTarget(target); err != nil {
+				return err
+			}
 		case <-silence.C:
 			return fmt.Errorf("the server has been silent for %v", c.beat*silentBeats)
 		case <-ctx.Done():
@@ -173,16 +184,15 @@ func (d *dialer) stream(ctx context.Context, target string) (err error) {
 
 func (d *dialer) dial(target string) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
-	if !strings.HasPrefix(target, "unix://") {
-		if d.client.opts.TLS != nil {
-			creds = credentials.NewTLS(d.client.opts.TLS)
-		}
-		target = "passthrough:///" + target
+	if !strings.HasPrefix(target, unixTarget) && d.client.opts.TLS != nil {
+		creds = credentials.NewTLS(d.client.opts.TLS)
 	}
-	return grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(),
+	target, resolved := resolution(target)
+	return grpc.NewClient(target, append(resolved,
+		grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(),
 		grpc.WithNoProxy(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxUpdate)),
-		grpc.WithStaticStreamWindowSize(wire.Window), grpc.WithStaticConnWindowSize(wire.Window))
+		grpc.WithStaticStreamWindowSize(wire.Window), grpc.WithStaticConnWindowSize(wire.Window))...)
 }
 
 func (d *dialer) hello() *remotev1.Hello {
@@ -227,8 +237,7 @@ type conversation struct {
 	answered bool       // digests have been sent since the last batch
 	fresh    bool       // the server was asked for a state that is not older
 	acked    ack
-	unzip    *gzip.Reader // used again and again, as unzipped
-	unzipped bytes.Buffer
+	decompressor
 }
 
 // take takes a message.
@@ -249,6 +258,9 @@ func (c *conversation) take(ctx context.Context, message wire.Message) error {
 			c.waits = true
 			c.log.Info("Connected to a server, which has no state for this node yet: does its Node have the podCIDRs that"+
 				" are needed to detect local traffic?", "server", c.target)
+		}
+		if c.complete {
+			c.client.confirm()
 		}
 		return c.compare(u.Sync)
 	case remotev1.Kind_LATER:
@@ -289,8 +301,8 @@ func (c *conversation) end(ctx context.Context, sync *remotev1.Sync) error {
 	if err != nil {
 		return fmt.Errorf("malformed message: %w", err)
 	}
-	c.batch, c.begun, c.decoder, c.unzip, c.unzipped = wire.Batch{}, false, wire.Decoder{}, nil, bytes.Buffer{}
-	idle, err := c.apply(ctx, batch, sync)
+	c.batch, c.begun, c.decoder, c.decompressor = wire.Batch{}, false, wire.Decoder{}, decompressor{}
+	first, idle, err := c.apply(ctx, batch, sync)
 	if err != nil {
 		return fmt.Errorf("malformed message: %w", err)
 	}
@@ -299,8 +311,7 @@ func (c *conversation) end(ctx context.Context, sync *remotev1.Sync) error {
 		c.log.Info("Connected to a server", "instance", c.instance, "kind", c.kind.String(), "revision", sync.Revision)
 		c.disconnected(time.Time{})
 	}
-	if !c.synced {
-		c.synced = true
+	if first {
 		c.handler.Synced()
 	}
 	if idle {
@@ -309,34 +320,38 @@ func (c *conversation) end(ctx context.Context, sync *remotev1.Sync) error {
 	return nil
 }
 
-// apply makes a batch part of the state. idle: the sink has it all, and its last Sync has ended.
-func (c *conversation) apply(ctx context.Context, batch wire.Batch, sync *remotev1.Sync) (idle bool, err error) {
+// apply makes a batch part of the state. first: the state is complete now, and has not been before. idle: the sink has
+// it all, and its last Sync has ended.
+func (c *conversation) apply(ctx context.Context, batch wire.Batch, sync *remotev1.Sync) (first, idle bool, err error) {
 	c.handler.Lock()
 	defer c.handler.Unlock()
 	client := c.client
 	if c.kind != remotev1.Kind_RESET && client.view.node == nil && client.opts.Resume == nil {
 		// Taken for the whole state, it would delete all that is applied.
-		return false, fmt.Errorf("%v of a state that this client does not have", c.kind)
+		return false, false, fmt.Errorf("%v of a state that this client does not have", c.kind)
 	}
 	if c.kind != remotev1.Kind_RESUMED {
 		client.partial = c.kind == remotev1.Kind_DIFF && (client.view.node == nil || client.partial)
 		if err := client.view.take(ctx, c.kind, batch); err != nil {
-			return false, err
+			return false, false, err
 		}
 	}
+	first, c.synced = !c.synced, true
+	c.handler.Health().SetRestored(time.Time{})
 	client.mu.Lock()
 	defer client.mu.Unlock()
 	client.instance, client.revision = c.instance, sync.Revision
 	c.takeSeen(wire.MarkOf(sync.Seen))
-	if !c.synced || client.view.pending.Any() {
-		return false, nil
+	client.confirmed, client.restored = time.Now(), time.Time{}
+	if first || client.view.pending.Any() {
+		return first, false, nil
 	}
 	client.flushed = sync.Revision // by another server's count, it may be
 	if client.applying {
-		return false, nil
+		return false, false, nil
 	}
 	client.outcome.revision = sync.Revision
-	return true, nil
+	return false, true, nil
 }
 
 // takeSeen takes how new a batch is. The caller holds the client's mu.
@@ -421,8 +436,14 @@ func (c *conversation) answer(wanted []uint32) error {
 	return err
 }
 
+// decompressor is used again and again, because what it needs is large.
+type decompressor struct {
+	unzip    *gzip.Reader
+	unzipped bytes.Buffer
+}
+
 // decompress returns what is compressed, until it is called again.
-func (c *conversation) decompress(b []byte) ([]byte, error) {
+func (c *decompressor) decompress(b []byte) ([]byte, error) {
 	if c.unzip == nil {
 		c.unzip = &gzip.Reader{}
 	}

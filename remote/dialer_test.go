@@ -81,7 +81,12 @@ func serveHung(t *testing.T, target string, says ...*remotev1.Update) string {
 
 func (h *hung) serve(t *testing.T, target string) string {
 	t.Helper()
-	ln := listen(t, target)
+	h.serveOn(t, listen(t, target))
+	return target
+}
+
+func (h *hung) serveOn(t *testing.T, ln net.Listener) {
+	t.Helper()
 	server := grpc.NewServer()
 	remotev1.RegisterBrainServer(server, h)
 	done := make(chan struct{})
@@ -93,7 +98,6 @@ func (h *hung) serve(t *testing.T, target string) string {
 		server.Stop()
 		<-done
 	})
-	return target
 }
 
 // A server that hangs is found out by its silence, though its connection is as healthy as can be.
@@ -185,8 +189,8 @@ func TestAClientLeavesAServerThatDoesNotAnswer(t *testing.T) {
 
 func TestWrongOptionsAreRefused(t *testing.T) {
 	_, err := NewFeed(Options{Targets: []string{"brain.default.svc:1", "unix://x", "10.0.0.1"}})
-	for _, want := range []string{`target "brain.default.svc:1" is not ADDRESS:PORT`, "has to be absolute",
-		"missing port",
+	for _, want := range []string{`target "brain.default.svc:1" is not ADDRESS:PORT; names need dns:///`,
+		"has to be absolute", "missing port",
 		"neither TLS nor Insecure is set"} {
 		assert.ErrorContains(t, err, want)
 	}

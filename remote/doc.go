@@ -31,7 +31,8 @@
 // A client says in its Hello how new its state is. A server that has not seen as much yet sends it to the next one, so
 // that nothing a node was told is undone by a replica that lags; [Options.FreshnessWait] bounds that.
 //
-// Targets are addresses, not names, because resolving a name may need the very Services that this node programs.
+// Targets are addresses rather than names, because resolving a name may need the very Services that this node programs.
+// They may be in files, which are read again and again: see [Options].
 //
 // A client exports the metrics of kubeproxy.Run. The network programming latency covers the changes that all nodes of a
 // class share; changes of local endpoints have no trigger times here.

@@ -6,9 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,8 +22,17 @@ import (
 
 // Options say where a [Feed] gets the state from. Targets are needed; everything else has a default.
 type Options struct {
-	// Targets are the servers, which are equivalent: unix:///PATH, or ADDRESS:PORT. They are addresses, not names,
-	// because the resolver may be behind the Services that this node programs. They are tried in random order.
+	// Targets are the servers, which are equivalent, and are tried in random order. Each is one of
+	//
+	//	ADDRESS:PORT
+	//	unix:///PATH
+	//	file:///PATH           a file with targets, one in a line; or a directory of such files
+	//	dns:///NAME:PORT       a name, resolved again for each connection; or
+	//	dns://SERVER/NAME:PORT by a DNS server
+	//
+	// Prefer addresses: the resolver may be behind the Services that this node programs. Files are read before each
+	// connection, and about every 10 seconds meanwhile; a feed leaves a server that is not in them any more. While they
+	// cannot be read, or any line is wrong, the targets from before stay.
 	Targets []string
 	// TLS is used for targets that are not Unix sockets. It needs the client's certificate, and RootCAs or another way
 	// to verify the server's.
@@ -46,6 +52,9 @@ type Options struct {
 	// is. Default: 30 s. Negative: it does not wait. Servers whose source has no resourceVersions, such as files, are
 	// not compared.
 	FreshnessWait time.Duration
+
+	// Keep, if given, keeps the state in a file, for a restart while no server can be reached.
+	Keep *Keep
 }
 
 // Resume names a state of one server.
@@ -61,29 +70,12 @@ func (o Options) validate() error {
 	if len(o.Targets) == 0 {
 		errs = append(errs, errors.New("no targets"))
 	}
-	tcp := false
-	for _, target := range o.Targets {
-		if path, ok := strings.CutPrefix(target, "unix://"); ok {
-			if !strings.HasPrefix(path, "/") {
-				errs = append(errs, fmt.Errorf("target %q: the path of a socket has to be absolute", target))
-			}
-			continue
-		}
-		tcp = true
-		host, _, err := net.SplitHostPort(target)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("target %q: %w", target, err))
-		} else if _, err := netip.ParseAddr(host); err != nil {
-			errs = append(errs, fmt.Errorf(
-				"target %q is not ADDRESS:PORT; names are not resolved, because that may need the services that this node programs",
-				target))
-		}
-	}
-	switch {
-	case tcp && o.TLS == nil && !o.Insecure:
-		errs = append(errs, errors.New("neither TLS nor Insecure is set"))
-	case o.TLS != nil && o.Insecure:
+	errs = append(errs, o.checkTargets(o.Targets, true))
+	if o.TLS != nil && o.Insecure {
 		errs = append(errs, errors.New("both TLS and Insecure are set"))
+	}
+	if o.Keep != nil {
+		errs = append(errs, o.Keep.validate(o))
 	}
 	return errors.Join(errs...)
 }
@@ -95,8 +87,11 @@ func (o Options) validate() error {
 type Feed struct {
 	opts       Options
 	maxBackoff time.Duration // the longest time between two attempts to connect
-	running    atomic.Bool
-	view       *view // under the lock of the run
+	// readTargets is how often files with targets are read while the feed is connected
+	readTargets time.Duration
+	keepEvery   time.Duration // the shortest time between two writes of the kept state
+	running     atomic.Bool
+	view        *view // under the lock of the run
 
 	mu       sync.Mutex // guards what follows
 	revision uint64     // of the last complete batch
@@ -106,6 +101,9 @@ type Feed struct {
 	applying bool       // its Sync has not ended
 	outcome  ack        // of the last Sync
 	news     chan struct{}
+	// confirmed is when a server last said that the state is the newest, and restored what it was of a state that comes
+	// from a file; zero: it does not.
+	confirmed, restored time.Time
 
 	partial bool // what has come are changes since Options.Resume: of the dialer
 }
@@ -124,7 +122,11 @@ func NewFeed(opts Options) (*Feed, error) {
 		return nil, fmt.Errorf("invalid options: %w", err)
 	}
 	opts.FreshnessWait = cmp.Or(opts.FreshnessWait, 30*time.Second)
-	return &Feed{opts: opts, maxBackoff: 15 * time.Second, view: newView(opts.State), news: make(chan struct{}, 1)}, nil
+	if opts.Keep != nil {
+		opts.Keep = opts.Keep.withDefaults()
+	}
+	return &Feed{opts: opts, maxBackoff: 15 * time.Second, keepEvery: keepEvery,
+		readTargets: readTargets, view: newView(opts.State), news: make(chan struct{}, 1)}, nil
 }
 
 // Position returns the position of the newest state that has been received. Another client of the same node can
@@ -136,12 +138,12 @@ func (c *Feed) Position() Resume {
 }
 
 // Node returns the node as a server knows it, for programs that need its addresses to create their sink. It waits until
-// a server has sent the whole state. Call it before Run, which continues from that state. It fails only if ctx ends
-// or the Feed is running.
+// a server has sent the whole state, or until that of Options.Keep is used. Call it before Run, which continues from
+// that state. It fails only if ctx ends or the Feed is running.
 func (c *Feed) Node(ctx context.Context) (*model.Node, error) {
 	asking, end := context.WithCancel(ctx)
 	defer end()
-	if err := c.Run(asking, &nodeHandler{end: end}); err != nil {
+	if err := c.run(asking, &nodeHandler{end: end}, nil); err != nil {
 		return nil, err
 	}
 	if c.view.node == nil {
@@ -162,6 +164,12 @@ func (h *nodeHandler) Health() *health.Proxy { return health.New(health.Options{
 
 // Run implements kubeproxy.Feed.
 func (c *Feed) Run(ctx context.Context, h kubeproxy.FeedHandler) error {
+	return c.run(ctx, h, c.keep)
+}
+
+// run is Run. keep, if given, runs meanwhile if the state is to be kept.
+func (c *Feed) run(ctx context.Context, h kubeproxy.FeedHandler,
+	keep func(context.Context, kubeproxy.FeedHandler)) error {
 	if !c.running.CompareAndSwap(false, true) {
 		return errors.New("the feed is already running")
 	}
@@ -171,6 +179,14 @@ func (c *Feed) Run(ctx context.Context, h kubeproxy.FeedHandler) error {
 	c.flushed, c.applying, c.outcome = 0, false, ack{}
 	c.mu.Unlock()
 	d := &dialer{client: c, handler: h, log: klog.FromContext(ctx), answer: firstAnswer}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if c.opts.Keep != nil {
+		wg.Go(func() { d.restoreLater(ctx) })
+		if keep != nil {
+			wg.Go(func() { keep(ctx, h) })
+		}
+	}
 	d.run(ctx)
 	return nil
 }

@@ -102,6 +102,7 @@ func (f *flags) addAPI() {
 func (f *flags) addServer() {
 	set := flag.NewFlagSet("", flag.ContinueOnError)
 	f.server.Register(set)
+	f.server.RegisterKeep(set)
 	f.set.AddGoFlagSet(set)
 }
 

@@ -63,7 +63,8 @@ var kubeProxyFlags = map[string]string{
 }
 
 // brainFlags are the flags that kube-proxy does not have.
-var brainFlags = []string{"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure"}
+var brainFlags = []string{"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure",
+	"server-state-file"}
 
 // kubeProxyFlagsOfWindows are those that kube-proxy has there besides.
 var kubeProxyFlagsOfWindows = map[string]string{

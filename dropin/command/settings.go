@@ -23,7 +23,7 @@ import (
 // besideFile returns the flags that are used even if there is a configuration file, like those for logging.
 func besideFile() []string {
 	return []string{"config", "write-config-to", "cleanup", "init-only", "version", "master", "hostname-override",
-		"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure", "page",
+		"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure", "server-state-file", "page",
 		"ipvs-interface", "ipvs-marks"}
 }
 

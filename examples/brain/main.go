@@ -44,6 +44,7 @@ import (
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
+	context.AfterFunc(ctx, cancel) // a second signal ends the program at once
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "brain:", err)
 		os.Exit(1)
@@ -59,6 +60,8 @@ type options struct {
 	insecure                    bool
 	status                      string
 	externalIPs                 bool
+	grace                       time.Duration
+	viewers                     string
 }
 
 func parse(args []string) (options, error) {
@@ -79,6 +82,10 @@ func parse(args []string) (options, error) {
 		"`address` to serve /livez, /readyz, /metrics and /status on; empty disables them")
 	set.BoolVar(&o.externalIPs, "service-external-ips", true,
 		"serve spec.externalIPs of Services on nodes; use false where the authors of Services are not trusted")
+	set.StringVar(&o.viewers, "viewers", "",
+		"comma-separated common `names` of client certificates that may read the state of any node with print-state")
+	set.DurationVar(&o.grace, "grace", 20*time.Second,
+		"when the program is asked to end, send its clients to other brains one by one within this `duration`")
 	if err := set.Parse(args); err != nil {
 		return o, err
 	}
@@ -130,10 +137,15 @@ func (o *options) admission(ln net.Listener) (brain.ServeOptions, error) {
 		return brain.ServeOptions{}, fmt.Errorf("--tls-cert-file, --tls-private-key-file and --client-ca-file: %w", err)
 	}
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return load() }
-	return brain.ServeOptions{TLS: config}, nil
+	who := brain.ServeOptions{TLS: config}
+	if o.viewers != "" {
+		who.Viewers = strings.Split(o.viewers, ",")
+	}
+	return who, nil
 }
 
-// run is the program, until ctx ends or a part of it fails. It prints where it listens.
+// run is the program, until ctx ends and the clients have been sent away, or a part of it fails. It prints where it
+// listens.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	o, err := parse(args)
 	if err != nil {
@@ -151,7 +163,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 
-	ctx, end := context.WithCancelCause(ctx)
+	asked := ctx
+	ctx, end := context.WithCancelCause(context.WithoutCancel(asked))
 	defer end(nil)
 	var wg sync.WaitGroup
 	part := func(run func() error) {
@@ -187,7 +200,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if ctx.Err() == nil {
 		part(func() error { return server.Run(ctx) })
 	}
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case <-asked.Done():
+		server.Drain(ctx, o.grace)
+		end(nil)
+	}
 	wg.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err

@@ -130,11 +130,17 @@ func TestNodesGetTheirStateOverTLS(t *testing.T) {
 	authority.Server(t, "server", net.IPv4(127, 0, 0, 1))
 	address, _ := start(t, "--file", cluster, "--listen", "127.0.0.1:0", "--tls-cert-file",
 		filepath.Join(dir, "server.crt"),
-		"--tls-private-key-file", filepath.Join(dir, "server.key"), "--client-ca-file", filepath.Join(dir, "ca.crt"))
+		"--tls-private-key-file", filepath.Join(dir, "server.key"), "--client-ca-file", filepath.Join(dir, "ca.crt"),
+		"--viewers", "alice,bob")
 
 	certificate := authority.Client(t, "node", "system:node:node-1")
 	config := &tls.Config{RootCAs: authority.Pool, Certificates: []tls.Certificate{certificate}}
 	assert.Len(t, services(t, remote.Options{Targets: []string{address}, TLS: config}), 5)
+
+	// A person sees what any node gets.
+	bob := &tls.Config{RootCAs: authority.Pool, Certificates: []tls.Certificate{authority.Client(t, "bob", "bob")}}
+	assert.Len(t, services(t, remote.Options{Targets: []string{address}, TLS: bob,
+		State: localstate.Options{NodeName: "node-2"}}), 5)
 
 	// An authority that comes later counts from then on.
 	other := testcert.New(t, t.TempDir())
@@ -255,8 +261,9 @@ func TestTheManifest(t *testing.T) {
 	assert.Equal(t, account.Name, binding.Subjects[0].Name)
 	assert.Equal(t, role.Name, binding.RoleRef.Name)
 	assert.True(t, pod.Spec.HostNetwork)
-	_, err = parse(pod.Spec.Containers[0].Args)
+	o, err := parse(pod.Spec.Containers[0].Args)
 	assert.NoError(t, err)
+	assert.Less(t, o.grace, time.Duration(*pod.Spec.TerminationGracePeriodSeconds)*time.Second)
 	for _, probe := range []*corev1.Probe{pod.Spec.Containers[0].ReadinessProbe, pod.Spec.Containers[0].LivenessProbe} {
 		assert.Equal(t, "127.0.0.1", probe.HTTPGet.Host, "it is for this machine alone")
 		assert.Contains(t, pod.Spec.Containers[0].Args, "--status="+net.JoinHostPort(probe.HTTPGet.Host,

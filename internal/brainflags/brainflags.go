@@ -2,8 +2,10 @@
 package brainflags
 
 import (
+	"crypto/sha256"
 	"flag"
 	"fmt"
+	"os"
 	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/certificates"
@@ -15,17 +17,25 @@ type Flags struct {
 	targets                   string
 	certFile, keyFile, caFile string
 	insecure                  bool
+	stateFile                 string
 }
 
 // Register adds the flags to a set.
 func (f *Flags) Register(set *flag.FlagSet) {
 	set.StringVar(&f.targets, "server", "",
-		"get the state from a brain: comma-separated `targets`, each unix:///PATH or ADDRESS:PORT")
+		"get the state from a brain: comma-separated `targets`, each ADDRESS:PORT, unix:///PATH, dns:///NAME:PORT, or"+
+			" file:///PATH of a file with a target in each line, or of a directory of such files")
 	set.StringVar(&f.certFile, "tls-cert-file", "",
 		"`path` of the client certificate for --server ADDRESS:PORT; reloaded when it changes")
 	set.StringVar(&f.keyFile, "tls-private-key-file", "", "`path` of the private key")
 	set.StringVar(&f.caFile, "ca-file", "", "`path` of the CA certificates to verify the server")
 	set.BoolVar(&f.insecure, "insecure", false, "connect to --server ADDRESS:PORT without TLS")
+}
+
+// RegisterKeep adds the flag of a proxy that keeps its state.
+func (f *Flags) RegisterKeep(set *flag.FlagSet) {
+	set.StringVar(&f.stateFile, "server-state-file", "",
+		"absolute `path` of a file to keep the state in, which is applied after a restart while no brain can be reached")
 }
 
 // Given reports whether the flags name a brain.
@@ -38,7 +48,7 @@ func (f *Flags) Check() error {
 		set  bool
 	}{
 		{"tls-cert-file", f.certFile != ""}, {"tls-private-key-file", f.keyFile != ""}, {"ca-file", f.caFile != ""},
-		{"insecure", f.insecure},
+		{"insecure", f.insecure}, {"server-state-file", f.stateFile != ""},
 	} {
 		if flag.set && !f.Given() {
 			return fmt.Errorf("--%s needs --server", flag.name)
@@ -62,6 +72,17 @@ func (f *Flags) Options() (remote.Options, error) {
 	}
 	if _, err := remote.NewFeed(opts); err != nil { // it does not do anything before it runs
 		return opts, fmt.Errorf("--server: %w", err)
+	}
+	if f.stateFile == "" {
+		return opts, nil
+	}
+	opts.Keep = &remote.Keep{File: f.stateFile}
+	if f.caFile != "" { // whose servers are trusted tells clusters apart
+		authorities, err := os.ReadFile(f.caFile)
+		if err != nil {
+			return opts, fmt.Errorf("--ca-file: %w", err)
+		}
+		opts.Keep.Cluster = fmt.Sprintf("%x", sha256.Sum256(authorities))
 	}
 	return opts, nil
 }

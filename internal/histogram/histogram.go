@@ -17,8 +17,17 @@ const (
 
 // New returns a histogram for each IP family.
 func New(name, help string, buckets []float64) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets,
-		NativeHistogramBucketFactor: bucketFactor, NativeHistogramMaxBucketNumber: maxBuckets}, []string{"ip_family"})
+	return prometheus.NewHistogramVec(options(name, help, buckets), []string{"ip_family"})
+}
+
+// NewOne returns a histogram that has nothing to do with IP families.
+func NewOne(name, help string, buckets []float64) prometheus.Histogram {
+	return prometheus.NewHistogram(options(name, help, buckets))
+}
+
+func options(name, help string, buckets []float64) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets,
+		NativeHistogramBucketFactor: bucketFactor, NativeHistogramMaxBucketNumber: maxBuckets}
 }
 
 // Work returns boundaries for the duration of a piece of work. Kube-proxy's are 1 ms and its doublings up to 16 s; four

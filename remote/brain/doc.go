@@ -25,6 +25,8 @@
 // seen as much yet waits a second, and then sends the client away, unless both have the same state. A client that has
 // found no better one for some time comes without saying it, and is served.
 //
+// A server that is about to end calls [Server.Drain], which sends its clients to other replicas without a rush.
+//
 // # Alive means up to date
 //
 // A server that has been working on a revision for 15 seconds, or whose API server has said nothing for 5 minutes,
@@ -45,6 +47,11 @@
 //	kubeproxy_remote_revision
 //	kubeproxy_remote_watch_age_seconds      since the API server has said anything
 //	kubeproxy_remote_publishing_seconds     how long a revision has been worked on
+//	kubeproxy_remote_publish_duration_seconds   to work out a revision, and to send it
+//	kubeproxy_remote_delivery_duration_seconds  from a change that the server saw to a client's acknowledgement
+//	kubeproxy_remote_classes, _kept_bytes, _waiting_turns
+//	kubeproxy_remote_refused_total{reason}  not_listed, draining, clients, clients_of_node, connections, classes,
+//	                                        identity
 //	kubeproxy_remote_batches_total{kind}    reset, resumed, resumed_diff, compared, diff, later, behind
 //	kubeproxy_remote_sent_bytes_total       of batches, before TLS and HTTP/2
 //	kubeproxy_remote_apply_errors_total

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -57,7 +58,7 @@ func (s *Server) adoptNow(ctx context.Context, c *class, node string) (concerned
 	update := classUpdate{own: own}
 	c.install(update)
 	for session := range c.concerned(s.sessions, update) {
-		concerned.announce(session)
+		concerned.announce(session, time.Time{})
 	}
 	return concerned
 }

@@ -23,9 +23,10 @@ func (s *Server) publish(ctx context.Context) {
 // toDeliver are sessions that have something to deliver.
 type toDeliver []*session
 
-// announce tells a session that there is something new. The caller holds the Server's mu.
-func (d *toDeliver) announce(c *session) {
-	if c.announce() {
+// announce tells a session that there is something new, from a change that was seen at a time, if that is known. The
+// caller holds the Server's mu.
+func (d *toDeliver) announce(c *session, seen time.Time) {
+	if c.announce(seen) {
 		*d = append(*d, c)
 	}
 }
@@ -72,7 +73,8 @@ func forEach(n int, f func(i int)) {
 
 // publishPending makes a revision of what is pending, and returns the sessions that it concerns. The caller holds work.
 func (s *Server) publishPending(ctx context.Context) (concerned toDeliver) {
-	now := time.Now()
+	now, seen := time.Now(), s.seen
+	s.seen = time.Time{}
 	classes, ok := s.classesInUse(now)
 	if !ok {
 		return nil
@@ -100,14 +102,14 @@ func (s *Server) publishPending(ctx context.Context) (concerned toDeliver) {
 		}
 		c.install(update)
 		for session := range c.concerned(s.sessions, update) {
-			concerned.announce(session)
+			concerned.announce(session, seen)
 		}
 	}
 	for name := range s.renewed {
 		s.revision = revision
 		for session := range s.sessions[name] {
 			session.renew(s.nodes[name], revision)
-			concerned.announce(session)
+			concerned.announce(session, seen)
 		}
 	}
 	clear(s.renewed)
@@ -167,7 +169,7 @@ func (s *Server) finishClass(c *class, first classUpdate) {
 	first.version.revision, first.version.progress = s.revision, c.progress
 	c.install(first)
 	for session := range c.sessions {
-		waiting.announce(session)
+		waiting.announce(session, time.Time{})
 	}
 	s.mu.Unlock()
 	s.work.Unlock()

@@ -41,6 +41,10 @@ func (c *session) take(r *remotev1.Request) (news bool, err error) {
 	case ack != nil && c.busy && ack.GetRevision() == c.sent.revision:
 		c.has, c.busy = c.sent, false
 		c.behind = time.Time{}
+		if !c.sentSeen.IsZero() {
+			c.server.metrics.delivery.Observe(time.Since(c.sentSeen).Seconds())
+			c.sentSeen = time.Time{}
+		}
 		c.applied(ack.GetError())
 		return c.news, nil
 	case ack != nil && c.has.version != nil &&

@@ -37,10 +37,13 @@ func (c *session) stop() {
 
 // announce notes that there is something new, and reports whether it can be delivered now. It cannot while the client
 // has a batch in flight; it is sent after the acknowledgement.
-func (c *session) announce() (deliverable bool) {
+func (c *session) announce(seen time.Time) (deliverable bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.news = true
+	if c.newsSeen.IsZero() {
+		c.newsSeen = seen
+	}
 	return !c.busy && !c.sends
 }
 
@@ -77,7 +80,7 @@ func (c *session) finish(err error) (again bool) {
 func (c *session) takeNews() bool {
 	look := c.news && !c.busy
 	if look {
-		c.news = false
+		c.news, c.sentSeen, c.newsSeen = false, c.newsSeen, time.Time{}
 	}
 	return look
 }

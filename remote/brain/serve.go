@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -42,6 +43,9 @@ type ServeOptions struct {
 	// Node returns the name of a client's node. Default: CertificateNode, which takes it from the client's certificate;
 	// on a Unix socket ClaimedNode, because the mode of the socket decides who may open it.
 	Node NodeFunc
+	// Viewers are the common names of client certificates, of people for example, whose holders may have the state of
+	// any node, the one that they name. They cannot be combined with Node. On a Unix socket they are not needed.
+	Viewers []string
 }
 
 // ClaimedNode is the [NodeFunc] that trusts the name that clients send: for Unix sockets, tests, and networks that keep
@@ -64,6 +68,18 @@ func CertificateNode(ctx context.Context, claimed string) (string, error) {
 		return "", fmt.Errorf("the certificate is for node %q, not %q", name, claimed)
 	}
 	return name, nil
+}
+
+// viewedNode returns a [NodeFunc] that lets viewers name the node, and is CertificateNode for all others.
+func viewedNode(viewers []string) NodeFunc {
+	return func(ctx context.Context, claimed string) (string, error) {
+		state := tlsState(ctx)
+		if claimed != "" && len(state.VerifiedChains) > 0 &&
+			slices.Contains(viewers, state.PeerCertificates[0].Subject.CommonName) {
+			return claimed, nil
+		}
+		return CertificateNode(ctx, claimed)
+	}
 }
 
 // Listen opens a listener for a target: unix:///PATH, or host:port. A Unix socket has the mode, 0600 by default, from
@@ -218,6 +234,7 @@ func (c *countedCreds) ServerHandshake(raw net.Conn) (net.Conn, credentials.Auth
 	}
 	subject := tlsInfo.State.PeerCertificates[0].Subject.CommonName
 	if !c.server.countConnection(subject, 1) {
+		c.server.metrics.refused.WithLabelValues("connections").Inc()
 		return nil, nil, errors.Join(fmt.Errorf("%q has %d connections already", wire.FirstOf(subject), maxPerNode),
 			conn.Close())
 	}
@@ -278,6 +295,8 @@ func endStream(ctx context.Context, why *status.Status) {
 func (o ServeOptions) check(ln net.Listener) (credentials.TransportCredentials, NodeFunc, error) {
 	nodeOf := o.Node
 	switch {
+	case len(o.Viewers) > 0 && nodeOf != nil:
+		return nil, nil, errors.New("both Node and Viewers are set")
 	case ln.Addr().Network() == "unix":
 		if o.TLS != nil {
 			return nil, nil, errors.New("TLS on a Unix socket")
@@ -312,7 +331,7 @@ func (o ServeOptions) check(ln net.Listener) (credentials.TransportCredentials, 
 		}
 	}
 	if nodeOf == nil {
-		nodeOf = CertificateNode
+		nodeOf = viewedNode(o.Viewers)
 	}
 	return credentials.NewTLS(config), nodeOf, nil
 }

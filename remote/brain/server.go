@@ -2,10 +2,12 @@ package brain
 
 import (
 	"context"
-	"crypto/rand"
+	cryptorand "crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -41,6 +43,7 @@ type Server struct {
 	// source is how far the source has got, and pending is whether it has delivered what the classes do not have yet.
 	source  progress
 	pending bool
+	seen    time.Time // when the first change came that is not in a revision yet; zero: there is none
 
 	// mu guards what follows, and is never held for long. The state of a class is written with both locks held.
 	mu          sync.Mutex
@@ -53,6 +56,7 @@ type Server struct {
 	turns       map[string]int // of nodes that are sent a full state, or wait for that
 	connections map[string]int // with TLS, by the subject of the client's certificate
 	synced      bool
+	draining    bool
 	started     bool
 	revision    uint64
 	advanced    chan struct{} // closed when the classes' progress changes; nil if nobody waits for that
@@ -73,7 +77,7 @@ func New(ctx context.Context, opts Options) (*Server, error) {
 		return nil, err
 	}
 	id := make([]byte, 8)
-	_, _ = rand.Read(id) // it does not fail
+	_, _ = cryptorand.Read(id) // it does not fail
 	return &Server{
 		opts: opts, instance: hex.EncodeToString(id), log: klog.FromContext(ctx), metrics: newServerMetrics(),
 		changed: make(chan struct{}, 1), slots: make(chan struct{}, opts.limits.maxFullStates),
@@ -117,9 +121,11 @@ loop:
 				break loop
 			}
 		case <-s.changed:
-			s.publishing.set(time.Now())
+			begin := time.Now()
+			s.publishing.set(begin)
 			s.publish(ctx)
 			s.publishing.clear()
+			s.metrics.publish.Observe(time.Since(begin).Seconds())
 			if s.opts.limits.minInterval > 0 {
 				select {
 				case <-ctx.Done():
@@ -170,6 +176,9 @@ func (s serverHandler) Update(changes ...watch.Change) {
 	}
 	if any {
 		s.pending = true
+		if s.seen.IsZero() {
+			s.seen = time.Now()
+		}
 		s.signal()
 		return
 	}
@@ -271,14 +280,43 @@ func (s *Server) signal() {
 	}
 }
 
-// Ready returns why clients should not be sent here, for a readiness probe: not everything has been listed, or the
-// server is not up to date, because it hangs or the API server says nothing. nil: there is no reason.
+// Drain sends the clients away from a server that is about to end: one after the other, in random order and spread over
+// a time, they are told to connect to another server, which then has them one by one, too. They resume there. Until it
+// is told, a client is served as before; new ones are refused, and Ready says so. Drain returns when all have been
+// told, or when ctx ends. End the context of Run and Serve then: without Drain, that sends all clients away at once.
+func (s *Server) Drain(ctx context.Context, over time.Duration) {
+	s.mu.Lock()
+	s.draining = true
+	all := make([]*session, 0, s.clients)
+	for _, sessions := range s.sessions {
+		all = slices.AppendSeq(all, maps.Keys(sessions))
+	}
+	s.mu.Unlock()
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	begin := time.Now()
+	for i, session := range all {
+		if wait := over*time.Duration(i)/time.Duration(len(all)) - time.Since(begin); wait > 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+		}
+		session.end(errServerEnds)
+	}
+}
+
+// Ready returns why clients should not be sent here, for a readiness probe: not everything has been listed, the server
+// is about to end, or it is not up to date, because it hangs or the API server says nothing. nil: there is no reason.
 func (s *Server) Ready() error {
 	s.mu.Lock()
-	synced := s.synced
+	synced, draining := s.synced, s.draining
 	s.mu.Unlock()
-	if !synced {
+	switch {
+	case !synced:
 		return errNotListed
+	case draining:
+		return errServerEnds
 	}
 	return s.fresh()
 }

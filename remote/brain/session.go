@@ -91,6 +91,8 @@ type session struct {
 	answer    chan<- *remotev1.Digests // where the digests go that the client was asked for; nil: none were
 	spoke     time.Time                // when something was last sent
 	heartbeat *time.Timer
+	newsSeen  time.Time // when the server saw the first change in the news; zero: not known
+	sentSeen  time.Time // the same of what was sent last
 	behind    time.Time // since when the client lacks the newest state; zero: it has it
 	applyErr  string
 }
@@ -126,6 +128,7 @@ func (s *Server) watch(stream stream, nodeOf NodeFunc) error {
 		err = errors.New("the name of the node is not known")
 	}
 	if err != nil {
+		s.metrics.refused.WithLabelValues("identity").Inc()
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
 	options, err := wire.DecodeOptions(first.GetOptions())
@@ -205,10 +208,16 @@ func (s *Server) join(c *session, o localstate.Options) error {
 	defer s.mu.Unlock()
 	switch {
 	case !s.synced:
+		s.metrics.refused.WithLabelValues("not_listed").Inc()
 		return status.Error(codes.Unavailable, errNotListed.Error())
+	case s.draining:
+		s.metrics.refused.WithLabelValues("draining").Inc()
+		return status.Error(codes.Unavailable, errServerEnds.Error())
 	case s.clients >= s.opts.limits.maxClients:
+		s.metrics.refused.WithLabelValues("clients").Inc()
 		return status.Errorf(codes.ResourceExhausted, "there are already %d clients", s.clients)
 	case len(s.sessions[c.node]) >= maxPerNode:
+		s.metrics.refused.WithLabelValues("clients_of_node").Inc()
 		return status.Errorf(codes.ResourceExhausted, "node %s already has %d clients", c.node, maxPerNode)
 	}
 	s.track(tracker, c.node)
@@ -271,6 +280,7 @@ func (c *session) newest() (view nodeView, b *batches, ok bool, err error) {
 		}
 		s.mu.Lock()
 		if err != nil {
+			s.metrics.refused.WithLabelValues("classes").Inc()
 			return nodeView{}, nil, false, status.Error(codes.ResourceExhausted, err.Error())
 		}
 	}

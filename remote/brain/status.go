@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/histogram"
 	"sigs.k8s.io/kube-proxy-lib/internal/registration"
 	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
 )
@@ -121,6 +122,8 @@ type serverMetrics struct {
 	batches                *prometheus.CounterVec
 	diff                   prometheus.Counter // of batches
 	sentBytes, applyErrors prometheus.Counter
+	refused                *prometheus.CounterVec
+	publish, delivery      prometheus.Histogram
 }
 
 const metricPrefix = "kubeproxy_remote_"
@@ -134,6 +137,12 @@ func newServerMetrics() *serverMetrics {
 			Help: "Bytes of batches sent"}),
 		applyErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefix + "apply_errors_total",
 			Help: "Times a client started to report an error"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricPrefix + "refused_total",
+			Help: "Clients and connections that were not admitted, by reason"}, []string{"reason"}),
+		publish: histogram.NewOne(metricPrefix+"publish_duration_seconds",
+			"How long it took to work out a revision, and to send it to those that waited for it", histogram.Work()),
+		delivery: histogram.NewOne(metricPrefix+"delivery_duration_seconds",
+			"From a change that the server saw to a client's acknowledgement that it is applied", histogram.Latency()),
 	}
 	m.diff = m.batches.WithLabelValues("diff")
 	return m
@@ -157,8 +166,15 @@ func (m *serverMetrics) register(r prometheus.Registerer, s *Server) (unregister
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricPrefix + name, Help: help},
 			func() float64 { return of.age().Seconds() })
 	}
+	gauge := func(name, help string, of func() int) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricPrefix + name, Help: help}, func() float64 {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return float64(of())
+		})
+	}
 	return registration.All(r,
-		m.batches, m.sentBytes, m.applyErrors,
+		m.batches, m.sentBytes, m.applyErrors, m.refused, m.publish, m.delivery,
 		count("clients", "Connected clients", func(ClientStatus) bool { return true }),
 		count("clients_behind", "Clients that have not acknowledged the newest revision",
 			func(c ClientStatus) bool { return !c.BehindSince.IsZero() }),
@@ -166,11 +182,20 @@ func (m *serverMetrics) register(r prometheus.Registerer, s *Server) (unregister
 			func(c ClientStatus) bool { return c.Error != "" }),
 		age("watch_age_seconds", "Time since the API server has said something; 0: not known", &s.heard),
 		age("publishing_seconds", "How long a revision has been worked on; 0: none is", &s.publishing),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricPrefix + "revision", Help: "The newest revision"},
-			func() float64 {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				return float64(s.revision)
+		gauge("revision", "The newest revision", func() int { return int(s.revision) }),
+		gauge("classes", "Classes of nodes, each with a state of its own", func() int { return len(s.classes) }),
+		gauge("kept_bytes", "About how much memory the older versions take that are kept for clients which come back",
+			func() (sum int) {
+				for _, c := range s.classes {
+					sum += c.kept
+				}
+				return sum
 			}),
+		gauge("waiting_turns", "Clients that wait for their turn to be sent a full state", func() (sum int) {
+			for _, n := range s.turns {
+				sum += n
+			}
+			return max(0, sum-len(s.slots))
+		}),
 	)
 }

@@ -89,6 +89,37 @@ func TestTheNodesNameComesFromTheCertificate(t *testing.T) {
 	refused(nil, "n1")
 }
 
+// A viewer has the state of the node that it names. Everybody else has what the certificate says, also with a viewer's
+// name and another authority.
+func TestAViewerNamesTheNode(t *testing.T) {
+	ca := newAuthority(t)
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	server := serveTCP(t, Options{Source: c}, ServeOptions{TLS: ca.server(t), Viewers: []string{"alice"}})
+	for _, node := range []string{"n1", "n2"} {
+		rec, state := &sink.Recorder{}, localstate.Options{NodeName: node}
+		follow(t, rec, remote.Options{Targets: []string{server.target}, TLS: ca.client(t, "alice"), State: state})
+		awaitState(t, c, state, rec)
+	}
+	stranger := newAuthority(t).client(t, "alice")
+	stranger.RootCAs = ca.Pool
+	for want, who := range map[string]struct {
+		config *tls.Config
+		node   string
+	}{
+		`the certificate is for "bob"`:               {ca.client(t, "bob"), "n1"},
+		`the certificate is for "alice"`:             {ca.client(t, "alice"), ""},
+		`the certificate is for node "n2", not "n1"`: {ca.client(t, "system:node:n2"), "n1"},
+		"Unavailable": {stranger, "n1"},
+	} {
+		stream, err := streamWith(t, "passthrough:///"+server.target, credentials.NewTLS(who.config),
+			&remotev1.Hello{Node: who.node})
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		assert.ErrorContains(t, err, want)
+	}
+}
+
 func TestAProgramsOwnFunctionMaySayWhichNodeItIs(t *testing.T) {
 	c := newCluster(baseObjects()...)
 	server := serveTCP(t, Options{Source: c},
@@ -113,6 +144,7 @@ func TestNobodyIsLetInByOversight(t *testing.T) {
 		"both TLS and Insecure are set":        {TLS: ca.server(t), Insecure: true},
 		"TLS without ClientCAs":                {TLS: &tls.Config{}},
 		"Insecure needs a Node function":       {Insecure: true},
+		"both Node and Viewers are set":        {TLS: ca.server(t), Node: ClaimedNode, Viewers: []string{"alice"}},
 		"neither TLS nor Insecure is set\x00u": {Node: ClaimedNode},
 	} {
 		ln, err := Listen(t.Context(), "127.0.0.1:0", 0)

@@ -149,6 +149,9 @@ func (f *Frame) Flat() *Frame { return &Frame{mem.BufferSlice{mem.SliceBuffer(f.
 // Bytes returns a copy of the message, in one piece.
 func (f *Frame) Bytes() []byte { return f.pieces.Materialize() }
 
+// Err is why the message could not be encoded, or nil.
+func (f *Frame) Err() error { return f.err }
+
 // Len is the number of bytes of the message.
 func (f *Frame) Len() int { return f.pieces.Len() }
 

@@ -1,0 +1,191 @@
+package remote
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
+	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+const (
+	keptVersion = 1
+	maxKept     = 64 << 20 // bytes
+	maxSkew     = time.Minute
+	tooOldTemp  = 10 * time.Minute // for a temporary file of a process that still writes it
+)
+
+// keptState is a complete state of a view. It does not change.
+type keptState struct {
+	at     time.Time // when a server last said that it is the newest
+	node   *model.Node
+	shared *sink.Snapshot
+	own    map[model.ServiceName]*localstate.NodePart
+}
+
+func (s *keptState) same(o *keptState) bool {
+	return o != nil && s.shared == o.shared && s.node.Equal(o.node) && maps.Equal(s.own, o.own)
+}
+
+// keptHeader is the first line of a file, in JSON. What follows are messages, each after its length: a Hello, which
+// says whose state it is, and the Updates of a RESET. The last 32 bytes are the SHA-256 of everything before them.
+type keptHeader struct {
+	Version int       `json:"keptStateVersion"`
+	Cluster string    `json:"cluster"`
+	Node    string    `json:"node"`
+	At      time.Time `json:"at"`
+}
+
+// encode returns the content of a file.
+func (k *Keep) encode(hello *remotev1.Hello, s *keptState) ([]byte, error) {
+	header, err := json.Marshal(keptHeader{Version: keptVersion, Cluster: k.Cluster, Node: hello.Node, At: s.at.UTC()})
+	if err != nil {
+		return nil, err
+	}
+	var w wire.Chunks
+	for c := range s.shared.ChangesSince(nil) {
+		w.Change(c)
+	}
+	w.OwnChanges(nil, s.own)
+	frames := append(w.Done(), wire.Encode(&remotev1.Update{Node: wire.EncodeNode(s.node)}))
+	out := append(header, '\n')
+	for _, f := range append([]*wire.Frame{wire.Encode(hello)}, frames...) {
+		if err := f.Err(); err != nil {
+			return nil, err
+		}
+		out = protowire.AppendBytes(out, f.Bytes())
+	}
+	if len(out)+sha256.Size > maxKept {
+		return nil, fmt.Errorf("it takes %d bytes, more than %d", len(out), maxKept)
+	}
+	sum := sha256.Sum256(out)
+	return append(out, sum[:]...), nil
+}
+
+// decode is the way back. It returns an error if the state must not be used at a time.
+func (k *Keep) decode(b []byte, hello *remotev1.Hello, now time.Time) (at time.Time, batch wire.Batch, err error) {
+	line, _, _ := bytes.Cut(b, []byte("\n"))
+	var header keptHeader
+	if err := json.Unmarshal(line, &header); err != nil {
+		return at, batch, fmt.Errorf("damaged: %w", err)
+	}
+	if header.Version != keptVersion {
+		return at, batch, fmt.Errorf("has version %d, not %d", header.Version, keptVersion)
+	}
+	end := len(b) - sha256.Size
+	if end < len(line)+1 || sha256.Sum256(b[:end]) != [sha256.Size]byte(b[end:]) {
+		return at, batch, errors.New("damaged: the checksum is wrong")
+	}
+	age := now.Sub(header.At)
+	switch {
+	case header.Cluster != k.Cluster:
+		return at, batch, fmt.Errorf("of another cluster: %q", header.Cluster)
+	case header.Node != hello.Node:
+		return at, batch, fmt.Errorf("of another node: %q", header.Node)
+	case age < -maxSkew:
+		return at, batch, fmt.Errorf("from the future: %v", header.At)
+	case age > k.MaxAge:
+		return at, batch, fmt.Errorf("too old: from %v", header.At)
+	}
+	var messages [][]byte
+	for rest := b[len(line)+1 : end]; len(rest) > 0; {
+		message, n := protowire.ConsumeBytes(rest)
+		if n < 0 {
+			return at, batch, fmt.Errorf("damaged: %w", protowire.ParseError(n))
+		}
+		messages, rest = append(messages, message), rest[n:]
+	}
+	var of remotev1.Hello
+	if len(messages) == 0 {
+		return at, batch, errors.New("damaged: it is empty")
+	}
+	if err := proto.Unmarshal(messages[0], &of); err != nil {
+		return at, batch, fmt.Errorf("damaged: %w", err)
+	}
+	if !proto.Equal(&of, hello) {
+		return at, batch, errors.New("of other options")
+	}
+	var decoder wire.Decoder
+	var unzip decompressor
+	for _, message := range messages[1:] {
+		if _, err := decoder.Update(message, unzip.decompress, &batch); err != nil {
+			return at, batch, fmt.Errorf("damaged: %w", err)
+		}
+	}
+	if err := decoder.Err(); err != nil {
+		return at, batch, fmt.Errorf("damaged: %w", err)
+	}
+	return header.At, batch, nil
+}
+
+// read returns the content of the file.
+func (k *Keep) read() ([]byte, error) {
+	before, err := os.Lstat(k.File)
+	if err != nil {
+		return nil, err
+	}
+	if !before.Mode().IsRegular() { // a link may lead anywhere, and a pipe never ends
+		return nil, errors.New("not a regular file")
+	}
+	f, err := os.Open(k.File)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	b, err := io.ReadAll(io.LimitReader(f, maxKept+1))
+	if err == nil && len(b) > maxKept {
+		err = fmt.Errorf("has more than %d bytes", maxKept)
+	}
+	return b, err
+}
+
+// write replaces the file. Whenever the process is killed, or the machine loses power, the file is the old one or the
+// new one.
+func (k *Keep) write(b []byte) (err error) {
+	dir, pattern := filepath.Dir(k.File), filepath.Base(k.File)+".*.new"
+	if left, err := filepath.Glob(filepath.Join(dir, pattern)); err == nil { // by processes that were killed
+		for _, name := range left {
+			if info, err := os.Lstat(name); err == nil && time.Since(info.ModTime()) > tooOldTemp {
+				_ = os.Remove(name)
+			}
+		}
+	}
+	f, err := os.CreateTemp(dir, pattern) // its mode is 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(f.Name(), k.File); err != nil {
+		return err
+	}
+	if d, err := os.Open(dir); err == nil { // so that the new name is on the disk; not every system can do it
+		_ = d.Sync()
+		_ = d.Close()
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+const (
+	unixTarget = "unix://"
+	dnsTarget  = "dns://"
+	fileTarget = "file://"
+)
+
+// readTargets is how often, on average, files with targets are read while the feed is connected. Each client waits
+// half as long, or half as long again, so that not all leave a server at once that is taken out of their files.
+const readTargets = 10 * time.Second
+
+// checkTargets returns what is wrong with targets.
+func (o *Options) checkTargets(targets []string, files bool) error {
+	var errs []error
+	tcp := false
+	for _, target := range targets {
+		path := ""
+		scheme, rest, found := strings.Cut(target, "://")
+		switch scheme += "://"; {
+		case found && scheme == unixTarget:
+			path = rest
+		case found && scheme == fileTarget && files:
+			path = rest
+		case found && scheme == dnsTarget:
+			tcp = true
+			_, name, _ := strings.Cut(rest, "/")
+			if host, port, err := net.SplitHostPort(name); err != nil || host == "" || port == "" {
+				errs = append(errs, fmt.Errorf("target %q is not dns:///NAME:PORT or dns://SERVER/NAME:PORT", target))
+			}
+			continue
+		default:
+			tcp = true
+			host, _, err := net.SplitHostPort(target)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("target %q: %w", target, err))
+			} else if _, err := netip.ParseAddr(host); err != nil {
+				errs = append(errs, fmt.Errorf("target %q is not ADDRESS:PORT; names need dns:///, because resolving them"+
+					" may need the services that this node programs", target))
+			}
+			continue
+		}
+		if !strings.HasPrefix(path, "/") {
+			errs = append(errs, fmt.Errorf("target %q: the path has to be absolute", target))
+		}
+	}
+	if tcp && o.TLS == nil && !o.Insecure {
+		errs = append(errs, errors.New("neither TLS nor Insecure is set"))
+	}
+	return errors.Join(errs...)
+}
+
+// hasFiles reports whether there are targets that name files.
+func (o *Options) hasFiles() bool {
+	return slices.ContainsFunc(o.Targets, func(t string) bool { return strings.HasPrefix(t, fileTarget) })
+}
+
+// targetsNow returns the targets, with those that the files have now.
+func (o *Options) targetsNow() (all []string, err error) {
+	for _, target := range o.Targets {
+		path, isFile := strings.CutPrefix(target, fileTarget)
+		if !isFile {
+			all = append(all, target)
+			continue
+		}
+		more, err := targetsIn(path)
+		if err == nil {
+			err = o.checkTargets(more, false)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		all = append(all, more...)
+	}
+	slices.Sort(all)
+	if all = slices.Compact(all); len(all) == 0 {
+		return nil, errors.New("no targets")
+	}
+	return all, nil
+}
+
+// maxTargets is the size in bytes of a file with targets that is not read.
+const maxTargets = 1 << 20
+
+// targetsIn returns the targets in a file, one in a line, without comments that begin with #; or those in the files of
+// a directory, but for hidden ones, such as the links of a mounted ConfigMap.
+func targetsIn(path string) (all []string, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		if info.Size() > maxTargets {
+			return nil, fmt.Errorf("has %d bytes, more than %d", info.Size(), maxTargets)
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(string(content)) {
+			line, _, _ = strings.Cut(line, "#")
+			if line = strings.TrimSpace(line); line != "" {
+				all = append(all, line)
+			}
+		}
+		return all, nil
+	}
+	entries, err := os.ReadDir(path)
+	for _, e := range entries {
+		name := filepath.Join(path, e.Name())
+		info, statErr := os.Stat(name)
+		if strings.HasPrefix(e.Name(), ".") || statErr == nil && info.IsDir() {
+			continue
+		}
+		more, readErr := targetsIn(name)
+		all, err = append(all, more...), errors.Join(err, readErr)
+	}
+	return all, err
+}
+
+// targetList is what a dialer knows of the targets.
+type targetList struct {
+	known   []string // sorted
+	order   []string // known, in random order
+	next    int      // in order
+	problem string   // of the files, as it has been logged
+}
+
+// pick returns the next target; any says that it may be the one before, so that clients spread over the servers. Files
+// are read again. While they are no good, the targets from before count.
+func (d *dialer) pick(any bool) (string, error) {
+	l := &d.targets
+	if err := d.readTargets(); err != nil && len(l.known) == 0 {
+		return "", err
+	}
+	if any {
+		l.next = rand.N(len(l.order))
+	}
+	l.next++
+	return l.order[l.next%len(l.order)], nil
+}
+
+// readTargets brings the targets up to date.
+func (d *dialer) readTargets() error {
+	l := &d.targets
+	now, err := d.client.opts.targetsNow()
+	if err != nil {
+		if l.problem != err.Error() {
+			l.problem = err.Error()
+			d.log.Error(err, "Cannot read the targets; those from before stay", "targets", l.known)
+		}
+		return err
+	}
+	l.problem = ""
+	if !slices.Equal(now, l.known) {
+		l.known, l.order = now, slices.Clone(now)
+		rand.Shuffle(len(now), func(i, j int) { l.order[i], l.order[j] = l.order[j], l.order[i] })
+	}
+	return nil
+}
+
+// stillTarget returns an error if a target is one no more.
+func (d *dialer) stillTarget(target string) error {
+	_ = d.readTargets() // it is logged
+	if _, is := slices.BinarySearch(d.targets.known, target); !is {
+		return errors.New("it is not among the targets any more")
+	}
+	return nil
+}
+
+// resolution says how gRPC resolves a target. Names that have several addresses are tried in random order.
+func resolution(target string) (string, []grpc.DialOption) {
+	switch {
+	case strings.HasPrefix(target, unixTarget):
+		return target, nil
+	case strings.HasPrefix(target, dnsTarget):
+		return target, []grpc.DialOption{grpc.WithDefaultServiceConfig(
+			`{"loadBalancingConfig": [{"pick_first": {"shuffleAddressList": true}}]}`)}
+	}
+	return "passthrough:///" + target, nil
+}
