@@ -50,14 +50,3 @@ func needModesOfLinux(t *testing.T) {
 		t.Skip("this is about a mode of Linux, which is refused here")
 	}
 }
-
-// needModeOf skips tests whose arguments ask for such a mode.
-func needModeOf(t *testing.T, args []string) {
-	t.Helper()
-	for _, arg := range args {
-		if mode, ok := strings.CutPrefix(strings.ReplaceAll(arg, "_", "-"), "--proxy-mode="); ok &&
-			mode != "kernelspace" {
-			needModesOfLinux(t)
-		}
-	}
-}
