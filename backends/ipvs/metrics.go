@@ -30,7 +30,7 @@ func newMetrics(g *shared.Group, f model.Family) *familyMetrics {
 			"Failed requests to IPVS and for addresses of the dummy interface"),
 		resyncs: g.Counter(f, prefix+"resyncs_total", "Full comparisons with the kernel's state"),
 		repairs: g.Counter(f, prefix+"repairs_total",
-			"Repairs of the packet filter after changes by other programs"),
+			"Repairs of the packet filter and of the interface after changes by other programs"),
 		servers:  g.Gauge(f, prefix+"virtual_servers", "Virtual servers of the proxy"),
 		draining: g.Gauge(f, prefix+"draining_endpoints", "Removed endpoints that still serve existing connections"),
 	}
