@@ -97,8 +97,10 @@ func TestACallbackIsCalledWhenASyncIsAskedFor(t *testing.T) {
 				assert.Len(t, called, 1)
 				requests <- struct{}{} // something else that the backend depends on has changed
 				time.Sleep(time.Hour)
+				synctest.Wait()
 				assert.Len(t, called, 2, "although nothing has changed in the cluster")
 				time.Sleep(time.Hour)
+				synctest.Wait()
 				assert.Len(t, called, 2)
 				require.NoError(t, stop())
 			})
