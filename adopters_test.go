@@ -97,8 +97,10 @@ func TestACallbackIsCalledWhenASyncIsAskedFor(t *testing.T) {
 				assert.Len(t, called, 1)
 				requests <- struct{}{} // something else that the backend depends on has changed
 				time.Sleep(time.Hour)
+				synctest.Wait()
 				assert.Len(t, called, 2, "although nothing has changed in the cluster")
 				time.Sleep(time.Hour)
+				synctest.Wait()
 				assert.Len(t, called, 2)
 				require.NoError(t, stop())
 			})
@@ -147,8 +149,8 @@ func TestAProgramWithTwoInformersAndNoNode(t *testing.T) {
 	}
 }
 
-// With direct server return traffic goes to pods of the node, whatever the Service says of policies: a dataplane of that
-// kind needs the local set of every service.
+// With direct server return traffic goes to pods of the node, whatever the Service says of policies: a dataplane of
+// that kind needs the local set of every service.
 func TestADataplaneWithDirectServerReturnHasTheLocalSet(t *testing.T) {
 	pods := slice("web", "10.1.0.1", "10.1.0.2", "10.1.0.3")
 	pods.Endpoints[0].NodeName = ptr.To("node-2")

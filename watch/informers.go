@@ -40,10 +40,10 @@ type InformersOptions struct {
 // their objects, except other nodes' Nodes: package localstate ignores those that S1 excludes. It is safe for
 // concurrent use.
 //
-// The factory and the informers belong to the caller, who starts it and shuts it down. NewInformers requests informers from it, and a
-// factory starts only the informers that have been requested, so call Start after NewInformers; calling it a second
-// time is fine. Whether it comes before or after Run does not matter: Run waits. Informers that have been shut down
-// cannot be used again.
+// The factory and the informers belong to the caller, who starts them and shuts them down. NewInformers requests
+// informers from the factory, and a factory starts only the informers that have been requested, so call Start after
+// NewInformers; calling it a second time is fine. Whether it comes before or after Run does not matter: Run waits.
+// Informers that have been shut down cannot be used again.
 //
 // The program may not be allowed to list ServiceCIDRs, or the API server may not have them; an informer only logs that.
 // Only S33 needs them: if they have not been listed ten seconds after everything else, Run logs that and goes on
