@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/health"
@@ -138,6 +139,8 @@ func (f *LocalFeed) Explain(name model.ServiceName) (*localstate.Explanation, bo
 // maxSilence is how long a source may say nothing before that is logged. API servers send a bookmark about every minute.
 const maxSilence = 2 * time.Minute
 
+var _ interface{ Heard(metav1.Object, string) } = (*intake)(nil)
+
 // intake takes what the source of a LocalFeed delivers. It implements watch.Handler.
 type intake struct {
 	feed     *LocalFeed
@@ -154,8 +157,8 @@ type intake struct {
 	silent           bool // since heard, and that has been logged
 }
 
-// Heard is called by sources that tell whenever their server has said something.
-func (i *intake) Heard() {
+// Heard is called by sources that tell whenever their server has said something: see [watch.Handler].
+func (i *intake) Heard(metav1.Object, string) {
 	before, now := i.heard.Load(), time.Now()
 	if i.heard.Store(&now); before == nil || now.Sub(*before) < maxSilence {
 		return

@@ -214,7 +214,9 @@ func TestTheWaitForPodCIDRsIsBounded(t *testing.T) {
 }
 
 // heard tells that its API server has said something.
-func (m *manual) heard() { m.Handler.(interface{ Heard() }).Heard() }
+func (m *manual) heard() {
+	m.Handler.(interface{ Heard(metav1.Object, string) }).Heard(&corev1.Service{}, "1")
+}
 
 // running is a run with a transcript of its log.
 func running(t *testing.T, src *manual, node string) (*transcript, *health.Proxy) {
