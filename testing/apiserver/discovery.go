@@ -1,8 +1,10 @@
 package apiserver
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -54,28 +56,24 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) error {
 
 func metaType(kind string) metav1.TypeMeta { return metav1.TypeMeta{APIVersion: "v1", Kind: kind} }
 
-// groups returns all groups with their versions, sorted.
+// groups returns all groups with their versions, the newest first.
 func (s *Server) groups() []metav1.APIGroup {
 	versions := map[schema.GroupVersion]bool{}
 	for r := range s.kinds {
 		versions[r.GroupVersion()] = true
 	}
 	var groups []metav1.APIGroup
-	for gv := range versions {
+	for _, gv := range slices.SortedFunc(maps.Keys(versions), func(a, b schema.GroupVersion) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(b.Version, a.Version))
+	}) {
 		v := metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
-		i := slices.IndexFunc(groups, func(g metav1.APIGroup) bool { return g.Name == gv.Group })
-		if i < 0 {
-			groups, i = append(groups, metav1.APIGroup{Name: gv.Group}), len(groups)
+		if i := len(groups) - 1; i >= 0 && groups[i].Name == gv.Group {
+			groups[i].Versions = append(groups[i].Versions, v)
+			continue
 		}
-		groups[i].Versions = append(groups[i].Versions, v)
+		groups = append(groups, metav1.APIGroup{Name: gv.Group, PreferredVersion: v,
+			Versions: []metav1.GroupVersionForDiscovery{v}})
 	}
-	for i := range groups {
-		slices.SortFunc(groups[i].Versions, func(a, b metav1.GroupVersionForDiscovery) int {
-			return strings.Compare(b.Version, a.Version) // the newest first
-		})
-		groups[i].PreferredVersion = groups[i].Versions[0]
-	}
-	slices.SortFunc(groups, func(a, b metav1.APIGroup) int { return strings.Compare(a.Name, b.Name) })
 	return groups
 }
 

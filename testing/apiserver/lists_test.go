@@ -2,8 +2,10 @@ package apiserver_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"testing"
 
@@ -175,4 +177,22 @@ func TestAReplicaLagsBehind(t *testing.T) {
 		_, err = client.List(t.Context(), metav1.ListOptions{ResourceVersion: consistent.ResourceVersion})
 		assert.True(t, apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge), "%v", err)
 	})
+}
+
+// In JSON a list says its type and its items do not, as with a real API server; a single object does, even if it was
+// given without.
+func TestWhatSaysItsType(t *testing.T) {
+	_, config := newServer(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	config.ContentType = "application/json"
+	nodes := clientOf(t, config).CoreV1().Nodes()
+	list, err := nodes.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "n1", list.Items[0].Name)
+	assert.Empty(t, list.Items[0].TypeMeta)
+	answer, err := http.Get(config.Host + "/api/v1/nodes/n1")
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	var node corev1.Node
+	require.NoError(t, json.NewDecoder(answer.Body).Decode(&node))
+	assert.Equal(t, metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, node.TypeMeta)
 }

@@ -165,7 +165,7 @@ func (s *Server) Compact() {
 	s.oldest = s.version
 }
 
-// Cut ends all watches, without a word, as a server does that shuts down.
+// Cut ends all watches, as a server does that shuts down. They send nothing that happens after the call began.
 func (s *Server) Cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,7 +180,7 @@ func (s *Server) Version() int64 {
 	return s.version
 }
 
-// Requests returns the requests for objects and reviews so far, in the order in which they came.
+// Requests returns the requests for objects and reviews so far, in the order in which they arrived.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,9 +192,10 @@ type Fault struct {
 	// Err is the answer, if it is an error of k8s.io/apimachinery/pkg/api/errors, such as NewTooManyRequests. After
 	// any other error the connection ends without an answer; with [Server.Config] that is the client's error.
 	Err error
-	// AsOf is a resource version. If it is not 0, the answer is that of a replica that lags behind: a list, or a watch
-	// that begins with what there is, shows what there was then. Like real ones, such a replica answers what asks for
-	// no version, for consistency, as any other, and a version after AsOf is too large for it. A watch catches up.
+	// AsOf, if it is not 0, makes the answer that of a replica that has seen no change after this resource version: a
+	// list, or the objects that a watch begins with, are those of that time, and later versions are too large. The
+	// watch then catches up. As with real replicas, requests without a resource version are not affected: they ask for
+	// the newest state.
 	AsOf int64
 	// EndAfter ends a watch after this many events, without a word. 0: never.
 	EndAfter int

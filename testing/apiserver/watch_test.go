@@ -52,7 +52,8 @@ func watched(t *testing.T, client kubernetes.Interface, o metav1.ListOptions) <-
 // bubble runs a test in virtual time, with clients that need no network.
 func bubble(t *testing.T, f func(t *testing.T, s *apiserver.Server, client kubernetes.Interface)) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := apiserver.New(service("a", "10.96.0.1"), kube.Node("n1").Build(), service("b", "10.96.0.2"))
+		s, err := apiserver.New(service("a", "10.96.0.1"), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+			service("b", "10.96.0.2"))
 		require.NoError(t, err)
 		client, err := kubernetes.NewForConfig(s.Config())
 		require.NoError(t, err)
@@ -140,6 +141,30 @@ func TestAWatchEndsAfterSoManyEvents(t *testing.T) {
 		set(t, s, service("c", "10.96.0.3"))
 		events := watched(t, client, metav1.ListOptions{})
 		assert.Equal(t, []string{"ADDED a", "ADDED b", ""}, []string{<-events, <-events, <-events})
+	})
+}
+
+// Watches whose clients are slow notice a cut late, along with what happened after it. They do not send that.
+func TestACutWatchSendsNothingMore(t *testing.T) {
+	bubble(t, func(t *testing.T, s *apiserver.Server, client kubernetes.Interface) {
+		var watches []<-chan string
+		for range 20 {
+			watches = append(watches,
+				watched(t, client, metav1.ListOptions{ResourceVersion: fmt.Sprint(s.Version())}))
+		}
+		const before = 5 // more than clients read ahead
+		for range before {
+			set(t, s, service("early", "10.96.0.8"))
+		}
+		synctest.Wait()
+		s.Cut()
+		set(t, s, service("late", "10.96.0.9"))
+		for _, events := range watches {
+			for range before {
+				assert.Contains(t, <-events, "early")
+			}
+			assert.Empty(t, <-events)
+		}
 	})
 }
 
