@@ -97,9 +97,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 	err := f.Err
 	code, answer := http.StatusOK, runtime.Object(nil)
 	k, known := s.kinds[q.Resource]
-	_, isStatus := f.Err.(apierrors.APIStatus) //nolint:errorlint // a wrapped one is none
+	var status apierrors.APIStatus
 	switch {
-	case err != nil && !isStatus:
+	case err != nil && !errors.As(err, &status):
 		return err
 	case err != nil:
 	case !known, q.Subresource != "" && q.Subresource != "status" && q.Subresource != "finalize":

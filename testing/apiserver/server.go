@@ -132,14 +132,12 @@ func (s *Server) putLocked(resource schema.GroupVersionResource, o object) {
 	s.recordLocked(event{resource: resource, name: n, old: old, now: o})
 }
 
-// deleteLocked deletes an object, and returns it, or nil if there is none.
-func (s *Server) deleteLocked(resource schema.GroupVersionResource, n name) object {
-	old := s.objects[resource][n]
-	if old != nil {
+// deleteLocked deletes an object, if it exists.
+func (s *Server) deleteLocked(resource schema.GroupVersionResource, n name) {
+	if old := s.objects[resource][n]; old != nil {
 		delete(s.objects[resource], n)
 		s.recordLocked(event{resource: resource, name: n, old: old})
 	}
-	return old
 }
 
 func (s *Server) recordLocked(e event) {
@@ -197,13 +195,13 @@ type Fault struct {
 	// watch then catches up. As with real replicas, requests without a resource version are not affected: they ask for
 	// the newest state.
 	AsOf int64
-	// EndAfter ends a watch after this many events, without a word. 0: never.
+	// EndAfter ends a watch after this many events, bookmarks included. 0 means never.
 	EndAfter int
 }
 
 // SetFaults sets what goes wrong from now on, with new requests; nil is nothing. f is called for each request for
-// objects and reviews before it is answered, concurrently. To delay an answer it blocks, but not after ctx has ended,
-// which it does with the request.
+// objects and reviews before it is answered, concurrently. It may block to delay the answer, but should return when ctx
+// ends, which it does with the request.
 func (s *Server) SetFaults(f func(ctx context.Context, r Request) Fault) {
 	if f == nil {
 		f = func(context.Context, Request) Fault { return Fault{} }

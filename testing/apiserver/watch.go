@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"context"
 	"net/http"
 	"strconv"
 	"time"
@@ -53,11 +52,11 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q Request, k kind
 	if err := flush(); err != nil {
 		return err
 	}
-	timeout := context.Background()
+	var timeout <-chan time.Time // never, unless the client says so
 	if t := q.Options.TimeoutSeconds; t != nil && *t > 0 {
-		var cancel context.CancelFunc
-		timeout, cancel = context.WithTimeout(timeout, time.Duration(*t)*time.Second)
-		defer cancel()
+		timer := time.NewTimer(time.Duration(*t) * time.Second)
+		defer timer.Stop()
+		timeout = timer.C
 	}
 	st := &stream{k: k, r: q, selected: selected, flush: flush, left: f.EndAfter, encoder: restwatch.NewEncoder(
 		streaming.NewEncoder(info.StreamSerializer.NewFrameWriter(w), info.StreamSerializer.Serializer),
@@ -81,7 +80,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q Request, k kind
 		case <-changed:
 		case <-cut:
 			return nil
-		case <-timeout.Done():
+		case <-timeout:
 			return st.bookmark(false)
 		case <-r.Context().Done():
 			err = r.Context().Err()
