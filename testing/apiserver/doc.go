@@ -48,7 +48,7 @@
 // # Why not a library
 //
 // k8s.io/apiserver is made for real servers: it needs a storage backend, and links etcd's client among much else.
-// envtest and kwok start the real programs, as testing/integration does. The fake clientset of client-go is not a server, and
-// has no resource versions or bookmarks. The mockkubeapiserver of kubebuilder-declarative-pattern speaks only JSON, and
-// supports no selectors, pages or expired versions.
+// envtest and kwok start the real programs, as testing/integration does. The fake clientset of client-go is not a
+// server, and has no resource versions or bookmarks. The mockkubeapiserver of kubebuilder-declarative-pattern speaks
+// only JSON, and supports no selectors, pages or expired versions.
 package apiserver
