@@ -455,7 +455,7 @@ func TestMetricsHaveTheNamesAndLabelsOfKubeProxy(t *testing.T) {
 			names[strings.TrimPrefix(f.GetName(), "kubeproxy_")] = len(f.GetMetric())
 		}
 		assert.Equal(t, map[string]int{
-			"service_ports_failed": 2, // kube-proxy does not have it
+			"service_ports_failed":              2, // kube-proxy does not have it
 			"sync_proxy_rules_duration_seconds": 2, "sync_full_proxy_rules_duration_seconds": 2,
 			// no IPv6 change came
 			"sync_proxy_rules_last_timestamp_seconds": 2, "sync_proxy_rules_last_queued_timestamp_seconds": 1,

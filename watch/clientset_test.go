@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
 )
 
 func newClientset(t *testing.T, client kubernetes.Interface, opts ClientsetOptions) *Clientset {
@@ -33,8 +34,8 @@ func newClientset(t *testing.T, client kubernetes.Interface, opts ClientsetOptio
 
 // onBothServers runs a test against a server that streams lists and one that does not, in virtual time.
 func onBothServers(t *testing.T, f func(t *testing.T, s *apiServer)) {
-	for name, refuse := range map[string]func(request) error{
-		"server that streams lists":         func(request) error { return nil },
+	for name, refuse := range map[string]func(apiserver.Request) error{
+		"server that streams lists":         func(apiserver.Request) error { return nil },
 		"server that does not stream lists": noWatchList,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -115,12 +116,12 @@ func TestClientsetDeliversADeletionThatHappenedBeforeACompaction(t *testing.T) {
 		synctest.Wait() // the watches are open
 		before := r.updateCount()
 
-		s.setRefuse(func(request) error { return syscall.ECONNREFUSED })
-		s.disconnect()
+		s.setRefuse(func(apiserver.Request) error { return syscall.ECONNREFUSED })
+		s.Cut()
 		synctest.Wait()
 		s.remove(service("goes"), slice("goes-1"))
 		s.apply(service("new"))
-		s.compact()
+		s.Compact()
 		synctest.Wait()
 		assert.Equal(t, before, r.updateCount(), "the server is away")
 
@@ -153,11 +154,11 @@ func TestClientsetRemembersAtARelistWhatAWatchDelivered(t *testing.T) {
 		r.waitFor("services default/watched")
 		before := r.updateCount()
 
-		s.setRefuse(func(request) error { return syscall.ECONNREFUSED })
-		s.disconnect()
+		s.setRefuse(func(apiserver.Request) error { return syscall.ECONNREFUSED })
+		s.Cut()
 		synctest.Wait()
 		s.remove(service("watched"))
-		s.compact()
+		s.Compact()
 		s.setRefuse(refuse)
 		r.waitFor()
 		synctest.Wait()
@@ -171,8 +172,8 @@ func TestClientsetRelistsDoNotCountForOtherLists(t *testing.T) {
 	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t, service("a"))
-		s.setRefuse(func(r request) error {
-			if r.kind == endpointSlices {
+		s.setRefuse(func(r apiserver.Request) error {
+			if kindOfRequest(r) == endpointSlices {
 				return syscall.ECONNREFUSED
 			}
 			return nil
@@ -181,8 +182,8 @@ func TestClientsetRelistsDoNotCountForOtherLists(t *testing.T) {
 		start(t, newClientset(t, s.client(), ClientsetOptions{}), "n1", r)
 		for range 5 {
 			time.Sleep(5 * time.Minute) // virtual
-			s.compact()
-			s.disconnect()
+			s.Compact()
+			s.Cut()
 		}
 		time.Sleep(5 * time.Minute)
 		assert.Greater(t, r.updateCount(), 2, "services were listed again")
@@ -198,8 +199,8 @@ func TestClientsetDeliversADeletionThatHappenedWhileDisconnected(t *testing.T) {
 		start(t, newClientset(t, s.client(), ClientsetOptions{}), "", r)
 		r.waitSynced()
 		time.Sleep(time.Minute) // virtual: client-go lists again after a watch of less than a second
-		s.setRefuse(func(request) error { return syscall.ECONNREFUSED })
-		s.disconnect()
+		s.setRefuse(func(apiserver.Request) error { return syscall.ECONNREFUSED })
+		s.Cut()
 		synctest.Wait()
 		s.remove(service("goes"))
 		synctest.Wait()
@@ -251,9 +252,9 @@ func TestClientsetIsNotCompleteWhileAListIsForbidden(t *testing.T) {
 }
 
 // forbid returns a refuse function for a kind.
-func forbid(k kind) func(request) error {
-	return func(r request) error {
-		if r.kind == k {
+func forbid(k kind) func(apiserver.Request) error {
+	return func(r apiserver.Request) error {
+		if kindOfRequest(r) == k {
 			return apierrors.NewForbidden(schema.GroupResource{Resource: k.String()}, "", nil)
 		}
 		return nil
@@ -279,8 +280,8 @@ func TestClientsetIsCompleteWithoutServiceCIDRsThatMayNotBeListed(t *testing.T) 
 		assert.LessOrEqual(t, time.Since(begin), time.Minute) // virtual
 
 		s.setRefuse(forbid(serviceCIDRs)) // and broken again: what is known stays
-		s.disconnect()
-		s.compact()
+		s.Cut()
+		s.Compact()
 		time.Sleep(10 * time.Minute) // virtual
 		assert.Equal(t, []string{"servicecidrs.networking.k8s.io kubernetes", "services default/a"}, r.names())
 		assert.Equal(t, 2, countIn(logs(), "Not allowed to list and watch"))
@@ -295,8 +296,8 @@ func TestClientsetIsNotCompleteWhileTheServerLacksAKindThatItMustHave(t *testing
 	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
-		s.setRefuse(func(r request) error {
-			if r.kind == endpointSlices {
+		s.setRefuse(func(r apiserver.Request) error {
+			if kindOfRequest(r) == endpointSlices {
 				return apierrors.NewNotFound(schema.GroupResource{Resource: "endpointslices"}, "")
 			}
 			return nil
@@ -312,8 +313,8 @@ func TestClientsetIsCompleteWithoutServiceCIDRsOnAServerThatHasNone(t *testing.T
 	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t, service("a"), serviceCIDR("kubernetes"))
-		missing := func(r request) error {
-			if r.kind == serviceCIDRs {
+		missing := func(r apiserver.Request) error {
+			if kindOfRequest(r) == serviceCIDRs {
 				return apierrors.NewNotFound(schema.GroupResource{Resource: "servicecidrs"}, "")
 			}
 			return nil
@@ -325,8 +326,8 @@ func TestClientsetIsCompleteWithoutServiceCIDRsOnAServerThatHasNone(t *testing.T
 		time.Sleep(time.Hour + time.Minute) // virtual
 		assert.Equal(t, 1, countIn(logs(), "The API server does not have this kind of object"))
 		asked := 0
-		for _, q := range s.asked() {
-			if q.kind == serviceCIDRs && q.verb == "list" {
+		for _, q := range s.Requests() {
+			if kindOfRequest(q) == serviceCIDRs && q.Verb == "list" {
 				asked++
 			}
 		}
@@ -336,8 +337,8 @@ func TestClientsetIsCompleteWithoutServiceCIDRsOnAServerThatHasNone(t *testing.T
 		s.setRefuse(nil) // upgraded
 		r.waitFor("services default/a", "servicecidrs.networking.k8s.io kubernetes")
 		s.setRefuse(missing) // downgraded
-		s.disconnect()
-		s.compact()
+		s.Cut()
+		s.Compact()
 		r.waitFor("services default/a")
 		assert.Equal(t, 1, r.syncedCount())
 	})
@@ -351,8 +352,8 @@ func TestClientsetLeavesOutNodesWithoutANodeName(t *testing.T) {
 		start(t, newClientset(t, s.client(), ClientsetOptions{}), "", r)
 		r.waitSynced()
 		assert.Equal(t, []string{"servicecidrs.networking.k8s.io kubernetes", "services default/a"}, r.atSynced)
-		for _, q := range s.asked() {
-			assert.NotEqual(t, nodes, q.kind)
+		for _, q := range s.Requests() {
+			assert.NotEqual(t, nodes, kindOfRequest(q))
 		}
 	})
 }
@@ -408,10 +409,10 @@ func TestClientsetStreamsListsAndAsksForProtobuf(t *testing.T) {
 		start(t, newClientset(t, s.client(), ClientsetOptions{}), "n1", r)
 		r.waitSynced()
 		synctest.Wait()
-		assert.Len(t, s.asked(), 4)
-		for _, q := range s.asked() {
-			assert.Equal(t, "watch-list", q.verb, q.kind)
-			assert.Contains(t, q.accept, "application/vnd.kubernetes.protobuf", q.kind)
+		assert.Len(t, s.Requests(), 4)
+		for _, q := range s.Requests() {
+			assert.True(t, q.StreamsList(), q)
+			assert.Contains(t, q.Header.Get("Accept"), "application/vnd.kubernetes.protobuf", q)
 		}
 	})
 }
@@ -426,7 +427,7 @@ func TestClientsetEndsWhileTheServerIsAway(t *testing.T) {
 			noLeaks(t)
 			synctest.Test(t, func(t *testing.T) {
 				s := newAPIServer(t)
-				s.setRefuse(func(request) error { return err })
+				s.setRefuse(func(apiserver.Request) error { return err })
 				r := newRecorder(t)
 				stop := start(t, newClientset(t, s.client(), ClientsetOptions{}), "n1", r)
 				time.Sleep(5 * time.Minute) // virtual: the pauses have grown to a minute
@@ -445,23 +446,20 @@ func TestClientsetEndsDuringTheInitialListAndWaitsForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hanging, release := make(chan struct{}, 8), make(chan struct{})
 		s := newAPIServer(t, service("a"), slice("a-1"))
-		client, err := kubernetes.NewForConfig(restConfig(roundTripper(func(r *http.Request) (*http.Response, error) {
-			if r.URL.Query().Get("watch") == "" && kindOfPath(t, r.URL.Path) == endpointSlices {
+		s.SetFaults(func(ctx context.Context, r apiserver.Request) apiserver.Fault {
+			if r.Verb == "list" && kindOfRequest(r) == endpointSlices {
 				hanging <- struct{}{}
-				<-r.Context().Done()
+				<-ctx.Done()
 				<-release
-				return nil, r.Context().Err()
 			}
-			return s.RoundTrip(r)
-		})))
-		require.NoError(t, err)
-		s.setRefuse(noWatchList)
+			return apiserver.Fault{Err: noWatchList(r)}
+		})
 		r := newRecorder(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		returned := make(chan struct{})
 		go func() {
 			defer close(returned)
-			assert.NoError(t, newClientset(t, client, ClientsetOptions{}).Run(ctx, "", r))
+			assert.NoError(t, newClientset(t, s.client(), ClientsetOptions{}).Run(ctx, "", r))
 		}()
 		<-hanging
 		r.waitFor("services default/a")

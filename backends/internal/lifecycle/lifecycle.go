@@ -195,7 +195,7 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 	}
 	table, err := frontend.New(frontend.Options{Families: s.order, OnProblem: s.Common.OnProblem, Extra: s.Extra,
 		Limits: s.Common.Limits,
-		Apply: func(ctx context.Context, c *frontend.Changes) error { return s.Apply(s.Families[c.Family()], ctx, c) }})
+		Apply:  func(ctx context.Context, c *frontend.Changes) error { return s.Apply(s.Families[c.Family()], ctx, c) }})
 	if err != nil {
 		return nil, s.orClose(err)
 	}
