@@ -19,8 +19,8 @@ type nodePorts struct {
 	asked map[Key][]netip.Addr
 	// claims are the ports that own a node port and ask for the address because of that.
 	claims map[Key]nodePortClaim
-	// changed are the addresses whose claims the present wave may have changed, and passed the node ports whose owner it
-	// has, with the one before: nil if there was none, or if its service is gone.
+	// changed are the addresses whose claims the present wave may have changed. passed are the node ports whose owner it
+	// has changed, with the one before: nil if there was none, or if its service is gone.
 	changed map[Key]bool
 	passed  map[Key]*port
 }

@@ -174,8 +174,8 @@ func (o *owners) update(p *port, before, after Frontend) {
 // maxTold is how many of those who wait for a key are told that it has passed to another one than before.
 const maxTold = 8
 
-// settle ends a wave: every contested key gets its owner. It reports newcomers that do not get the key, and the port that
-// loses it; if it has passed to another owner, the first of those that wait as well.
+// settle ends a wave: every contested key gets its owner. It reports newcomers that do not get the key, and the port
+// that loses it; if it has passed to another owner, the first of those that wait as well.
 func (o *owners) settle(report func(loser, owner *port, k Key)) {
 	var ofNodePorts, others []*contest
 	for _, c := range o.unsettled {
@@ -265,15 +265,22 @@ func (c *contest) heir(h holder, wave uint64) int {
 	if len(c.rivals) == 0 {
 		return -1
 	}
-	i, isClusterIP := 0, c.rivals[0].kind == ClusterIP
-	if c.heirs != nil {
+	heirs, isClusterIP := c.heirs, c.rivals[0].kind == ClusterIP
+	if h.port != nil && h.wave < wave {
+		if h.kind == ClusterIP || !isClusterIP {
+			return -1
+		}
+		heirs = h.port.service
+	}
+	i := 0
+	if heirs != nil {
 		i = max(0, slices.IndexFunc(c.rivals, func(r rival) bool {
-			return r.port.service == c.heirs && (r.kind == ClusterIP) == isClusterIP
+			return r.port.service == heirs && (r.kind == ClusterIP) == isClusterIP
 		}))
 	}
-	r, keeps := c.rivals[i], h.wave < wave
-	if h.port != nil && cmp.Or(first(h.kind == ClusterIP, r.kind == ClusterIP), first(keeps, false),
-		first(h.port.service == c.heirs, r.port.service == c.heirs), newRival(h.claim).compare(r)) < 0 {
+	r := c.rivals[i]
+	if h.port != nil && cmp.Or(first(h.kind == ClusterIP, r.kind == ClusterIP),
+		first(h.port.service == heirs, r.port.service == heirs), newRival(h.claim).compare(r)) < 0 {
 		return -1
 	}
 	return i

@@ -66,7 +66,8 @@ func sameFrontends(a, b *model.Service) bool {
 }
 
 // frontends returns the frontends of a service port in a family, sorted by key, and how many more it has beyond a
-// limit. vips says whether it may have load-balancer IPs. An address that is a VIP as well as an external IP is a VIP: otherwise its source ranges would have no effect.
+// limit. vips says whether it may have load-balancer IPs. An address that is a VIP as well as an external IP is a VIP:
+// otherwise its source ranges would have no effect.
 func frontends(f model.Family, s *model.Service, sp *model.ServicePort, p *Port, vips bool, limit int,
 ) (list []Frontend, omitted int32) {
 	external := p.Routes.External.Endpoints != 0

@@ -32,8 +32,8 @@ type Options struct {
 	// Limits bound what one service may cost.
 	Limits Limits
 	// NodePortAddresses, if given, returns the addresses of one family on which the backend serves node ports (S35). It
-	// is called by every Sync. There a node port and an external IP or VIP of the same number have one owner (S59): if it
-	// is the node port, the other one is not among the frontends. Without it, the node port always gives way.
+	// is called by every Sync. There a node port and an external IP or VIP of the same number have one owner (S59): if
+	// it is the node port, the other one is not among the frontends. Without it, the node port always gives way.
 	NodePortAddresses func(*model.Node, model.Family) []netip.Addr
 	// Extra, if given, returns what else the backend needs to know about a service, for example from an annotation. The
 	// value must be comparable with ==. A port whose Extra differs is reported as changed.

@@ -309,7 +309,8 @@ func TestAServiceWithTooManyFrontendsIsServedAsFarAsItGoes(t *testing.T) {
 func TestTheVIPsOfAServiceWithTooManySourceRangesAreNotServed(t *testing.T) {
 	build := func(ranges int) *model.Service {
 		b := fakemodel.Service("default/web").ClusterIP("10.96.0.1", "fd00::1").Port("http", 80)
-		b.LoadBalancerIP("203.0.113.1", "203.0.113.2").ExternalIP("203.0.113.2", "203.0.113.3").SourceRange("2001:db8::/32")
+		b.LoadBalancerIP("203.0.113.1", "203.0.113.2").ExternalIP("203.0.113.2", "203.0.113.3")
+		b.SourceRange("2001:db8::/32")
 		for i := range ranges {
 			b.SourceRange(fmt.Sprintf("192.0.2.%d/32", i))
 		}
@@ -317,8 +318,8 @@ func TestTheVIPsOfAServiceWithTooManySourceRangesAreNotServed(t *testing.T) {
 	}
 	r := newRig(t)
 	r.limits.SourceRanges = 10
-	other := fakemodel.Service("default/other").Port("http", 80).LoadBalancerIP("203.0.113.9").SourceRange("192.0.2.0/24")
-	r.set(build(10), other.Build())
+	other := fakemodel.Service("default/other").Port("http", 80).LoadBalancerIP("203.0.113.9")
+	r.set(build(10), other.SourceRange("192.0.2.0/24").Build())
 	r.sync(t)
 	assert.Equal(t, "default/web", r.v4.owner("203.0.113.1:80/TCP"))
 	assert.Empty(t, r.problems)
@@ -333,7 +334,8 @@ func TestTheVIPsOfAServiceWithTooManySourceRangesAreNotServed(t *testing.T) {
 	if assert.Len(t, r.problems, 1) {
 		assert.Equal(t, TooManySourceRanges, r.problems[0].Reason)
 		assert.Equal(t, model.IPv4, r.problems[0].Family)
-		assert.Equal(t, "its load-balancer IPs are not served: a service may have 10 source ranges", r.problems[0].Message)
+		assert.Equal(t, "its load-balancer IPs are not served: a service may have 10 source ranges",
+			r.problems[0].Message)
 	}
 
 	r.set(build(9))
