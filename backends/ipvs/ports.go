@@ -22,6 +22,8 @@ type ports struct {
 	filter  *filter
 
 	byName map[model.PortName]*port
+	uses   map[string]int    // how many of them use a chain that goes with its last port
+	lists  rules.SourceLists // of the present wave
 	// freed are virtual servers at addresses that serve node ports, which have lost their owner in the present wave.
 	freed []dp.ServerKey
 }
@@ -31,7 +33,8 @@ type port struct {
 	name    model.PortName
 	servers map[*server]bool // that it owns
 	marks   marks
-	chains  map[string]bool // those that set its marks, or go to one that does: no other port has them
+	sources rules.SourcesID // of its restricted frontends, if any
+	chains  map[string]bool // those whose uses are counted
 }
 
 // marks are the packet marks of a port's virtual servers for sources with a backend set different from all others', 0
@@ -39,7 +42,8 @@ type port struct {
 type marks struct{ pod, node uint32 }
 
 func newPorts(o *Options, s *servers, filter *filter) *ports {
-	return &ports{options: o, servers: s, filter: filter, byName: map[model.PortName]*port{}}
+	return &ports{options: o, servers: s, filter: filter, byName: map[model.PortName]*port{},
+		uses: map[string]int{}, lists: rules.SourceLists{}}
 }
 
 // reset forgets all ports.
@@ -50,6 +54,7 @@ func (p *ports) reset(c *config) {
 		p.servers.dirty[s] = true
 	}
 	clear(p.byName)
+	clear(p.uses)
 	p.freed = nil
 }
 
@@ -65,12 +70,13 @@ func (p *ports) update(c *frontend.Changes) {
 		}
 	}
 	p.freed = nil
+	clear(p.lists)
 }
 
 // change takes in the changes of a service port.
 func (p *ports) change(c *frontend.PortChange) {
 	if c.After == nil {
-		p.release(p.byName[c.Before.Name], &port{})
+		p.release(p.byName[c.Before.Name])
 		delete(p.byName, c.Before.Name)
 		return
 	}
@@ -113,6 +119,7 @@ func (p *ports) change(c *frontend.PortChange) {
 func changesEverywhere(b, a *frontend.Port) bool {
 	return b.Routes != a.Routes || b.AffinityTimeout != a.AffinityTimeout ||
 		!slices.Equal(b.SourceRanges, a.SourceRanges) ||
+		(b.Count(frontend.LoadBalancerIP) == 0) != (a.Count(frontend.LoadBalancerIP) == 0) ||
 		slices.ContainsFunc(allSets(),
 			func(set model.EndpointSets) bool { return (b.Size(set) == 0) != (a.Size(set) == 0) })
 }
@@ -148,7 +155,7 @@ func (p *ports) add(c *frontend.PortChange) {
 	if m := own.marks.node; m != 0 && m != own.marks.pod {
 		p.serve(c, own, p.keyOf(m), r.FromNode.Endpoints, nil)
 	}
-	p.release(old, own)
+	p.release(old)
 }
 
 // serveFrontend adds a frontend to a port.
@@ -157,13 +164,7 @@ func (p *ports) serveFrontend(c *frontend.PortChange, own *port, fr *frontend.Fr
 	set := c.After.RoutesOf(fr.Kind).Other.Endpoints
 	for _, key := range p.keys(c, fr) {
 		vip := rules.Key(key.Addr, key.Protocol, key.Port)
-		elements := []element{{serviceIPs, vip, chain}}
-		if fr.Restricted {
-			for _, e := range rules.SourceElements(vip, c.After.SourceRanges) {
-				elements = append(elements, element{set: vipSources, key: e.Key})
-			}
-		}
-		p.serve(c, own, key, set, elements)
+		p.serve(c, own, key, set, []element{{serviceIPs, vip, chain}})
 	}
 }
 
@@ -236,8 +237,8 @@ func (p *ports) withdraw(c *frontend.PortChange, own *port, fr *frontend.Fronten
 	}
 }
 
-// release withdraws what a port had, unless the port as it is now, or another port, has taken it over.
-func (p *ports) release(old, now *port) {
+// release withdraws what a port had, unless the port as it is now, or another port, has taken it over or uses it.
+func (p *ports) release(old *port) {
 	if old == nil {
 		return
 	}
@@ -245,7 +246,8 @@ func (p *ports) release(old, now *port) {
 		p.releaseServer(s)
 	}
 	for chain := range old.chains {
-		if !now.chains[chain] {
+		if p.uses[chain]--; p.uses[chain] == 0 {
+			delete(p.uses, chain)
 			p.filter.removeChain(chain)
 		}
 	}
