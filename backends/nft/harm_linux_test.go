@@ -23,9 +23,9 @@ import (
 func TestAResyncRemovesWhatNobodyHereWouldWrite(t *testing.T) {
 	nftProgram := need.Program(t, "nft")
 	for name, harm := range map[string]struct{ command, trace string }{
-		"the verdict of all addresses":   {"add element ip kube-proxy-lib service-ips { * : drop }", "*"},
-		"all addresses are cluster IPs":  {"add element ip kube-proxy-lib cluster-ips { * }", "*"},
-		"an endpoint for all":            {"add element ip kube-proxy-lib endpoints { * : 1.2.3.4 . 80 }", "*"},
+		"the verdict of all addresses":  {"add element ip kube-proxy-lib service-ips { * : drop }", "*"},
+		"all addresses are cluster IPs": {"add element ip kube-proxy-lib cluster-ips { * }", "*"},
+		"an endpoint for all":           {"add element ip kube-proxy-lib endpoints { * : 1.2.3.4 . 80 }", "*"},
 		"sources that no list has": {
 			"insert rule ip kube-proxy-lib sources-x2cpw7vfhrw77bkh ip saddr 192.0.2.99 return", "192.0.2.99"},
 		"a set of all sources": {
