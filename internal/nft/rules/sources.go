@@ -21,7 +21,7 @@ import (
 // never changes. The chain of a long list looks the source up in a set instead, ranges-LIST. Short lists have none,
 // because the kernel finds a set by comparing the names of all sets.
 
-// maxSourceRules is how many prefixes a list may have that has a rule for each. docs/nft.md has the measurements.
+// maxSourceRules is how many prefixes a list may have that has a rule for each. docs/nft.md has the reasons.
 const maxSourceRules = 32
 
 // SourcesID identifies a list of source ranges by its content: lists with the same addresses have the same ID. "" is
