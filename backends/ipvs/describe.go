@@ -68,6 +68,11 @@ func (d *description) addChain(name string) {
 	}
 	c := leaf.Get()
 	d.filter.addChain(*c.Chain)
+	for _, set := range c.rangesSets() {
+		if ranges, wanted := d.family.filter.ranges.Wanted(set); wanted {
+			d.filter.ranges.Get(set).Set(ranges.Get())
+		}
+	}
 	for i := range c.Rules {
 		for _, s := range c.Rules[i].Statements {
 			switch s := s.(type) {

@@ -118,7 +118,7 @@ func TestADescriptionIsComplete(t *testing.T) {
 			assert.True(t, made[words[i+1]], line)
 		}
 	}
-	assert.Contains(t, text, "vip-sources", "source ranges are elements, too")
+	assert.Contains(t, text, "ip saddr 198.51.100.0/24 return", "source ranges are in chains")
 	assert.Contains(t, text, "goto masquerade-traffic")
 }
 

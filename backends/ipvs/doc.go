@@ -42,7 +42,7 @@
 //	        keep-source                                 go on
 //	        masquerade-traffic                          set the mark of S31, go on
 //	        masquerade-nonpod                           ... unless a pod of this node sends (S28)
-//	        restricted-...                              drop unless the source is in vip-sources (S26), then as above
+//	        restricted-LIST-...                         drop unless sources-LIST returns (S26), then as above
 //	        pod-...-node-...-other-...                  one of these by source; pods and the node get a mark (S27)
 //	  2. address in bound-ips? ──────────────────────► reject: a port that no service has (S33)
 //	                                │

@@ -20,6 +20,7 @@ type filter struct {
 	sets      *sets
 	elements  [numSets]*diffstore.Store[string, *elementLeaf] // by key
 	chains    *diffstore.Store[string, *chainLeaf]            // by name
+	ranges    *diffstore.Store[string, *rangesLeaf]           // sets of source ranges, by name
 
 	known   bool // the stores have what the table holds; otherwise it has to be read
 	there   bool // the table exists, with this layout
@@ -31,10 +32,25 @@ type elementLeaf = diffstore.AnyLeaf[string]
 
 type chainLeaf = diffstore.AnyLeaf[chain]
 
+// rangesLeaf has the elements of a set.
+type rangesLeaf = diffstore.AnyLeaf[[]nft.Element]
+
 // chain is a chain with the IDs of its rules. Of one that was read there is nothing else.
 type chain struct {
 	*rules.Chain
 	ids []nft.RuleID
+}
+
+// rangesSets returns the names of the sets of source ranges that a chain refers to.
+func (c chain) rangesSets() (names []string) {
+	for _, r := range c.Rules {
+		for _, s := range r.Statements {
+			if in, ok := s.(nft.InSet); ok && rules.RangesSet(in.Set.Name) != nil {
+				names = append(names, in.Set.Name)
+			}
+		}
+	}
+	return names
 }
 
 // element is an element of a set, or of a map with a value.
@@ -46,6 +62,7 @@ type element struct {
 func newFilter(d nft.Interface, key nft.TableKey) *filter {
 	f := &filter{dataplane: d, key: key, sets: newSets()}
 	f.chains = diffstore.NewAnyStore[string](func(a, b chain) bool { return slices.Equal(a.ids, b.ids) })
+	f.ranges = diffstore.NewAnyStore[string](slices.Equal[[]nft.Element])
 	for id := range f.elements {
 		f.elements[id] = diffstore.NewAnyStore[string](func(a, b string) bool { return a == b })
 	}
@@ -62,6 +79,7 @@ type store interface {
 
 func (f *filter) each(do func(store)) {
 	do(f.chains)
+	do(f.ranges)
 	for _, s := range f.elements {
 		do(s)
 	}
@@ -74,8 +92,24 @@ func (f *filter) addChain(c rules.Chain) {
 	f.chains.Get(c.Name).Set(chain{&c, nft.RuleIDs(c.Rules, f.key.Family)})
 }
 
-// removeChain marks a chain for deletion. Nothing that is wanted may point at it.
-func (f *filter) removeChain(name string) { f.chains.Delete(name) }
+// addSources adds the chain of a list of source ranges, and the set that it refers to, if any.
+func (f *filter) addSources(c rules.Chain, set *nft.Set, ranges []nft.Element) {
+	f.addChain(c)
+	if set != nil {
+		f.ranges.Get(set.Name).Set(ranges)
+	}
+}
+
+// removeChain marks a chain for deletion, with the set of source ranges that it refers to. Nothing that is wanted may
+// point at it.
+func (f *filter) removeChain(name string) {
+	if leaf, wanted := f.chains.Wanted(name); wanted {
+		for _, s := range leaf.Get().rangesSets() {
+			f.ranges.Delete(s)
+		}
+	}
+	f.chains.Delete(name)
+}
 
 // has reports whether a chain is wanted.
 func (f *filter) has(name string) bool {
@@ -110,6 +144,11 @@ func (f *filter) read(ctx context.Context) error {
 	for name, c := range table.Chains {
 		f.chains.Seed(name).Set(chain{ids: c.Rules})
 	}
+	for name, s := range table.Sets {
+		if rules.RangesSet(name) != nil {
+			f.ranges.Seed(name).Set(s.Elements)
+		}
+	}
 	for id, s := range f.sets {
 		for _, e := range table.Sets[s.Name].Elements {
 			f.elements[id].Seed(e.Key).Set(e.Value)
@@ -120,16 +159,23 @@ func (f *filter) read(ctx context.Context) error {
 
 // sameLayout reports whether a table can be corrected rather than replaced.
 func (f *filter) sameLayout(table *nft.Table) bool {
+	sets := slices.Clone(f.sets[:])
 	for _, s := range f.sets {
 		if table.Sets[s.Name] == nil {
 			return false
 		}
 	}
-	return len(table.Sets) == len(f.sets) &&
-		rules.IsCompatible(table, layoutComment, (&config{}).baseChains(f.sets), f.sets[:])
+	for name := range table.Sets {
+		if s := rules.RangesSet(name); s != nil {
+			sets = append(sets, s)
+		}
+	}
+	return len(table.Sets) == len(sets) &&
+		rules.IsCompatible(table, layoutComment, (&config{}).baseChains(f.sets), sets)
 }
 
-// commit applies the wanted content. With final it also deletes chains, which packets may be on their way to until then.
+// commit applies the wanted content. With final it also deletes chains, which packets may be on their way to until then,
+// and their sets.
 func (f *filter) commit(ctx context.Context, final bool) error {
 	err := rules.Retry(func() error {
 		if !f.known {
@@ -150,10 +196,14 @@ func (f *filter) commit(ctx context.Context, final bool) error {
 		return fmt.Errorf("nftables: %w", err)
 	}
 	f.there, f.replace = true, false
-	if !final { // chains that are not wanted are still there
+	if !final { // chains and sets that are not wanted are still there
 		for e := range f.chains.Deleted() {
 			held, _ := e.Applied()
 			f.chains.Seed(e.Key()).Set(chain{ids: held.Get().ids})
+		}
+		for e := range f.ranges.Deleted() {
+			held, _ := e.Applied()
+			f.ranges.Seed(e.Key()).Set(held.Get())
 		}
 	}
 	f.each(store.Amend)
@@ -173,6 +223,9 @@ func (f *filter) transaction(final bool) *nft.Transaction {
 			tx.AddSet(s)
 		}
 	}
+	for e := range f.ranges.Created() {
+		tx.AddSet(rules.RangesSet(e.Key()))
+	}
 	var added, changed []rules.Chain
 	for e := range f.chains.Created() {
 		added = append(added, *e.Value().Get().Chain)
@@ -181,18 +234,27 @@ func (f *filter) transaction(final bool) *nft.Transaction {
 		changed = append(changed, *e.Value().Get().Chain)
 	}
 	rules.SetChains(tx, added, changed)
+	for e := range f.ranges.Changed() {
+		set := rules.RangesSet(e.Key())
+		if held, there := e.Applied(); there { // another program changed it
+			tx.DeleteElements(set, held.Get()...)
+		}
+		tx.AddElements(set, e.Value().Get()...)
+	}
 	for id, s := range f.elements {
-		// Ranges must not overlap at any moment, so deletions come first.
 		tx.DeleteElements(f.sets[id], elementsOf(s.Deleted())...)
 		tx.ReplaceElements(f.sets[id], elementsOf(s.Updated())...)
 		tx.AddElements(f.sets[id], elementsOf(s.Created())...)
 	}
 	if final {
-		var gone []string
+		var chains, sets []string
 		for e := range f.chains.Deleted() {
-			gone = append(gone, e.Key())
+			chains = append(chains, e.Key())
 		}
-		rules.DeleteChains(tx, gone, nil)
+		for e := range f.ranges.Deleted() {
+			sets = append(sets, e.Key())
+		}
+		rules.DeleteChains(tx, chains, sets)
 	}
 	return tx
 }

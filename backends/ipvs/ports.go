@@ -23,6 +23,8 @@ type ports struct {
 	byName   map[model.PortName]*port
 	marked   map[uint32]bool         // marks of ports
 	unmarked map[model.PortName]bool // ports that need marks when none was left
+	uses     map[string]int          // how many ports use a chain that goes with its last port
+	lists    rules.SourceLists       // of the present wave
 	// freed are virtual servers at addresses that serve node ports, which have lost their owner in the present wave.
 	freed []dp.ServerKey
 }
@@ -33,12 +35,13 @@ type port struct {
 	servers map[*server]bool // that it owns
 	mark    uint32           // that its marks are made of, 0 for none
 	marks   marks
-	chains  map[string]bool // those that set its marks, or go to one that does: no other port has them
+	sources rules.SourcesID // of its restricted frontends, if any
+	chains  map[string]bool // those whose uses are counted
 }
 
 func newPorts(o *Options, s *servers, filter *filter) *ports {
 	return &ports{options: o, servers: s, filter: filter, byName: map[model.PortName]*port{}, marked: map[uint32]bool{},
-		unmarked: map[model.PortName]bool{}}
+		unmarked: map[model.PortName]bool{}, uses: map[string]int{}, lists: rules.SourceLists{}}
 }
 
 // reset forgets all ports.
@@ -51,6 +54,7 @@ func (p *ports) reset(c *config) {
 	clear(p.byName)
 	clear(p.marked)
 	clear(p.unmarked)
+	clear(p.uses)
 	p.freed = nil
 }
 
@@ -66,6 +70,7 @@ func (p *ports) update(c *frontend.Changes) {
 		}
 	}
 	p.freed = nil
+	clear(p.lists)
 }
 
 // change takes in the changes of a service port.
@@ -115,6 +120,7 @@ func (p *ports) change(c *frontend.PortChange) {
 func changesEverywhere(b, a *frontend.Port) bool {
 	return b.Routes != a.Routes || b.AffinityTimeout != a.AffinityTimeout ||
 		!slices.Equal(b.SourceRanges, a.SourceRanges) ||
+		(b.Count(frontend.LoadBalancerIP) == 0) != (a.Count(frontend.LoadBalancerIP) == 0) ||
 		slices.ContainsFunc(allSets(),
 			func(set model.EndpointSets) bool { return (b.Size(set) == 0) != (a.Size(set) == 0) })
 }
@@ -160,13 +166,7 @@ func (p *ports) serveFrontend(c *frontend.PortChange, own *port, fr *frontend.Fr
 	set := c.After.RoutesOf(fr.Kind).Other.Endpoints
 	for _, key := range p.keys(c, fr) {
 		vip := rules.Key(key.Addr, key.Protocol, key.Port)
-		elements := []element{{serviceIPs, vip, chain}}
-		if fr.Restricted {
-			for _, e := range rules.SourceElements(vip, c.After.SourceRanges) {
-				elements = append(elements, element{set: vipSources, key: e.Key})
-			}
-		}
-		p.serve(c, own, key, set, elements)
+		p.serve(c, own, key, set, []element{{serviceIPs, vip, chain}})
 	}
 }
 
@@ -239,7 +239,7 @@ func (p *ports) withdraw(c *frontend.PortChange, own *port, fr *frontend.Fronten
 	}
 }
 
-// release withdraws what a port had, unless the port as it is now, or another port, has taken it over.
+// release withdraws what a port had, unless the port as it is now, or another port, has taken it over or uses it.
 func (p *ports) release(old, now *port) {
 	if old == nil {
 		return
@@ -251,7 +251,8 @@ func (p *ports) release(old, now *port) {
 		delete(p.marked, old.mark)
 	}
 	for chain := range old.chains {
-		if !now.chains[chain] {
+		if p.uses[chain]--; p.uses[chain] == 0 {
+			delete(p.uses, chain)
 			p.filter.removeChain(chain)
 		}
 	}

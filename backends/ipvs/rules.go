@@ -12,14 +12,13 @@ import (
 )
 
 // layoutComment is the comment of the table. A table with another one is replaced.
-const layoutComment = "beside IPVS: service proxy of kube-proxy-lib, layout 1"
+const layoutComment = "beside IPVS: service proxy of kube-proxy-lib, layout 2"
 
 // setID is one of the sets and maps of the table, in the order in which they are made.
 type setID int
 
 const (
 	serviceIPs setID = iota // which chain to go to
-	vipSources
 	boundIPs
 	// A process of the node that opens a connection to an address of the dummy interface has that address as its
 	// source.
@@ -33,7 +32,6 @@ type sets [numSets]*nft.Set
 func newSets() *sets {
 	return &sets{
 		serviceIPs:    rules.ServiceIPs(),
-		vipSources:    rules.VIPSources(),
 		boundIPs:      {Name: "bound-ips", Key: []nft.Field{nft.DestinationAddr}},
 		boundToItself: {Name: "bound-to-itself", Key: []nft.Field{nft.SourceAddr, nft.DestinationAddr}},
 		hairpins:      rules.Hairpin(),
@@ -82,9 +80,31 @@ func (p *ports) dispatchChain(c *frontend.Port, own *port, kind frontend.Kind, r
 		name = p.ensure(own, rules.BySource(bySource, p.config.localPods, pod, node, name))
 	}
 	if restricted {
-		name = p.ensure(own, rules.RestrictedChain(p.filter.sets[vipSources], name))
+		name = p.restrict(c, own, name)
 	}
 	return name
+}
+
+// restrict returns the chain that goes to another only with packets from the sources that may use a port's VIPs (S26).
+func (p *ports) restrict(c *frontend.Port, own *port, to string) string {
+	if own.sources == "" {
+		own.sources = p.lists.Of(c.SourceRanges).ID
+	}
+	id := own.sources
+	if !p.filter.has(id.Chain()) {
+		p.filter.addSources(p.lists.Of(c.SourceRanges).Chain())
+	}
+	p.use(own, id.Chain())
+	p.use(own, id.Restricted(to))
+	return p.ensure(own, id.RestrictedChain(to))
+}
+
+// use counts a port as a user of a chain.
+func (p *ports) use(own *port, chain string) {
+	if !own.chains[chain] {
+		own.chains[chain] = true
+		p.uses[chain]++
+	}
 }
 
 // routeChain returns the chain for one kind of source: a route, and the mark of the virtual server that serves it, 0
@@ -106,11 +126,11 @@ func (p *ports) routeChain(c *frontend.Port, own *port, r model.Route, mark uint
 	return keepChain
 }
 
-// ensure makes a chain if need be, and returns its name. A few chains serve all ports; those with marks belong to one,
-// which remembers them.
+// ensure makes a chain if need be, and returns its name. A few chains serve all ports for good; the uses of others,
+// those with marks, are counted.
 func (p *ports) ensure(own *port, c rules.Chain) string {
 	if strings.Contains(c.Name, markPrefix) {
-		own.chains[c.Name] = true
+		p.use(own, c.Name)
 	}
 	if !p.filter.has(c.Name) {
 		p.filter.addChain(c)

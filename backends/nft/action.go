@@ -25,8 +25,8 @@ type action struct {
 // actions are what happens to traffic through a frontend: an action for each kind of source.
 type actions struct {
 	fromPod, fromNode, other action
-	restricted               bool // only from the sources in vip-sources
-	onNode                   bool // only to the addresses that serve node ports
+	sources                  rules.SourcesID // only from these, if any
+	onNode                   bool            // only to the addresses that serve node ports
 }
 
 // actionsOf returns what happens to traffic through the frontends of a kind of the service port.
@@ -42,8 +42,12 @@ func (s *side) actionsOf(kind frontend.Kind) actions {
 		return action{set: r.Endpoints, n: n, masquerade: r.Masquerade, nodePort: kind == frontend.NodePort}
 	}
 	r := s.RoutesOf(kind)
-	return actions{fromPod: follow(r.FromPod), fromNode: follow(r.FromNode), other: follow(r.Other),
-		restricted: s.Restricts(kind), onNode: kind == frontend.NodePort}
+	a := actions{fromPod: follow(r.FromPod), fromNode: follow(r.FromNode), other: follow(r.Other),
+		onNode: kind == frontend.NodePort}
+	if s.Restricts(kind) {
+		a.sources = s.sources
+	}
+	return a
 }
 
 func setName(s model.EndpointSets) string {
@@ -58,7 +62,7 @@ func setName(s model.EndpointSets) string {
 func (p *plan) chainFor(a actions) string {
 	own := cmp.Or(a.fromPod.own, a.fromNode.own, a.other.own)
 	if own == nil {
-		if name, ok := p.base.names[a]; ok {
+		if name, ok := p.base.names[a]; ok && (a.sources == "" || p.base.uses[name] > 0) {
 			return name
 		}
 	}
@@ -79,9 +83,9 @@ func (p *plan) chainFor(a actions) string {
 		p.ensure(rules.BySource(name, p.base.config.localPods, pod, node, other), own)
 	}
 	switch to := name; {
-	case a.restricted:
-		name = rules.Restricted(to)
-		p.ensure(rules.RestrictedChain(p.base.sets[vipSources], to), own)
+	case a.sources != "":
+		name = a.sources.Restricted(to)
+		p.ensure(a.sources.RestrictedChain(to), nil) // its uses are counted
 	case a.onNode:
 		name = "on-node-" + to
 		p.ensure(p.base.config.onNodeChain(p.base.sets, name, to), own)

@@ -208,11 +208,11 @@ func TestATableOfAnotherLayoutIsReplacedInOneTransaction(t *testing.T) {
 	for name, old := range map[string]func(tx *dataplane.Transaction){
 		"another version": func(tx *dataplane.Transaction) { tx.AddTable("of an earlier layout") },
 		"a set of another kind": func(tx *dataplane.Transaction) {
-			tx.AddTable("service proxy of kube-proxy-lib, layout 3")
+			tx.AddTable("service proxy of kube-proxy-lib, layout 4")
 			tx.AddSet(&dataplane.Set{Name: "hairpin", Key: []dataplane.Field{dataplane.SourceAddr}})
 		},
 		"a chain in another hook": func(tx *dataplane.Transaction) {
-			tx.AddTable("service proxy of kube-proxy-lib, layout 3")
+			tx.AddTable("service proxy of kube-proxy-lib, layout 4")
 			tx.AddChain(&dataplane.Chain{Name: "nat-output", Hook: dataplane.Prerouting})
 		},
 	} {

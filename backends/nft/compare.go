@@ -41,12 +41,17 @@ func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool
 	for name, ch := range read.Chains {
 		base.chains[name] = ch.Rules
 	}
+	p := newPlan(base)
+	p.readRanges = map[string][]dp.Element{}
 	for name, s := range read.Sets {
-		if s.Dynamic {
-			base.clients[name] = true
+		switch {
+		case rules.RangesSet(name) != nil:
+			p.readRanges[name] = s.Elements
+			fallthrough
+		case s.Dynamic:
+			base.extraSets[name] = true
 		}
 	}
-	p := newPlan(base)
 	p.wanted = make(map[string]bool, len(read.Chains)) // growing would take as long as the rest
 	p.adopt(read, before)
 	p.planAll(newConfig(f.key.Family, f.options, c.Node()), c)
@@ -60,7 +65,7 @@ func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool
 		wanted[s.Name] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(read.Sets)) {
-		if !wanted[name] && !p.clients[name] {
+		if !wanted[name] && !p.wantedSets[name] {
 			p.goneSets = append(p.goneSets, name)
 		}
 	}
@@ -99,6 +104,8 @@ func compatible(t *dp.Table) bool {
 	for name := range t.Sets {
 		if strings.HasPrefix(name, clientsPrefix) {
 			fixed = append(fixed, clientsSet(nil, &ownPort{clients: name}))
+		} else if s := rules.RangesSet(name); s != nil {
+			fixed = append(fixed, s)
 		}
 	}
 	return rules.IsCompatible(t, layoutComment, (&config{}).baseChains(sets, false), fixed)

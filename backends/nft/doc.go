@@ -12,7 +12,7 @@
 //     differences. Endpoints are the exception: they are written into new maps, next to the old ones. Clients with
 //     session affinity keep their endpoint. A table of another layout is replaced in one transaction.
 //   - No service exhausts what others need: the endpoints of one with many addresses, ports or endpoints are stored
-//     once, and each service port has its own set of clients for session affinity.
+//     once, so is a list of source ranges, and each service port has its own set of clients for session affinity.
 //   - Changes that other programs make to its tables are noticed at once, from the kernel's notifications and from the
 //     generation of the ruleset, which every transaction names. The table is then read, compared and repaired; the same
 //     happens after a failure, before the next transaction.
@@ -59,8 +59,10 @@
 //	 nodeport-cluster-3-masq, ...                            the same for node ports
 //	 on-node-nodeport-cluster-3-masq, ...                    if the address is in nodeport-ips (S35), then
 //	                                                         nodeport-cluster-3-masq
-//	 restricted-cluster-3-masq                               drop unless the source is in vip-sources (S26), then
+//	 restricted-LIST-cluster-3-masq                          unless sources-LIST drops the packet (S26),
 //	                                                         cluster-3-masq
+//	 sources-LIST                                            return if the source is in one of the list's ranges, else
+//	                                                         drop; LIST is a hash of the ranges
 //	 pod-cluster3-node-cluster3masq-other-local2             traffic policy Local (S27):
 //	        │
 //	        ├── from a pod of this node ──► cluster-3

@@ -58,10 +58,14 @@ type table struct {
 	sets    *sets
 	slots   [numSets]int // elements of the maps with slots; of others not all are counted
 	chains  map[string][]dp.RuleID
-	clients map[string]bool    // sets of clients
-	names   map[actions]string // of the shared chains
-	own     map[model.PortName]*ownPort
-	ids     map[uint32]bool // of these
+	// extraSets are those that not every table has: of clients, and of source ranges.
+	extraSets map[string]bool
+	names     map[actions]string // of the shared chains
+	own       map[model.PortName]*ownPort
+	ids       map[uint32]bool // of these
+	// sources has the service ports that restrict sources, and uses how many of them use a chain for that.
+	sources map[model.PortName]rules.SourcesID
+	uses    map[string]int
 	// leftovers are obsolete objects that could not be removed yet.
 	leftovers remains
 }
@@ -73,8 +77,9 @@ type remains struct {
 }
 
 func newTable() *table {
-	return &table{config: &config{}, sets: newSets(), chains: map[string][]dp.RuleID{}, clients: map[string]bool{},
-		names: map[actions]string{}, own: map[model.PortName]*ownPort{}, ids: map[uint32]bool{}}
+	return &table{config: &config{}, sets: newSets(), chains: map[string][]dp.RuleID{},
+		extraSets: map[string]bool{}, names: map[actions]string{}, own: map[model.PortName]*ownPort{},
+		ids: map[uint32]bool{}, sources: map[model.PortName]rules.SourcesID{}, uses: map[string]int{}}
 }
 
 // apply is the callback of the table of frontends.
@@ -272,7 +277,7 @@ func (t *table) forget() {
 		delete(t.chains, name)
 	}
 	for _, name := range t.leftovers.sets {
-		delete(t.clients, name)
+		delete(t.extraSets, name)
 	}
 	t.leftovers = remains{}
 }

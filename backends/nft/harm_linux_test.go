@@ -23,10 +23,13 @@ import (
 func TestAResyncRemovesWhatNobodyHereWouldWrite(t *testing.T) {
 	nftProgram := need.Program(t, "nft")
 	for name, harm := range map[string]struct{ command, trace string }{
-		"the verdict of all addresses":   {"add element ip kube-proxy-lib service-ips { * : drop }", "*"},
-		"all addresses are cluster IPs":  {"add element ip kube-proxy-lib cluster-ips { * }", "*"},
-		"an endpoint for all":            {"add element ip kube-proxy-lib endpoints { * : 1.2.3.4 . 80 }", "*"},
-		"all sources may come":           {"add element ip kube-proxy-lib vip-sources { * }", "*"},
+		"the verdict of all addresses":  {"add element ip kube-proxy-lib service-ips { * : drop }", "*"},
+		"all addresses are cluster IPs": {"add element ip kube-proxy-lib cluster-ips { * }", "*"},
+		"an endpoint for all":           {"add element ip kube-proxy-lib endpoints { * : 1.2.3.4 . 80 }", "*"},
+		"sources that no list has": {
+			"insert rule ip kube-proxy-lib sources-x2cpw7vfhrw77bkh ip saddr 192.0.2.99 return", "192.0.2.99"},
+		"a set of all sources": {
+			"add set ip kube-proxy-lib ranges-x { type ipv4_addr; flags interval; elements = { * }; }", "ranges-x"},
 		"everything that reaches itself": {"add element ip kube-proxy-lib hairpin { * }", "*"},
 		"a table that sleeps":            {"add table ip kube-proxy-lib { flags dormant; }", "dormant"},
 		"a chain whose policy is not to pass": {

@@ -11,7 +11,7 @@ import (
 )
 
 // layoutComment is the comment of the table. A table with another comment is replaced.
-const layoutComment = "service proxy of kube-proxy-lib, layout 3"
+const layoutComment = "service proxy of kube-proxy-lib, layout 4"
 
 // The chains that every table has beside those of package rules. Others are named in action.go and own.go.
 const (
@@ -33,7 +33,6 @@ const (
 	portEndpoints // those of service ports with their own chains, by numbers
 	clusterIPs
 	nodePortIPs
-	vipSources
 	hairpin
 	numSets
 )
@@ -81,7 +80,6 @@ func newSets() *sets {
 		portEndpoints:          slots("port-endpoints", dp.Constant),
 		clusterIPs:             {Name: "cluster-ips", Key: []dp.Field{dp.DestinationAddr}},
 		nodePortIPs:            {Name: "nodeport-ips", Key: []dp.Field{dp.DestinationAddr}},
-		vipSources:             rules.VIPSources(),
 		hairpin:                rules.Hairpin(),
 	}
 }

@@ -150,14 +150,14 @@ func readable(n model.PortName) string {
 			return c
 		}
 		return '_'
-	}, text[:min(len(text), 40)])
+	}, text[:min(len(text), 32)])
 }
 
 // planOwn plans the set of clients of a service port, and the chains that send to an endpoint of each of its sets.
 func (p *plan) planOwn(c *frontend.PortChange, o *ownPort) {
 	if o.clients != "" {
-		if p.clients[o.clients] = true; !p.base.clients[o.clients] {
-			p.base.clients[o.clients] = true
+		if p.wantedSets[o.clients] = true; !p.base.extraSets[o.clients] {
+			p.base.extraSets[o.clients] = true
 			p.newSets = append(p.newSets, clientsSet(c.After, o))
 		}
 	}

@@ -26,7 +26,10 @@ type plan struct {
 	goneSets   []string
 	goneIDs    []uint32
 	wanted     map[string]bool // the chains that were asked for
-	clients    map[string]bool // and the sets
+	wantedSets map[string]bool // and the sets
+	lists      rules.SourceLists
+	ranges     []rangesPlan
+	readRanges map[string][]dp.Element // of the sets of source ranges that were read
 }
 
 // setPlan has the changes of a set. An element that is both deleted and added is replaced, or left alone if it is the
@@ -37,8 +40,8 @@ type setPlan struct {
 }
 
 func newPlan(base *table) *plan {
-	p := &plan{base: base, wanted: map[string]bool{}, clients: map[string]bool{}, goneChains: base.leftovers.chains,
-		goneSets: base.leftovers.sets}
+	p := &plan{base: base, wanted: map[string]bool{}, wantedSets: map[string]bool{}, lists: rules.SourceLists{},
+		goneChains: base.leftovers.chains, goneSets: base.leftovers.sets}
 	for id, elements := range base.leftovers.elements {
 		p.sets[id].gone = elements
 	}
@@ -73,6 +76,7 @@ func (sp *setPlan) settle() {
 type side struct {
 	*frontend.Port // nil: it does not exist
 	own            *ownPort
+	sources        rules.SourcesID
 	kinds          [numKinds]kindPlan
 }
 
@@ -99,14 +103,14 @@ func (s *side) setKinds(chainFor func(frontend.Kind, actions) string) {
 // changePort plans the changes of a service port.
 func (p *plan) changePort(c *frontend.PortChange) {
 	before, after := side{Port: c.Before}, side{Port: c.After}
-	before.own = p.base.own[c.Name()]
+	before.own, before.sources = p.base.own[c.Name()], p.base.sources[c.Name()]
 	before.setKinds(func(kind frontend.Kind, a actions) string {
 		if before.own != nil {
 			return before.own.to[kind]
 		}
 		return p.base.names[a]
 	})
-	after.own = p.changeOwn(c, before.own)
+	after.own, after.sources = p.changeOwn(c, before.own), p.sourcesOf(c, before.sources)
 	after.setKinds(func(kind frontend.Kind, a actions) string {
 		name := p.chainFor(a)
 		if after.own != nil {
@@ -114,6 +118,7 @@ func (p *plan) changePort(c *frontend.PortChange) {
 		}
 		return name
 	})
+	p.changeSources(c, &before, &after)
 	all := concernsAll(c, &before, &after)
 	changed := map[frontend.Key]bool{}
 	for fc := range c.FrontendChanges() {
@@ -141,7 +146,7 @@ func concernsAll(c *frontend.PortChange, before, after *side) bool {
 			return true
 		}
 	}
-	return !slices.Equal(c.Before.SourceRanges, c.After.SourceRanges) || !after.own.hasNumbers() &&
+	return !after.own.hasNumbers() &&
 		(len(c.EndpointChanges(model.ClusterSet)) > 0 || len(c.EndpointChanges(model.LocalSet)) > 0)
 }
 
@@ -149,7 +154,7 @@ func concernsAll(c *frontend.PortChange, before, after *side) bool {
 func (p *plan) changeFrontend(c *frontend.PortChange, before, after *side, fc frontend.FrontendChange) {
 	o, n, k := fc.Before, fc.After, fc.Key()
 	key, nodePort := rules.Key(k.Addr, k.Protocol, k.Port), k.IsNodePort()
-	verdicts, sources := &p.sets[serviceIPs], &p.sets[vipSources]
+	verdicts := &p.sets[serviceIPs]
 	if nodePort {
 		verdicts = &p.sets[nodePorts]
 	}
@@ -168,12 +173,6 @@ func (p *plan) changeFrontend(c *frontend.PortChange, before, after *side, fc fr
 	}
 	for _, set := range frontend.RouteSets() {
 		p.changeSlots(slotsOf(set, nodePort), key, c, set, was.slots.Has(set), is.slots.Has(set))
-	}
-	if o != nil && o.Restricted {
-		sources.gone = append(sources.gone, rules.SourceElements(key, before.SourceRanges)...)
-	}
-	if n != nil && n.Restricted {
-		sources.add = append(sources.add, rules.SourceElements(key, after.SourceRanges)...)
 	}
 }
 
@@ -254,7 +253,7 @@ func (p *plan) transactions(key dp.TableKey) (first, second *dp.Transaction) {
 		p.sets[id].settle()
 	}
 	p.goneChains = slices.DeleteFunc(p.goneChains, func(name string) bool { return p.wanted[name] })
-	p.goneSets = slices.DeleteFunc(p.goneSets, func(name string) bool { return p.clients[name] })
+	p.goneSets = slices.DeleteFunc(p.goneSets, func(name string) bool { return p.wantedSets[name] })
 	if p.base.replace {
 		first.DeleteTable()
 	}
@@ -273,6 +272,10 @@ func (p *plan) transactions(key dp.TableKey) (first, second *dp.Transaction) {
 		first.AddSet(s)
 	}
 	rules.SetChains(first, p.newChains, p.chains)
+	for _, r := range p.ranges {
+		first.DeleteElements(r.set, r.gone...)
+		first.AddElements(r.set, r.add...)
+	}
 	for id, s := range p.base.sets {
 		if sp := &p.sets[id]; setID(id).isLookedUpFirst() {
 			first.DeleteElements(s, sp.gone...)

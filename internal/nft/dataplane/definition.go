@@ -15,7 +15,6 @@ const (
 	setMap       = 0x8
 	setTimeout   = 0x10
 	setDynamic   = 0x20
-	setConcat    = 0x80
 )
 
 const verdictType = 0xffffff00 // NFT_DATA_VERDICT
@@ -32,7 +31,7 @@ func definitionOf(s *Set, f model.Family) definition {
 		d.flags, d.dataType, d.dataLen = setMap, fieldsType(s.Value, f), uint32(fieldsSize(f, s.Value))
 	}
 	if s.Interval {
-		d.flags |= setInterval | setConcat
+		d.flags |= setInterval
 	}
 	if s.Dynamic {
 		d.flags |= setDynamic | setTimeout

@@ -100,9 +100,6 @@ const (
 	nftaTableUserdata = 6
 	nftaChainUserdata = 12
 	nftaSetCount      = 20
-	nftaSetElemKeyEnd = 10
-	nftaSetDescConcat = 2
-	nftaSetFieldLen   = 1
 	nfAccept          = 1
 )
 
@@ -164,20 +161,9 @@ func (b *batch) set(f model.Family, s *Set) {
 		b.Uint32(unix.NFTA_SET_DATA_TYPE, d.dataType)
 		b.Uint32(unix.NFTA_SET_DATA_LEN, d.dataLen)
 	}
-	if s.Size > 0 || s.Interval {
+	if s.Size > 0 {
 		at := b.Open(unix.NFTA_SET_DESC)
-		if s.Size > 0 {
-			b.Uint32(unix.NFTA_SET_DESC_SIZE, s.Size)
-		}
-		if s.Interval {
-			list := b.Open(nftaSetDescConcat)
-			for _, field := range s.Key {
-				elem := b.Open(unix.NFTA_LIST_ELEM)
-				b.Uint32(nftaSetFieldLen, uint32(field.info(f).size))
-				b.Close(elem)
-			}
-			b.Close(list)
-		}
+		b.Uint32(unix.NFTA_SET_DESC_SIZE, s.Size)
 		b.Close(at)
 	}
 	b.Bytes(unix.NFTA_SET_USERDATA, setUserdata(s, f))
@@ -201,15 +187,12 @@ func (b *batch) elements(typ, flags uint16, table TableKey, o *op) {
 }
 
 func (b *batch) element(e *Element, s *Set, size int, adding bool) {
-	at := b.Open(unix.NFTA_LIST_ELEM)
-	key, keyEnd := e.Key, ""
 	if s.Interval {
-		key, keyEnd = e.Key[:size], e.Key[size:]
+		b.rangeElement(e.Key[:size], e.Key[size:])
+		return
 	}
-	b.value(unix.NFTA_SET_ELEM_KEY, key)
-	if keyEnd != "" {
-		b.value(nftaSetElemKeyEnd, keyEnd)
-	}
+	at := b.Open(unix.NFTA_LIST_ELEM)
+	b.value(unix.NFTA_SET_ELEM_KEY, e.Key)
 	if adding {
 		switch {
 		case s.Verdicts:
@@ -229,6 +212,31 @@ func (b *batch) element(e *Element, s *Set, size int, adding bool) {
 		}
 	}
 	b.Close(at)
+}
+
+// rangeElement appends the two elements that the kernel has for a range: its first value and, with a flag, the one
+// after its last. There is only the first if the range ends with the last value of all.
+func (b *batch) rangeElement(first, last string) {
+	at := b.Open(unix.NFTA_LIST_ELEM)
+	b.value(unix.NFTA_SET_ELEM_KEY, first)
+	b.Close(at)
+	if end, ok := successor(last); ok {
+		at = b.Open(unix.NFTA_LIST_ELEM)
+		b.value(unix.NFTA_SET_ELEM_KEY, end)
+		b.Uint32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+		b.Close(at)
+	}
+}
+
+// successor returns the next greater key of the same length, false if there is none.
+func successor(key string) (string, bool) {
+	b := []byte(key)
+	for i := len(b) - 1; i >= 0; i-- {
+		if b[i]++; b[i] != 0 {
+			return string(b), true
+		}
+	}
+	return "", false
 }
 
 // value appends data as a nested attribute.

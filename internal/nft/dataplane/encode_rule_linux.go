@@ -148,6 +148,8 @@ func encode(s Statement, family model.Family) ([]expr.Any, error) {
 		return verdict(expr.VerdictGoto, s.Chain), nil
 	case Jump:
 		return verdict(expr.VerdictJump, s.Chain), nil
+	case Return:
+		return verdict(expr.VerdictReturn, ""), nil
 	case Drop:
 		return verdict(expr.VerdictDrop, ""), nil
 	case Reject:

@@ -302,7 +302,7 @@ func (t *fakeTable) addSet(s *Set) error {
 	if t.set(s.Name) != nil {
 		return syscall.EEXIST
 	}
-	if len(s.Key) == 0 || s.Interval && len(s.Key) < 2 || s.Verdicts && s.Value != nil || s.Dynamic && s.Size != 0 {
+	if len(s.Key) == 0 || s.Interval && (len(s.Key) != 1 || s.Verdicts || s.Value != nil) || s.Verdicts && s.Value != nil || s.Dynamic && s.Size != 0 {
 		return syscall.EINVAL
 	}
 	t.sets = append(t.sets, &fakeSet{*s, map[string]Element{}})

@@ -61,7 +61,7 @@ func useOf(s Statement) use {
 		return use{isVerdict: true, chain: s.Chain}
 	case Jump:
 		return use{isVerdict: true, chain: s.Chain}
-	case Drop:
+	case Return, Drop:
 		return use{isVerdict: true}
 	case Reject:
 		return use{isVerdict: true, from: func(base *Chain) bool { return base.Hook != Postrouting }}

@@ -3,8 +3,11 @@ package dataplane
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
+
+	"go4.org/netipx"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -89,12 +92,24 @@ func typeofText(family model.Family, fields []Field) string {
 	return string(appendFields(nil, family, fields, numbers{n: typeofModulus}))
 }
 
-// elementText returns an element in nft's syntax. The last field of an interval set is written as a range.
+// rangeText returns a range of addresses as nft prints it: as an address or prefix if it is one.
+func rangeText(key string) string {
+	first, _ := netip.AddrFromSlice([]byte(key[:len(key)/2]))
+	last, _ := netip.AddrFromSlice([]byte(key[len(key)/2:]))
+	r := netipx.IPRangeFrom(first, last)
+	if p, ok := r.Prefix(); ok && p.IsSingleIP() {
+		return first.String()
+	} else if ok {
+		return p.String()
+	}
+	return r.String()
+}
+
+// elementText returns an element in nft's syntax.
 func (s *Set) elementText(family model.Family, e Element) string {
-	text, rest := fieldsValueText(family, s.Key, e.Key)
+	text, _ := fieldsValueText(family, s.Key, e.Key)
 	if s.Interval {
-		last, _ := fieldsValueText(family, s.Key, rest)
-		text += "-" + last[strings.LastIndexByte(last, ' ')+1:]
+		text = rangeText(e.Key)
 	}
 	if e.Comment != "" {
 		text += fmt.Sprintf(" comment %q", e.Comment)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
@@ -196,8 +197,10 @@ func (n *Netlink) readElements(key TableKey, s *TableSet, count uint32) error {
 	// A list is read in pieces, by the number of elements that were read before. If the kernel enlarges the hash table
 	// between two (it does so a while after a big change), as many elements are listed twice as are left out.
 	var seen map[string]bool
-	isInterval := s.definition.flags&setInterval != 0
-	if s.Size == 0 && !isInterval {
+	if s.definition.flags&setInterval != 0 {
+		return n.readRanges(key, s)
+	}
+	if s.Size == 0 {
 		seen = make(map[string]bool, count)
 	}
 	s.Elements = slices.Grow(s.Elements, int(count))
@@ -207,7 +210,7 @@ func (n *Netlink) readElements(key TableKey, s *TableSet, count uint32) error {
 		for _, v := range nfnetlink.Attributes(attributesOf(m).get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
 			e := readElement(v)
 			// For example "*", which this package cannot delete.
-			s.foreign = s.foreign || padded(len(e.Key)) != size && !(isInterval && len(e.Key) == 2*size)
+			s.foreign = s.foreign || padded(len(e.Key)) != size
 			if seen != nil {
 				twice = twice || seen[e.Key]
 				seen[e.Key] = true
@@ -222,12 +225,65 @@ func (n *Netlink) readElements(key TableKey, s *TableSet, count uint32) error {
 	return err
 }
 
+// readRanges reads the elements of an interval set. To each that nft makes it adds one more, the end of a range before
+// the first value.
+func (n *Netlink) readRanges(key TableKey, s *TableSet) error {
+	type bound struct {
+		key string
+		end bool
+	}
+	var bounds []bound
+	err := n.list(unix.NFT_MSG_GETSETELEM, key.Family, func(m nfnetlink.Message) error {
+		for _, v := range nfnetlink.Attributes(attributesOf(m).get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
+			a := attributes(v)
+			bounds = append(bounds, bound{string(a.get(unix.NFTA_SET_ELEM_KEY).get(unix.NFTA_DATA_VALUE)),
+				a.number(unix.NFTA_SET_ELEM_FLAGS)&unix.NFT_SET_ELEM_INTERVAL_END != 0})
+		}
+		return nil
+	}, key.Name, s.Name)
+	slices.SortFunc(bounds, func(a, b bound) int {
+		if a.key == b.key && a.end && !b.end {
+			return -1
+		}
+		return strings.Compare(a.key, b.key)
+	})
+	size := int(s.definition.keyLen)
+	first := ""
+	for i, b := range bounds {
+		switch {
+		case len(b.key) != size || b.end == (first == "") && !(i == 0 && b.key == strings.Repeat("\x00", size)):
+			s.foreign = true
+			return err
+		case !b.end:
+			first = b.key
+		case first != "":
+			s.Elements = append(s.Elements, Element{Key: first + predecessor(b.key)})
+			first = ""
+		}
+	}
+	if first != "" {
+		s.Elements = append(s.Elements, Element{Key: first + strings.Repeat("\xff", size)})
+	}
+	return err
+}
+
+// predecessor returns the next smaller key. There is one.
+func predecessor(key string) string {
+	b := []byte(key)
+	for i := len(b) - 1; i >= 0; i-- {
+		if b[i]--; b[i] != 0xff {
+			break
+		}
+	}
+	return string(b)
+}
+
 func readElement(a attributes) Element {
 	key := func(typ uint16) string { return string(a.get(typ).get(unix.NFTA_DATA_VALUE)) }
 	value := a.get(unix.NFTA_SET_ELEM_DATA)
 	chain := value.get(unix.NFTA_DATA_VERDICT).get(unix.NFTA_VERDICT_CHAIN)
 	return Element{
-		Key:     key(unix.NFTA_SET_ELEM_KEY) + key(nftaSetElemKeyEnd),
+		Key:     key(unix.NFTA_SET_ELEM_KEY),
 		Value:   string(value.get(unix.NFTA_DATA_VALUE)) + nfnetlink.CString(chain), // it has one of these
 		Comment: readComment(a.get(unix.NFTA_SET_ELEM_USERDATA), userdata.TypeComment),
 	}

@@ -138,6 +138,9 @@ type Jump struct {
 	Chain string
 }
 
+// Return goes back to the rule after the [Jump] that led to this chain.
+type Return struct{}
+
 // Drop discards the packet.
 type Drop struct{}
 
@@ -229,6 +232,8 @@ func (Masquerade) append(b []byte, _ model.Family) []byte { return text(b, "masq
 func (s Goto) append(b []byte, _ model.Family) []byte { return text(b, "goto ", s.Chain) }
 
 func (s Jump) append(b []byte, _ model.Family) []byte { return text(b, "jump ", s.Chain) }
+
+func (Return) append(b []byte, _ model.Family) []byte { return text(b, "return") }
 
 func (Drop) append(b []byte, _ model.Family) []byte { return text(b, "drop") }
 

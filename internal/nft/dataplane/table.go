@@ -67,8 +67,7 @@ type Set struct {
 	Value []Field
 	// Verdicts: a verdict map. Its elements go to a chain.
 	Verdicts bool
-	// Interval: the last field of a key is a range of values, of which no two overlap. The key needs two fields or
-	// more.
+	// Interval: the elements are ranges of the key's only field, of which no two overlap. Not for maps.
 	Interval bool
 	// Dynamic: rules add elements, which time out, up to 65,535.
 	Dynamic bool
@@ -84,7 +83,7 @@ const maxDynamic = 65535
 // Element is an element of a set or map.
 type Element struct {
 	// Key is made with the Append functions, in the order of the set's fields. In an interval set the range's last
-	// value, as a complete second key, follows its first.
+	// value follows its first.
 	Key string
 	// Value is made in the same way for a map; for a verdict map it is the name of the chain that the packet goes to.
 	Value string

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"go4.org/netipx"
+
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -22,7 +24,7 @@ func newSample(f model.Family) sample {
 		services: &Set{Name: "service-ips", Comment: "what goes where", Key: vipKey, Verdicts: true},
 		endpoints: &Set{Name: "endpoints", Key: append(vipKey[:3:3], Random),
 			Value: []Field{DestinationAddr, DestinationPort}},
-		sources: &Set{Name: "vip-sources", Key: append(vipKey[:3:3], SourceAddr), Interval: true},
+		sources: &Set{Name: "ranges", Key: []Field{SourceAddr}, Interval: true},
 		same:    &Set{Name: "hairpin", Key: []Field{SourceAddr, DestinationAddr}},
 		sticky:  &Set{Name: "affinity", Key: []Field{SourceAddr, Constant}, Dynamic: true},
 		indexed: &Set{Name: "indexed", Key: []Field{Constant, Random}, Value: []Field{DestinationAddr, DestinationPort},
@@ -42,6 +44,15 @@ func (s sample) vipKey() []byte {
 
 func (s sample) slot(n uint32, to netip.Addr, port uint16) Element {
 	return Element{Key: string(AppendNumber(s.vipKey(), n)), Value: string(AppendPort(AppendAddr(nil, to), port))}
+}
+
+// ranges have the first address of all, the last one, a prefix, and a range that is none.
+func (s sample) ranges() []netipx.IPRange {
+	first := netip.PrefixFrom(s.pod, 0).Masked().Addr()
+	from := func(a netip.Addr, bits int) netipx.IPRange { return netipx.RangeOfPrefix(netip.PrefixFrom(a, bits)) }
+	all := from(first, 0)
+	return []netipx.IPRange{netipx.IPRangeFrom(first, first.Next()), from(s.pod, s.pod.BitLen()*3/4),
+		netipx.IPRangeFrom(s.vip, s.vip.Next().Next()), netipx.IPRangeFrom(all.To(), all.To())}
 }
 
 func (s sample) create() *Transaction {
@@ -75,7 +86,7 @@ func (s sample) create() *Transaction {
 		[]Statement{FromInterface{Name: "veth", Prefix: true}, Goto{"cluster-2"}},
 		[]Statement{FromInterface{Name: "cbr0", Not: true}, Goto{"cluster-2"}},
 		[]Statement{IsLocal{SourceAddr}, Goto{"sticky"}},
-		[]Statement{InSet{Set: s.sources, Not: true}, Drop{}},
+		[]Statement{InSet{Set: s.sources}, Return{}},
 		[]Statement{InPrefix{Field: DestinationAddr, Prefix: netip.PrefixFrom(s.vip, s.vip.BitLen())},
 			Goto{"reject-new"}})
 	chain("services", []Statement{GotoMap{s.services}},
@@ -98,8 +109,9 @@ func (s sample) create() *Transaction {
 		Value: string(AppendPort(AppendAddr(nil, s.pod), 80))})
 	tx.AddElements(s.endpoints, s.slot(0, s.pod, 8080), s.slot(1, s.pod.Next(), 8080))
 	tx.AddElements(s.services, Element{Key: string(s.vipKey()), Value: "cluster-2", Comment: "default/web:http"})
-	first := AppendAddr(s.vipKey(), prefix.Masked().Addr())
-	tx.AddElements(s.sources, Element{Key: string(append(first, AppendAddr(s.vipKey(), s.pod)...))})
+	for _, r := range s.ranges() {
+		tx.AddElements(s.sources, Element{Key: string(AppendAddr(AppendAddr(nil, r.From()), r.To()))})
+	}
 	tx.AddElements(s.same, Element{Key: string(AppendAddr(AppendAddr(nil, s.pod), s.pod))})
 	return tx
 }

@@ -111,14 +111,3 @@ func BySource(name string, l model.LocalPods, pod, node, other string) Chain {
 	ch.Rules = append(ch.Rules, Rule(dp.Goto{Chain: other}))
 	return ch
 }
-
-// Restricted returns the name of the chain that goes to another only with packets from the sources that may use a VIP
-// (S26).
-func Restricted(chain string) string { return "restricted-" + chain }
-
-// RestrictedChain returns the chain that [Restricted] names.
-func RestrictedChain(sources *dp.Set, chain string) Chain {
-	return NewChain(Restricted(chain),
-		Rule(dp.InSet{Set: sources, Not: true}, dp.Drop{}),
-		Rule(dp.Goto{Chain: chain}))
-}
