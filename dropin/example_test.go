@@ -24,3 +24,11 @@ func Example() {
 	}
 	_ = component
 }
+
+// What is wrong with a configuration on any machine is known before Run.
+func ExampleConfig_Check() {
+	c := dropin.Config{Page: true, NoMetrics: true}
+	_, err := c.Check()
+	fmt.Println(err)
+	// Output: --page: metrics must be served on a loopback address, not on "127.0.0.1:10249"
+}
