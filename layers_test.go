@@ -135,16 +135,18 @@ var layers = []struct {
 		"google.golang.org/grpc/", "google.golang.org/protobuf/"}},
 	{"remote/v1", []string{"google.golang.org/grpc", "google.golang.org/protobuf/"}},
 	{"remote/brain", []string{module + "/model", module + "/sink", module + "/localstate", module + "/watch",
-		module + "/internal/registration", module + "/remote/internal/wire", module + "/remote/v1", "k8s.io/api/",
-		"k8s.io/apimachinery/", "k8s.io/klog/v2", "github.com/prometheus/client_golang/", "google.golang.org/grpc"}},
-	{"remote", []string{module, "k8s.io/klog/v2", "google.golang.org/grpc"}},
+		module + "/internal/registration", module + "/internal/histogram", module + "/remote/internal/wire",
+		module + "/remote/v1", "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/klog/v2",
+		"github.com/prometheus/client_golang/", "google.golang.org/grpc", "google.golang.org/protobuf/"}},
+	{"remote", []string{module, "k8s.io/klog/v2", "google.golang.org/grpc", "google.golang.org/protobuf/"}},
 	{"health", []string{module + "/model", module + "/sink", "github.com/prometheus/client_golang/"}},
 	{"dropin/command", []string{module + "/dropin", module + "/config", module + "/internal/brainflags", "k8s.io/",
 		"github.com/spf13/pflag", "golang.org/x/sys/"}},
 	// A whole program: all backends, all of the library.
 	{"dropin", []string{module, "k8s.io/", "sigs.k8s.io/yaml", "github.com/prometheus/client_golang/",
 		"github.com/vishvananda/", "golang.org/x/sys/"}},
-	{"", []string{module + "/", "k8s.io/api/", "k8s.io/klog/v2", "github.com/prometheus/client_golang/"}},
+	{"", []string{module + "/", "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/klog/v2",
+		"github.com/prometheus/client_golang/"}},
 }
 
 // TestLayers holds the import rules: the layers know only what is left of them, so that each can be used without the
