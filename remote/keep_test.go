@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
@@ -316,7 +317,7 @@ func TestANodeStartsWithoutAServer(t *testing.T) {
 	from := again.health.RestoredFrom()
 	assert.False(t, from.IsZero())
 	answer := httptest.NewRecorder()
-	again.health.Healthz().ServeHTTP(answer, httptest.NewRequest("GET", "/healthz", nil))
+	again.health.Healthz().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/healthz", nil))
 	assert.Equal(t, 200, answer.Code)
 	said := map[string]any{}
 	require.NoError(t, json.Unmarshal(answer.Body.Bytes(), &said))

@@ -30,7 +30,7 @@ func (o *Options) checkTargets(targets []string, files bool) error {
 	var errs []error
 	tcp := false
 	for _, target := range targets {
-		path := ""
+		var path string
 		scheme, rest, found := strings.Cut(target, "://")
 		switch scheme += "://"; {
 		case found && scheme == unixTarget:

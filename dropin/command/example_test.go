@@ -15,7 +15,7 @@ func Example() {
 		if err != nil {
 			return err
 		}
-		c.Config.OwnProcess, c.ApplyLogging = false, nil
+		c.Config.OwnProcess, c.ApplyLogging = false, nil // the process and its logging are yours
 		return c.Run(ctx)
 	}
 	_ = component

@@ -107,7 +107,7 @@ func rangeText(key string) string {
 
 // elementText returns an element in nft's syntax.
 func (s *Set) elementText(family model.Family, e Element) string {
-	text, _ := fieldsValueText(family, s.Key, e.Key)
+	text := fieldsValueText(family, s.Key, e.Key)
 	if s.Interval {
 		text = rangeText(e.Key)
 	}
@@ -118,7 +118,7 @@ func (s *Set) elementText(family model.Family, e Element) string {
 	case s.Verdicts:
 		text += " : goto " + e.Value
 	case s.Value != nil:
-		value, _ := fieldsValueText(family, s.Value, e.Value)
+		value := fieldsValueText(family, s.Value, e.Value)
 		text += " : " + value
 	}
 	return text

@@ -119,13 +119,13 @@ func AppendPort(b []byte, port uint16) []byte { return append(b, byte(port>>8), 
 // kernel.
 func AppendNumber(b []byte, n uint32) []byte { return binary.NativeEndian.AppendUint32(b, n) }
 
-// fieldsValueText returns the beginning of b, a key or value, in nft's syntax, and the rest of b.
-func fieldsValueText(family model.Family, fields []Field, b string) (text, rest string) {
+// fieldsValueText returns a key or value in nft's syntax.
+func fieldsValueText(family model.Family, fields []Field, b string) string {
 	var parts []string
 	for _, f := range fields {
 		size := f.info(family).size
 		if len(b) < padded(size) {
-			return strings.Join(append(parts, "?"), " . "), ""
+			return strings.Join(append(parts, "?"), " . ")
 		}
 		v := []byte(b[:size])
 		b = b[padded(size):]
@@ -141,5 +141,5 @@ func fieldsValueText(family model.Family, fields []Field, b string) (text, rest 
 			parts = append(parts, fmt.Sprint(binary.NativeEndian.Uint32(v)))
 		}
 	}
-	return strings.Join(parts, " . "), b
+	return strings.Join(parts, " . ")
 }

@@ -47,9 +47,10 @@ func TestSourceRanges(t *testing.T) {
 	long := 0
 	for range 300 {
 		prefixes := make([]netip.Prefix, 1+random.IntN(100))
+		shortest := 24 + 6*random.IntN(2) // of 24 bits, few are enough to contain all others
 		for i := range prefixes {
 			a := netip.AddrFrom4([4]byte{10, 0, byte(random.IntN(3)), byte(random.IntN(256))})
-			prefixes[i] = netip.PrefixFrom(a, 24+random.IntN(9))
+			prefixes[i] = netip.PrefixFrom(a, shortest+random.IntN(33-shortest))
 		}
 		s := rules.NewSources(prefixes)
 		_, set, ranges := s.Chain()
