@@ -2,8 +2,10 @@ package sink_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -127,4 +129,28 @@ func web() *model.Service {
 		ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.10")},
 		Ports:      []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}},
 	}
+}
+
+type syncedOnce struct {
+	*sink.Forward // to the backend
+	once          atomic.Bool
+}
+
+func (s *syncedOnce) Sync(ctx context.Context) error {
+	err := s.Forward.Sync(ctx)
+	s.once.Store(true)
+	return err
+}
+
+// A sink around the backend sees what happens to it: here, that a Sync has been attempted, even if a service failed.
+func ExampleForward_once() {
+	backend := sink.NewFullState(func(context.Context, *sink.Snapshot) error { return errors.New("a service failed") })
+	s := &syncedOnce{Forward: sink.NewForward(backend)}
+	fmt.Println(s.once.Load())
+	fmt.Println(s.Sync(context.Background()))
+	fmt.Println(s.once.Load())
+	// Output:
+	// false
+	// a service failed
+	// true
 }
