@@ -76,9 +76,10 @@ func NewInformers(factory InformerFactory, opts InformersOptions) (*Informers, e
 	}
 	s := &Informers{inputs: map[kind]cache.SharedIndexInformer{}}
 	if factory != nil {
-		opts.ServiceInformer = cmp.Or(opts.ServiceInformer, factory.Core().V1().Services())
-		opts.EndpointSliceInformer = cmp.Or(opts.EndpointSliceInformer, factory.Discovery().V1().EndpointSlices())
-		opts.NodeInformer = cmp.Or(opts.NodeInformer, factory.Core().V1().Nodes())
+		opts.ServiceInformer = cmp.Or[coreinformers.ServiceInformer](opts.ServiceInformer, factory.Core().V1().Services())
+		opts.EndpointSliceInformer = cmp.Or[discoveryinformers.EndpointSliceInformer](opts.EndpointSliceInformer,
+			factory.Discovery().V1().EndpointSlices())
+		opts.NodeInformer = cmp.Or[coreinformers.NodeInformer](opts.NodeInformer, factory.Core().V1().Nodes())
 		if !opts.NoServiceCIDRs {
 			s.inputs[serviceCIDRs] = factory.Networking().V1().ServiceCIDRs().Informer()
 		}
