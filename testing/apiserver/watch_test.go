@@ -160,10 +160,9 @@ func TestACutWatchSendsNothingMore(t *testing.T) {
 		s.Cut()
 		set(t, s, service("late", "10.96.0.9"))
 		for _, events := range watches {
-			for range before {
-				assert.Contains(t, <-events, "early")
+			for event := range events { // those that were still on their way may be lost
+				assert.Contains(t, event, "early")
 			}
-			assert.Empty(t, <-events)
 		}
 	})
 }
