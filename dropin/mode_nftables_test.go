@@ -66,8 +66,10 @@ func TestTheGateServesNodePortsOnLoopbackAddresses(t *testing.T) {
 			r.waitFor(t, tableIPv4, contains("10.96.0.10"))
 			if test.served {
 				require.Eventually(t, func() bool { return accepts(nodePort) }, time.Minute, time.Millisecond)
-				_, metrics := get(t, r.url(t, "127.0.0.1:10249")+"/metrics")
-				assert.Contains(t, metrics, "kubeproxy_nftables_localhost_nodeport_listeners{ip_family=\"IPv4\"} 1\n")
+				require.Eventually(t, func() bool { // the gauge is set once all listeners are open
+					_, metrics := get(t, r.url(t, "127.0.0.1:10249")+"/metrics")
+					return strings.Contains(metrics, "kubeproxy_nftables_localhost_nodeport_listeners{ip_family=\"IPv4\"} 1\n")
+				}, time.Minute, time.Millisecond)
 			}
 			require.NoError(t, stop())
 			assert.False(t, accepts(nodePort))
