@@ -181,7 +181,7 @@ func TestTheAnswersSaySinceWhenThereIsNoServer(t *testing.T) {
 		p := New(Options{})
 		times := func(lost, restored int) {
 			require.NoError(t, testutil.CollectAndCompare(p, strings.NewReader(fmt.Sprintf(`
-# HELP kubeproxy_disconnected_since_timestamp_seconds Since when there is no connection to a brain; 0: there is one, or none is needed
+# HELP kubeproxy_disconnected_since_timestamp_seconds Since when nothing comes from the API server or the brain; 0: something does
 # TYPE kubeproxy_disconnected_since_timestamp_seconds gauge
 kubeproxy_disconnected_since_timestamp_seconds %d
 # HELP kubeproxy_restored_state_timestamp_seconds The time of the state in use if it comes from a file; 0: it does not

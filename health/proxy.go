@@ -45,11 +45,11 @@ type Proxy struct {
 	healthz, livez *prometheus.CounterVec
 	times          [2]prometheus.Collector // gauges of lost and restored
 
+	lost, restored moment
+	wentBack       moment // when an older state was last taken
+
 	mu       sync.Mutex // guards what follows
 	phase    Phase
-	lost     time.Time
-	wentBack time.Time // when an older state was last taken
-	restored time.Time
 	families model.PerFamily[family]
 }
 
@@ -70,7 +70,7 @@ func New(opts Options) *Proxy {
 		livez:   counter("proxy_livez_total", "/livez"),
 	}
 	p.times = [2]prometheus.Collector{
-		timestamp("disconnected_since", "Since when there is no connection to a brain; 0: there is one, or none is needed",
+		timestamp("disconnected_since", "Since when nothing comes from the API server or the brain; 0: something does",
 			p.DisconnectedSince),
 		timestamp("restored_state", "The time of the state in use if it comes from a file; 0: it does not", p.RestoredFrom),
 	}
@@ -88,51 +88,39 @@ func timestamp(name, help string, at func() time.Time) prometheus.Collector {
 		})
 }
 
+// moment is a time that any goroutine may set and ask for. The zero value is no time.
+type moment struct{ at atomic.Pointer[time.Time] }
+
+func (m *moment) set(at time.Time) { m.at.Store(&at) }
+
+func (m *moment) get() time.Time {
+	if at := m.at.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
 // SetDisconnected sets the time since which nothing has come from the API server, or from the server that computes the
 // state; the zero time means that it is connected. A disconnected proxy stays healthy, because what is applied keeps
 // serving, but the answers say that it is disconnected.
-func (p *Proxy) SetDisconnected(since time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.lost = since
-}
+func (p *Proxy) SetDisconnected(since time.Time) { p.lost.set(since) }
 
 // DisconnectedSince returns the time that SetDisconnected set.
-func (p *Proxy) DisconnectedSince() time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.lost
-}
+func (p *Proxy) DisconnectedSince() time.Time { return p.lost.get() }
 
 // SetWentBack takes note that the proxy has taken a state from a server that may be older than the one before. It stays
 // healthy, but the answers say when that was.
-func (p *Proxy) SetWentBack(at time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.wentBack = at
-}
+func (p *Proxy) SetWentBack(at time.Time) { p.wentBack.set(at) }
 
 // WentBack returns the time that SetWentBack last set, zero if none.
-func (p *Proxy) WentBack() time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.wentBack
-}
+func (p *Proxy) WentBack() time.Time { return p.wentBack.get() }
 
 // SetRestored sets the time of the state that is in use if it comes from a file, because no server has been reached
 // since the start; the zero time means that it does not. Such a proxy is as healthy as a disconnected one.
-func (p *Proxy) SetRestored(from time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.restored = from
-}
+func (p *Proxy) SetRestored(from time.Time) { p.restored.set(from) }
 
 // RestoredFrom returns the time that SetRestored set.
-func (p *Proxy) RestoredFrom() time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.restored
-}
+func (p *Proxy) RestoredFrom() time.Time { return p.restored.get() }
 
 // Phase is how far a proxy has got with its startup.
 type Phase int
