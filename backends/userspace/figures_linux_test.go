@@ -232,8 +232,10 @@ func BenchmarkTenThousandServices(b *testing.B) {
 		require.NoError(b, err)
 		defer anyIP.Close()
 		run(b, func() backendtest.Backend {
-			u, err := userspace.New(b.Context(), userspace.Options{Addresses: anyIP,
-				Common: frontend.Common{Families: families}})
+			// Listeners would get a quarter of the file descriptors, and one namespace three quarters of that.
+			o := userspace.Options{Addresses: anyIP, Common: frontend.Common{Families: families}}.
+				With(userspace.Tuning{MaxListeners: 2 * size.Services})
+			u, err := userspace.New(b.Context(), o)
 			require.NoError(b, err)
 			return u
 		})
