@@ -58,7 +58,7 @@ func (f *family) isFutile(ctx context.Context, b *balancer, actual *dp.LoadBalan
 	}
 	want, has := settingsOf(b.have), settingsOf(actual)
 	onlySettings := has.of(*b.have).SameAs(actual)
-	if onlySettings && has == f.altered[want] {
+	if known, ok := f.altered[want]; ok && onlySettings && has == known {
 		b.have.ID = actual.ID
 		return true
 	}

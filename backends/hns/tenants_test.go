@@ -241,6 +241,24 @@ func TestARestartWithAnHNSThatNormalisesReplacesLittle(t *testing.T) {
 	require.Empty(t, m.writes())
 }
 
+// A load balancer from which somebody has taken all settings is not as HNS makes it.
+func TestALoadBalancerWithoutItsSettingsIsRepaired(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	put(t, b, append(web(), fm.Service("default/web").ClusterIP("10.96.0.10").ExternalIP("203.0.113.1").
+		Port("http", 80).Build())...)
+	want := m.hns.Dump()
+	list, err := m.hns.LoadBalancers(t.Context())
+	require.NoError(t, err)
+	m.hns.RemoveLoadBalancers(func(dp.LoadBalancer) bool { return true })
+	for _, lb := range list {
+		m.hns.AddLoadBalancer(*settings{}.of(lb))
+	}
+	require.NotEqual(t, want, m.hns.Dump())
+	require.True(t, b.repair(t))
+	require.Equal(t, want, m.hns.Dump())
+}
+
 // Somebody who changes a load balancer in other ways each time is corrected each time.
 func TestChangesOfOthersAreRepairedHoweverOften(t *testing.T) {
 	m := newMachine(t)
