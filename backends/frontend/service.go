@@ -1,7 +1,6 @@
 package frontend
 
 import (
-	"cmp"
 	"math"
 	"net/netip"
 	"slices"
@@ -65,45 +64,65 @@ func sameFrontends(a, b *model.Service) bool {
 		slices.Equal(a.LoadBalancerSourceRanges, b.LoadBalancerSourceRanges)
 }
 
-// frontends returns the frontends of a service port in a family, sorted by key, and how many more it has beyond a
-// limit. vips says whether it may have load-balancer IPs. An address that is a VIP as well as an external IP is a VIP:
-// otherwise its source ranges would have no effect.
-func frontends(f model.Family, s *model.Service, sp *model.ServicePort, p *Port, vips bool, limit int,
-) (list []Frontend, omitted int32) {
-	external := p.Routes.External.Endpoints != 0
-	size := 2
-	if external {
-		size += len(s.LoadBalancerIPs) + len(s.ExternalIPs)
+// addresses are those of a service in one family, each once. A cluster IP is nothing else, and one that is a VIP as well
+// as an external IP is a VIP: otherwise its source ranges would have no effect.
+type addresses struct {
+	cluster         netip.Addr
+	vips, externals []netip.Addr
+}
+
+// addressesOf returns the addresses of a service, without its VIPs if these are not to be served.
+func addressesOf(f model.Family, s *model.Service, vips bool) addresses {
+	a := addresses{cluster: s.ClusterIP(f)}
+	if len(s.LoadBalancerIPs)+len(s.ExternalIPs) == 0 {
+		return a
 	}
-	list = make([]Frontend, 0, min(size, max(limit, 0)))
-	add := func(kind Kind, a netip.Addr, port uint16) {
-		switch {
-		case port == 0 || kind != NodePort && model.FamilyOf(a) != f:
-		case len(list) >= limit:
-			omitted++
-		default:
+	seen := make(map[netip.Addr]bool, 1+len(s.LoadBalancerIPs)+len(s.ExternalIPs))
+	seen[a.cluster] = true
+	distinct := func(list []netip.Addr) (kept []netip.Addr) {
+		for _, a := range list {
+			if model.FamilyOf(a) == f && !seen[a] {
+				seen[a] = true
+				kept = append(kept, a)
+			}
+		}
+		return kept
+	}
+	if a.vips = distinct(s.LoadBalancerIPs); !vips {
+		a.vips = nil
+	}
+	a.externals = distinct(s.ExternalIPs)
+	return a
+}
+
+// frontends returns the frontends of a service port, sorted by key, and how many more it has beyond a limit: these are
+// the last ones of its external IPs, then of its VIPs. It does not look at them.
+func frontends(a *addresses, sp *model.ServicePort, p *Port, limit int) (list []Frontend, omitted int) {
+	external := p.Routes.External.Endpoints != 0
+	var total int
+	ofKind := func(kind Kind, port uint16, addrs ...netip.Addr) {
+		total += len(addrs)
+		for _, a := range addrs[:max(0, min(len(addrs), limit-len(list)))] {
 			list = append(list, Frontend{Key{a, port, sp.Protocol}, kind, p.Restricts(kind)})
 		}
 	}
-	if p.Routes.ClusterIP.Endpoints != 0 {
-		add(ClusterIP, s.ClusterIP(f), sp.Port)
+	size := 2
+	if external {
+		size += len(a.vips) + len(a.externals)
 	}
-	if !external {
-		return list, omitted
+	list = make([]Frontend, 0, max(0, min(size, limit)))
+	if p.Routes.ClusterIP.Endpoints != 0 && a.cluster.IsValid() {
+		ofKind(ClusterIP, sp.Port, a.cluster)
 	}
-	add(NodePort, netip.Addr{}, sp.NodePort)
-	for _, a := range s.LoadBalancerIPs {
-		add(LoadBalancerIP, a, sp.Port)
+	if external {
+		if sp.NodePort != 0 {
+			ofKind(NodePort, sp.NodePort, netip.Addr{})
+		}
+		ofKind(LoadBalancerIP, sp.Port, a.vips...)
+		ofKind(ExternalIP, sp.Port, a.externals...)
 	}
-	for _, a := range s.ExternalIPs {
-		add(ExternalIP, a, sp.Port)
-	}
-	slices.SortFunc(list, func(a, b Frontend) int { return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Kind, b.Kind)) })
-	list = slices.CompactFunc(list, func(a, b Frontend) bool { return a.Key == b.Key })
-	if !vips {
-		list = slices.DeleteFunc(list, func(fr Frontend) bool { return fr.Kind == LoadBalancerIP })
-	}
-	return list, omitted
+	slices.SortFunc(list, func(a, b Frontend) int { return a.Key.Compare(b.Key) })
+	return list, total - len(list)
 }
 
 // hasVIP reports whether a service has a load-balancer IP of a family.

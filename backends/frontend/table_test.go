@@ -306,6 +306,25 @@ func TestAServiceWithTooManyFrontendsIsServedAsFarAsItGoes(t *testing.T) {
 	assert.Len(t, r.problems, 16, "it had come to an end")
 }
 
+// What is not asked for does not count: addresses that are listed twice, or as another kind, and VIPs that are not
+// served.
+func TestOnlyFrontendsThatAreAskedForCount(t *testing.T) {
+	b := fakemodel.Service("default/web").ClusterIP("10.96.0.1").Port("http", 80)
+	b.SourceRange("192.0.2.0/24").SourceRange("198.51.100.0/24").LoadBalancerIP("203.0.113.1", "203.0.113.2")
+	b.ExternalIP("203.0.113.1", "203.0.113.3", "203.0.113.3", "10.96.0.1", "203.0.113.4", "203.0.113.5")
+	r := newRig(t)
+	r.limits.SourceRanges, r.limits.Frontends = 1, 4
+	r.set(b.Build())
+	r.sync(t)
+	for _, k := range []string{"10.96.0.1:80/TCP", "203.0.113.3:80/TCP", "203.0.113.4:80/TCP", "203.0.113.5:80/TCP"} {
+		assert.Equal(t, "default/web", r.v4.owner(k), k)
+	}
+	assert.Len(t, r.v4.frontends, 4)
+	if assert.Len(t, r.problems, 1) {
+		assert.Equal(t, TooManySourceRanges, r.problems[0].Reason)
+	}
+}
+
 func TestTheVIPsOfAServiceWithTooManySourceRangesAreNotServed(t *testing.T) {
 	build := func(ranges int) *model.Service {
 		b := fakemodel.Service("default/web").ClusterIP("10.96.0.1", "fd00::1").Port("http", 80)

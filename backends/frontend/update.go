@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -137,6 +138,9 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 	if tooMany {
 		ranges = nil // for its load-balancer IPs, which are not served
 	}
+	hasRefusedVIPs := tooMany && hasVIP(f.family, next)
+	var addrs addresses
+	known := false // addrs are
 	for i := range next.Ports {
 		sp := &next.Ports[i]
 		described := Port{Name: next.PortName(*sp), Routes: sp.Routes(f.family), AffinityTimeout: affinity}
@@ -163,9 +167,14 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 		}
 		asked := p.asked
 		if !same || p.spec == nil || *p.spec != *sp || p.omitted > 0 || len(asked) > left {
-			asked, p.omitted = frontends(f.family, next, sp, &described, !tooMany, left)
+			if !known {
+				known, addrs = true, addressesOf(f.family, next, !tooMany)
+			}
+			var omitted int
+			asked, omitted = frontends(&addrs, sp, &described, left)
+			p.omitted = int32(min(omitted, math.MaxInt32))
 		}
-		if tooMany && described.Routes.External.Endpoints != 0 && hasVIP(f.family, next) {
+		if hasRefusedVIPs && described.Routes.External.Endpoints != 0 {
 			t.found(ctx, s, Problem{Family: f.family, Port: described.Name, Reason: TooManySourceRanges,
 				Message: fmt.Sprintf("its load-balancer IPs are not served: a service may have %d source ranges",
 					t.limits.SourceRanges)})
