@@ -22,7 +22,9 @@ import (
 // protocol number of their own, by which it finds them again after a restart. It does not touch other routes.
 //
 // Some addresses are not served, whoever lists them: those that NewAnyIP is given, and the gateways in the main routing
-// table, as of the last full Update.
+// table, as of the last full Update. Addresses of the node get no route as long as they are the node's, because they
+// need none: whoever lists them, what the node does with their other ports stays as it is, also after it has lost them,
+// until the next full Update.
 type AnyIP struct {
 	handle   *netlink.Handle
 	link     int
@@ -74,6 +76,13 @@ func (a *AnyIP) ListenOn(fr frontend.Frontend) []netip.AddrPort { return own(fr)
 
 // Update implements [Addresses].
 func (a *AnyIP) Update(ctx context.Context, f model.Family, full bool, add, remove []netip.Addr) error {
+	var hosts map[netip.Addr]bool
+	if len(add) > 0 {
+		var err error
+		if hosts, err = a.hosts(f); err != nil {
+			return err
+		}
+	}
 	if full {
 		if err := a.findGateways(f); err != nil {
 			return err
@@ -83,7 +92,7 @@ func (a *AnyIP) Update(ctx context.Context, f model.Family, full bool, add, remo
 			return err
 		}
 		for _, addr := range add {
-			if !a.isNeverServed(addr) {
+			if !a.isNeverServed(addr) && !hosts[addr] {
 				delete(have, addr)
 			}
 		}
@@ -96,8 +105,8 @@ func (a *AnyIP) Update(ctx context.Context, f model.Family, full bool, add, remo
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if a.isNeverServed(addr) {
-			continue // its listeners fail, see Control
+		if a.isNeverServed(addr) || hosts[addr] {
+			continue // its listeners fail, see Control, or need no route
 		}
 		if err := a.handle.RouteAdd(a.route(addr)); err != nil && !errors.Is(err, unix.EEXIST) {
 			errs.Add(fmt.Errorf("add a local route to %v: %w", addr, err))
@@ -164,6 +173,21 @@ func (a *AnyIP) findGateways(f model.Family) error {
 		}
 	}
 	return nil
+}
+
+// hosts returns the addresses that the node's interfaces have.
+func (a *AnyIP) hosts(f model.Family) (map[netip.Addr]bool, error) {
+	list, err := a.handle.AddrList(nil, netlinkFamily(f))
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	hosts := make(map[netip.Addr]bool, len(list))
+	for _, one := range list {
+		if addr, ok := netip.AddrFromSlice(one.IP); ok {
+			hosts[addr.Unmap()] = true
+		}
+	}
+	return hosts, nil
 }
 
 // list returns the addresses that have a route.

@@ -94,3 +94,34 @@ func TestARouteToAGatewayIsRemoved(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, routes)
 }
+
+// They need no route, and one would stay when the node loses the address.
+func TestAddressesOfTheNodeGetNoRoute(t *testing.T) {
+	a := anyIPIn(t)
+	own, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("203.0.113.9")
+	served := func() (all []string) {
+		routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4,
+			&netlink.Route{Table: unix.RT_TABLE_LOCAL, Protocol: 75}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
+		require.NoError(t, err)
+		for _, r := range routes {
+			all = append(all, r.Dst.String())
+		}
+		return all
+	}
+	require.NoError(t, a.Update(t.Context(), model.IPv4, true, []netip.Addr{own}, nil))
+	require.NoError(t, a.Update(t.Context(), model.IPv4, false, []netip.Addr{own, other}, nil))
+	assert.Equal(t, []string{"203.0.113.9/32"}, served())
+	config := net.ListenConfig{Control: a.Control}
+	l, err := config.Listen(t.Context(), "tcp", "192.0.2.1:80")
+	require.NoError(t, err, "it is served")
+	require.NoError(t, l.Close())
+
+	require.NoError(t, configure("eth0", "203.0.113.9/32"))
+	require.NoError(t, a.Update(t.Context(), model.IPv4, true, []netip.Addr{own, other}, nil))
+	assert.Empty(t, served(), "one that the node has gained")
+	link, err := netlink.LinkByName("eth0")
+	require.NoError(t, err)
+	require.NoError(t, netlink.AddrDel(link, &netlink.Addr{IPNet: netlink.NewIPNet(other.AsSlice())}))
+	require.NoError(t, a.Update(t.Context(), model.IPv4, true, []netip.Addr{own, other}, nil))
+	assert.Equal(t, []string{"203.0.113.9/32"}, served(), "one that it has lost")
+}

@@ -9,8 +9,8 @@
 //
 // This differs between platforms, so it is an interface, [Addresses], with three implementations:
 //
-//   - [AnyIP] makes service addresses local in the routing table (Linux, CAP_NET_ADMIN in the network namespace):
-//     cluster IPs as a whole, of others only the ports of the services.
+//   - [AnyIP] makes service addresses local in the routing table, as a whole (Linux, CAP_NET_ADMIN in the network
+//     namespace). It never does so with gateways and those given to NewAnyIP; those of the node need no route.
 //   - [Given] is for addresses that the host already has, aliases on the loopback interface for example.
 //   - [Localhost] serves cluster IPs on ports of 127.0.0.1 and ::1, for a developer's laptop. [Backend.Listeners]
 //     returns the table of ports, and examples/userspace prints it.
