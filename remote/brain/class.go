@@ -87,6 +87,7 @@ type class struct {
 	kept     int        // about how many bytes only these take
 	sessions map[*session]struct{}
 	idle     time.Time // since when there are no sessions
+	last     party     // of the session that was the last to leave, or that had the class made
 	batches  *batches  // to current
 }
 

@@ -51,7 +51,7 @@
 //	kubeproxy_remote_delivery_duration_seconds  from a change that the server saw to a client's acknowledgement
 //	kubeproxy_remote_classes, _kept_bytes, _waiting_turns
 //	kubeproxy_remote_refused_total{reason}  not_listed, draining, clients, clients_of_node, connections, classes,
-//	                                        identity
+//	                                        classes_of_node, identity
 //	kubeproxy_remote_batches_total{kind}    reset, resumed, resumed_diff, compared, diff, later, behind
 //	kubeproxy_remote_sent_bytes_total       of batches, before TLS and HTTP/2
 //	kubeproxy_remote_apply_errors_total

@@ -66,7 +66,7 @@ func TestOfALongErrorOnlyTheBeginningStaysInMemory(t *testing.T) {
 // One node's certificate does not suffice to take the places of all the others.
 func TestANodeHasALimitedNumberOfClients(t *testing.T) {
 	server := serve(t, Options{Source: newCluster(baseObjects()...)}, socket(t))
-	for range maxPerNode {
+	for range maxPerParty {
 		server.idle(t, "n1")
 	}
 	_, err := rawStream(t, server.target, &remotev1.Hello{Node: "n1"}).Recv()
@@ -214,7 +214,7 @@ func TestACertificateHasALimitedNumberOfConnections(t *testing.T) {
 		return conn, err
 	}
 	var last *grpc.ClientConn
-	for range maxPerNode {
+	for range maxPerParty {
 		conn, err := connect(config)
 		require.ErrorContains(t, err, "the first message has to be a Hello") // the connection stays
 		last = conn

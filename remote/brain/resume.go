@@ -81,13 +81,13 @@ func (c *session) sendResumed(view nodeView) error {
 const (
 	// maxTurn is how long a slow client can keep its turn while it is sent a full state.
 	maxTurn = 10 * time.Second
-	// maxTurns is how many turns, and places in the queue, the clients of one node have: its own, and that of somebody
-	// who looks.
+	// maxTurns is how many turns, and places in the queue, the clients of one party have: that of a connection which
+	// broke may not be free yet.
 	maxTurns = 2
 )
 
 // turn waits until the client may be sent a full state, first come, first served, as channels are. If that takes too
-// long, or the node has enough turns, the client is told to come again later, and release is nil.
+// long, or the party has enough turns, the client is told to come again later, and release is nil.
 func (c *session) turn(view nodeView) (release func(), err error) {
 	if !c.countTurn(1) {
 		return nil, c.comeLater(view)
@@ -112,12 +112,12 @@ func (c *session) turn(view nodeView) (release func(), err error) {
 	}, nil
 }
 
-// countTurn counts a turn more or less of the client's node, and returns false if it has enough.
+// countTurn counts a turn more or less of the client's party, and returns false if it has enough.
 func (c *session) countTurn(by int) bool {
 	s := c.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return count(s.turns, c.node, by, maxTurns)
+	return count(s.turns, c.party(), by, maxTurns)
 }
 
 // comeLater tells the client to come again later. It returns the error that ends the stream.

@@ -1,6 +1,7 @@
 package brain
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -41,10 +42,12 @@ type ServeOptions struct {
 	// Insecure serves without TLS on a listener that is not a Unix socket. Then Node is needed.
 	Insecure bool
 	// Node returns the name of a client's node. Default: CertificateNode, which takes it from the client's certificate;
-	// on a Unix socket ClaimedNode, because the mode of the socket decides who may open it.
+	// on a Unix socket ClaimedNode, because the mode of the socket decides who may open it. Clients count for the limits
+	// of the node that it returns.
 	Node NodeFunc
 	// Viewers are the common names of client certificates, of people for example, whose holders may have the state of
-	// any node, the one that they name. They cannot be combined with Node. On a Unix socket they are not needed.
+	// any node, the one that they name. They cannot be combined with Node. On a Unix socket they are not needed. A viewer
+	// has the limits of a node.
 	Viewers []string
 }
 
@@ -73,13 +76,24 @@ func CertificateNode(ctx context.Context, claimed string) (string, error) {
 // viewedNode returns a [NodeFunc] that lets viewers name the node, and is CertificateNode for all others.
 func viewedNode(viewers []string) NodeFunc {
 	return func(ctx context.Context, claimed string) (string, error) {
-		state := tlsState(ctx)
-		if claimed != "" && len(state.VerifiedChains) > 0 &&
-			slices.Contains(viewers, state.PeerCertificates[0].Subject.CommonName) {
+		if claimed != "" && viewerOf(ctx, viewers) != "" {
 			return claimed, nil
 		}
 		return CertificateNode(ctx, claimed)
 	}
+}
+
+// viewerOf returns the name of the viewer that a client is, "" if it is none.
+func viewerOf(ctx context.Context, viewers []string) string {
+	state := tlsState(ctx)
+	if len(state.VerifiedChains) == 0 {
+		return ""
+	}
+	name := state.PeerCertificates[0].Subject.CommonName
+	if !slices.Contains(viewers, name) {
+		return ""
+	}
+	return name
 }
 
 // Listen opens a listener for a target: unix:///PATH, or host:port. A Unix socket has the mode, 0600 by default, from
@@ -188,7 +202,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, opts ServeOptions) 
 		return errors.Join(err, ln.Close())
 	}
 	server := newGRPCServer(&countedCreds{creds, s}, codec, s.opts.limits.maxIdle)
-	remotev1.RegisterBrainServer(server, &service{server: s, nodeOf: nodeOf, ctx: ctx})
+	remotev1.RegisterBrainServer(server, &service{server: s, nodeOf: nodeOf, viewers: opts.Viewers, ctx: ctx})
 	stop := context.AfterFunc(ctx, server.Stop)
 	defer stop()
 	err = server.Serve(ln)
@@ -215,8 +229,8 @@ func newGRPCServer(creds credentials.TransportCredentials, codec wire.Codec, max
 	)
 }
 
-// countedCreds lets in a limited number of connections with one certificate. They count before a client has said
-// anything, because what has come of a message takes memory.
+// countedCreds lets in a limited number of connections with one certificate, and of those without any. They count before
+// a client has said anything, because what has come of a message takes memory.
 type countedCreds struct {
 	credentials.TransportCredentials
 	server *Server
@@ -228,15 +242,17 @@ func (c *countedCreds) Clone() credentials.TransportCredentials {
 
 func (c *countedCreds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
-	tlsInfo, ok := info.(credentials.TLSInfo)
-	if err != nil || !ok || len(tlsInfo.State.PeerCertificates) == 0 {
+	if err != nil {
 		return conn, info, err
 	}
-	subject := tlsInfo.State.PeerCertificates[0].Subject.CommonName
+	subject := "" // anybody who can connect: they are not told apart
+	if tlsInfo, ok := info.(credentials.TLSInfo); ok && len(tlsInfo.State.PeerCertificates) > 0 {
+		subject = "certificate of " + tlsInfo.State.PeerCertificates[0].Subject.CommonName
+	}
 	if !c.server.countConnection(subject, 1) {
 		c.server.metrics.refused.WithLabelValues("connections").Inc()
-		return nil, nil, errors.Join(fmt.Errorf("%q has %d connections already", wire.FirstOf(subject), maxPerNode),
-			conn.Close())
+		return nil, nil, errors.Join(fmt.Errorf("the %s has enough connections already",
+			cmp.Or(wire.FirstOf(subject), "server")), conn.Close())
 	}
 	return &countedConn{conn, sync.OnceFunc(func() { c.server.countConnection(subject, -1) })}, info, nil
 }
@@ -252,15 +268,20 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// countConnection counts a connection more or less of a certificate's subject, and returns false if it has too many.
+// countConnection counts a connection more or less of a certificate's subject, or of nobody knows whom if it is "", and
+// returns false if there are too many.
 func (s *Server) countConnection(subject string, by int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return count(s.connections, subject, by, maxPerNode)
+	most := maxPerParty
+	if subject == "" {
+		most = 2 * s.opts.limits.maxClients // so that one too many is told why
+	}
+	return count(s.connections, subject, by, most)
 }
 
 // count counts one more or less of something with a name, and returns false if that has enough.
-func count(of map[string]int, name string, by, most int) bool {
+func count[K comparable](of map[K]int, name K, by, most int) bool {
 	if by > 0 && of[name] >= most {
 		return false
 	}
@@ -348,13 +369,14 @@ func verifyingClients(c *tls.Config) *tls.Config {
 // service is the service as gRPC calls it.
 type service struct {
 	remotev1.UnimplementedBrainServer
-	server *Server
-	nodeOf NodeFunc
-	ctx    context.Context
+	server  *Server
+	nodeOf  NodeFunc
+	viewers []string
+	ctx     context.Context
 }
 
 func (b *service) Watch(stream grpc.BidiStreamingServer[remotev1.Request, remotev1.Update]) error {
-	err := b.server.watch(stream, b.nodeOf)
+	err := b.server.watch(stream, b.nodeOf, b.viewers)
 	if s := status.Convert(err); len(s.Message()) > wire.MaxErrorText { // it may quote what the client has sent
 		err = status.Error(s.Code(), wire.FirstOf(s.Message()))
 	}

@@ -52,9 +52,10 @@ type Server struct {
 	renewed     map[string]struct{}     // nodes that changed since the last revision
 	classes     map[localstate.Class]*class
 	sessions    map[string]map[*session]struct{} // by node
+	parties     map[party]map[*session]struct{}  // the same
 	clients     int
-	turns       map[string]int // of nodes that are sent a full state, or wait for that
-	connections map[string]int // with TLS, by the subject of the client's certificate
+	turns       map[party]int  // of those that are sent a full state, or wait for that
+	connections map[string]int // by the subject of the client's certificate; "": there is none
 	synced      bool
 	draining    bool
 	started     bool
@@ -85,7 +86,7 @@ func New(ctx context.Context, opts Options) (*Server, error) {
 		base:      base, nodes: map[string]*corev1.Node{}, former: map[string]*corev1.Node{},
 		renewed: map[string]struct{}{},
 		classes: map[localstate.Class]*class{}, sessions: map[string]map[*session]struct{}{},
-		turns: map[string]int{}, connections: map[string]int{},
+		parties: map[party]map[*session]struct{}{}, turns: map[party]int{}, connections: map[string]int{},
 	}, nil
 }
 

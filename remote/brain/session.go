@@ -61,6 +61,7 @@ func (v *nodeView) sameNode(o nodeView) bool { return v.node == o.node || v.node
 type session struct {
 	server  *Server
 	node    string
+	viewer  string // who looks at the node; "": it is the node itself
 	stream  stream
 	ctx     context.Context
 	since   time.Time
@@ -72,6 +73,7 @@ type session struct {
 	value   *model.Node // of the tracker, with the class's ServiceCIDRs; nil: not known yet
 	renewed uint64      // the revision at which the tracker changed
 	class   *class
+	chosen  *localstate.Class // of class, or that of the one which the client waits for
 
 	// Of the goroutine that sends.
 	introduced bool
@@ -115,7 +117,7 @@ func (c *session) renew(node *corev1.Node, revision uint64) {
 }
 
 // watch serves a client until its stream ends.
-func (s *Server) watch(stream stream, nodeOf NodeFunc) error {
+func (s *Server) watch(stream stream, nodeOf NodeFunc, viewers []string) error {
 	first, err := s.receiveHello(stream)
 	if err != nil {
 		return err
@@ -136,7 +138,7 @@ func (s *Server) watch(stream stream, nodeOf NodeFunc) error {
 		return status.Errorf(codes.InvalidArgument, "options: %v", err)
 	}
 	now := time.Now()
-	c := &session{server: s, node: node, stream: stream, ctx: stream.Context(), since: now, behind: now, news: true,
+	c := &session{server: s, node: node, viewer: viewerOf(stream.Context(), viewers), stream: stream, ctx: stream.Context(), since: now, behind: now, news: true,
 		expires: certificateEnd(stream.Context()), resume: first.GetResume(), seen: first.GetSeen(),
 		until: now.Add(s.opts.limits.maxAge/2 + rand.N(s.opts.limits.maxAge))}
 	if err := s.join(c, options); err != nil {
@@ -193,10 +195,6 @@ func (s *Server) receiveHello(stream stream) (*remotev1.Hello, error) {
 	return request.GetHello(), nil
 }
 
-// maxPerNode is the number of clients of one node, so that none can take the places of all. A node has one, those of
-// people who look, and for some time those whose connections broke without a word.
-const maxPerNode = 64
-
 // join lets a client in.
 func (s *Server) join(c *session, o localstate.Options) error {
 	o.NodeName = c.node
@@ -216,28 +214,20 @@ func (s *Server) join(c *session, o localstate.Options) error {
 	case s.clients >= s.opts.limits.maxClients:
 		s.metrics.refused.WithLabelValues("clients").Inc()
 		return status.Errorf(codes.ResourceExhausted, "there are already %d clients", s.clients)
-	case len(s.sessions[c.node]) >= maxPerNode:
+	case len(s.parties[c.party()]) >= maxPerParty:
 		s.metrics.refused.WithLabelValues("clients_of_node").Inc()
-		return status.Errorf(codes.ResourceExhausted, "node %s already has %d clients", c.node, maxPerNode)
+		return status.Errorf(codes.ResourceExhausted, "%v already has %d clients", c.party(), maxPerParty)
 	}
 	s.track(tracker, c.node)
 	c.tracker = tracker
-	if s.sessions[c.node] == nil {
-		s.sessions[c.node] = map[*session]struct{}{}
-	}
-	s.sessions[c.node][c] = struct{}{}
-	s.clients++
+	s.enter(c)
 	return nil
 }
 
 func (s *Server) leave(c *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.clients--
-	delete(s.sessions[c.node], c)
-	if len(s.sessions[c.node]) == 0 {
-		delete(s.sessions, c.node)
-	}
+	s.exit(c)
 	c.leaveClass()
 }
 
@@ -252,7 +242,7 @@ func (c *session) joinClass(class *class) {
 func (c *session) leaveClass() {
 	if c.class != nil {
 		delete(c.class.sessions, c)
-		c.class.idle = time.Now()
+		c.class.idle, c.class.last = time.Now(), c.party()
 	}
 	c.class = nil
 }
@@ -268,6 +258,10 @@ func (c *session) newest() (view nodeView, b *batches, ok bool, err error) {
 	}
 	for {
 		class, key := c.classNow()
+		if err := s.choose(c, key); err != nil {
+			s.metrics.refused.WithLabelValues("classes_of_node").Inc()
+			return nodeView{}, nil, false, status.Error(codes.ResourceExhausted, err.Error())
+		}
 		if class != nil && !class.isForeign(c.node) {
 			c.joinClass(class)
 			break
@@ -279,6 +273,9 @@ func (c *session) newest() (view nodeView, b *batches, ok bool, err error) {
 			s.adopt(c.ctx, class, c.node)
 		}
 		s.mu.Lock()
+		if made := s.classes[key]; class == nil && made != nil && len(made.sessions) == 0 {
+			made.last = c.party()
+		}
 		if err != nil {
 			s.metrics.refused.WithLabelValues("classes").Inc()
 			return nodeView{}, nil, false, status.Error(codes.ResourceExhausted, err.Error())

@@ -250,8 +250,8 @@ func TestManyStuckClientsHoldUpNobody(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			forEach(maxPerNode+1, func(i int) {
-				if i == maxPerNode {
+			forEach(maxPerParty+1, func(i int) {
+				if i == maxPerParty {
 					last <- time.Now()
 				} else {
 					<-release
