@@ -96,6 +96,7 @@ var layers = []struct {
 		module + "/oracle"}},
 	{"internal/manifest", []string{"k8s.io/api/", "k8s.io/apimachinery/", "sigs.k8s.io/yaml", "sigs.k8s.io/json"}},
 	{"watch", []string{module + "/internal/manifest", "k8s.io/", "github.com/fsnotify/fsnotify"}},
+	{"internal/nodeports", []string{module + "/model", module + "/internal/lenient"}},
 	{"internal/addrwatch", []string{"github.com/vishvananda/"}},
 	{"internal/nfnetlink", []string{module + "/model", "github.com/mdlayher/netlink", "golang.org/x/sys/"}},
 	{"internal/nft", []string{module + "/model", module + "/internal/nfnetlink", module + "/internal/osthread",
@@ -119,6 +120,8 @@ var layers = []struct {
 	{"backends/userspace", []string{module + "/model", module + "/sink", module + "/nodeaddr",
 		module + "/backends/internal/", module + "/backends/frontend",
 		"k8s.io/klog/v2", "golang.org/x/sys/", "github.com/vishvananda/", "github.com/prometheus/client_golang/"}},
+	{"backends/frontend", []string{module + "/model", module + "/sink", module + "/backends/internal/",
+		module + "/internal/nodeports", "k8s.io/klog/v2", "github.com/prometheus/client_golang/"}},
 	{"backends", []string{module + "/model", module + "/sink", module + "/backends/internal/",
 		module + "/backends/frontend",
 		module + "/nodeaddr", module + "/sysctl", module + "/internal/nft/", module + "/internal/iptables/",
@@ -129,7 +132,7 @@ var layers = []struct {
 		"golang.org/x/sys/", "github.com/prometheus/client_golang/"}},
 	{"config", []string{module, "k8s.io/kube-proxy/", "k8s.io/apimachinery/", "k8s.io/component-base/", "k8s.io/utils/",
 		"sigs.k8s.io/yaml", "sigs.k8s.io/json"}},
-	{"nodeaddr", []string{module + "/model", module + "/sink", module + "/internal/lenient",
+	{"nodeaddr", []string{module + "/model", module + "/sink", module + "/internal/nodeports",
 		module + "/internal/addrwatch", "k8s.io/klog/v2", "github.com/vishvananda/", "golang.org/x/sys/"}},
 	{"remote/internal/wire", []string{module + "/model", module + "/sink", module + "/localstate", module + "/remote/v1",
 		"google.golang.org/grpc/", "google.golang.org/protobuf/"}},
@@ -206,6 +209,21 @@ func TestLightPackagesStayLight(t *testing.T) {
 			assert.True(t, slices.ContainsFunc(allowed,
 				func(prefix string) bool { return strings.HasPrefix(dep+"/", prefix+"/") }),
 				"%s depends on %s", path, dep)
+		}
+	}
+}
+
+// TestFrontendLinksNoDataplane: a program with a dataplane of its own does not get what reads addresses or talks to a
+// kernel.
+func TestFrontendLinksNoDataplane(t *testing.T) {
+	packages := list(t, "linux")
+	require.Contains(t, packages[module+"/nodeaddr"].Deps, "github.com/vishvananda/netlink")
+	for _, path := range []string{module, module + "/sink", module + "/backends/frontend"} {
+		for _, dep := range packages[path].Deps {
+			for _, prefix := range []string{"github.com/vishvananda/", "github.com/mdlayher/", "github.com/google/nftables",
+				"github.com/moby/ipvs", "github.com/Microsoft/", "google.golang.org/grpc"} {
+				assert.False(t, strings.HasPrefix(dep, prefix), "%s links %s", path, dep)
+			}
 		}
 	}
 }

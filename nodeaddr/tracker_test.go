@@ -10,9 +10,20 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func ips(list ...string) []netip.Addr {
+	var addrs []netip.Addr
+	for _, text := range list {
+		addrs = append(addrs, netip.MustParseAddr(text))
+	}
+	return addrs
+}
 
 func on(name string, list ...string) []HostAddress {
 	var addrs []HostAddress

@@ -7,18 +7,18 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/nodeports"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
 // Common are the options that all backends of this module have.
 type Common struct {
 	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the node supports it.
 	Families []model.Family
-	// NodePortAddresses says which of the host's addresses serve node ports (S35). Default, the zero Choice: all of
-	// them. The backends that filter packets except loopback addresses. HNS serves node ports on all addresses, and its
-	// backend refuses any other choice.
-	NodePortAddresses nodeaddr.Choice
+	// NodePortAddresses says which of the host's addresses serve node ports (S35); its type is nodeaddr.Choice. Default,
+	// the zero Choice: all of them. The backends that filter packets except loopback addresses. HNS serves node ports on
+	// all addresses, and its backend refuses any other choice.
+	NodePortAddresses nodeports.Choice
 	// Limits bound what one service may cost.
 	Limits Limits
 	// OnProblem, if given, is called once for each part of a service port that is not served, during Sync, for example

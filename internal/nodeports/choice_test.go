@@ -1,16 +1,13 @@
-package nodeaddr
+package nodeports
 
 import (
 	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func ips(list ...string) []netip.Addr {
 	var addrs []netip.Addr
