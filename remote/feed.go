@@ -47,10 +47,10 @@ type Options struct {
 	// resumes without it.
 	Resume *Resume
 
-	// FreshnessWait is how long the feed waits, while it has a state, for a server that has seen everything that this
-	// state contains, before it takes an older one: the health of the run then says so. Meanwhile the state stays as it
-	// is. Default: 30 s. Negative: it does not wait. Servers whose source has no resourceVersions, such as files, are
-	// not compared.
+	// FreshnessWait is how long the feed waits, while it has a state or a kept one, for a server that has seen everything
+	// that this state contains, before it takes an older one: the health of the run then says so. Meanwhile the state
+	// stays as it is. Default: 30 s. Negative: it does not wait. Servers whose source has no resourceVersions, such as
+	// files, are not compared.
 	FreshnessWait time.Duration
 
 	// Keep, if given, keeps the state in a file, for a restart while no server can be reached.
@@ -182,6 +182,9 @@ func (c *Feed) run(ctx context.Context, h kubeproxy.FeedHandler,
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	if c.opts.Keep != nil {
+		if c.view.node == nil {
+			c.recall()
+		}
 		wg.Go(func() { d.restoreLater(ctx) })
 		if keep != nil {
 			wg.Go(func() { keep(ctx, h) })

@@ -24,7 +24,8 @@ import (
 //
 // A file is used only if it is whole, of this version or an older one, of the same cluster, node and options, and not
 // too old; otherwise the log says what is wrong with it. From the first state that a server sends, only what differs is
-// applied. health.Proxy says meanwhile that the state is a kept one.
+// applied. health.Proxy says meanwhile that the state is a kept one. The file says how new its state is: a server that has
+// not seen all of it has to catch up, see Options.FreshnessWait.
 type Keep struct {
 	// File is the absolute path of the file. Its directory has to exist, and nobody else may write there: the state is
 	// trusted as if it came from a server. Two processes for the same node may share it: the last writer wins.
@@ -70,6 +71,20 @@ func (k Keep) withDefaults() *Keep {
 	return &k
 }
 
+// recall has the client remember how new the kept state is, before that is used: what has been applied of it may be in
+// force still, and no server that lags is to undo it.
+func (c *Feed) recall() {
+	b, err := c.opts.Keep.read()
+	if err != nil {
+		return // restore logs it
+	}
+	if kept, _, err := c.opts.Keep.open(b, c.keeper(), time.Now()); err == nil {
+		c.mu.Lock()
+		c.seen = kept.Seen
+		c.mu.Unlock()
+	}
+}
+
 // restoreLater uses the state of the file if there is still none after the time that is allowed.
 func (d *dialer) restoreLater(ctx context.Context) {
 	c := d.client
@@ -95,26 +110,26 @@ func (d *dialer) restore(ctx context.Context) {
 	if done {
 		return
 	}
-	var at time.Time
+	var kept keptHeader
 	var batch wire.Batch
 	if !has { // it is decoded without the lock, because that takes time
 		b, err := c.opts.Keep.read()
 		if err == nil {
-			at, batch, err = c.opts.Keep.decode(b, c.keeper(), time.Now())
+			kept, batch, err = c.opts.Keep.decode(b, c.keeper(), time.Now())
 		}
 		if err != nil {
 			d.log.Info("Ignoring the kept state", "file", c.opts.Keep.File, "reason", err.Error())
 			return
 		}
 	}
-	if d.takeKept(ctx, at, batch) {
+	if d.takeKept(ctx, kept, batch) {
 		d.handler.Synced()
 	}
 }
 
 // takeKept takes the state of a file if there is none, and reports whether the state is complete now, and has not been
 // before.
-func (d *dialer) takeKept(ctx context.Context, at time.Time, batch wire.Batch) (first bool) {
+func (d *dialer) takeKept(ctx context.Context, kept keptHeader, batch wire.Batch) (first bool) {
 	c := d.client
 	d.handler.Lock()
 	defer d.handler.Unlock()
@@ -128,7 +143,7 @@ func (d *dialer) takeKept(ctx context.Context, at time.Time, batch wire.Batch) (
 			d.log.Info("Ignoring the kept state", "file", c.opts.Keep.File, "reason", err.Error())
 			return false
 		}
-		c.restored = at
+		c.restored, c.seen = kept.At, kept.Seen
 	}
 	d.synced = true
 	if !c.restored.IsZero() {
@@ -180,7 +195,8 @@ func (c *Feed) keep(ctx context.Context, h kubeproxy.FeedHandler) {
 func (c *Feed) keepNow(h kubeproxy.FeedHandler, kept *keptState) (*keptState, error) {
 	h.Lock()
 	c.mu.Lock()
-	now := &keptState{at: c.confirmed, node: c.view.node, shared: c.view.shared.snapshot, own: maps.Clone(c.view.own)}
+	now := &keptState{at: c.confirmed, seen: c.seen, node: c.view.node, shared: c.view.shared.snapshot,
+		own: maps.Clone(c.view.own)}
 	c.mu.Unlock()
 	h.Unlock()
 	switch {

@@ -63,7 +63,7 @@ func viewOf(t testing.TB, reset *remotev1.Update) *view {
 }
 
 func (v *view) kept(at time.Time) *keptState {
-	return &keptState{at: at, node: v.node, shared: v.shared.snapshot, own: v.own}
+	return &keptState{at: at, seen: wire.Mark{1, 1<<64 - 1}, node: v.node, shared: v.shared.snapshot, own: v.own}
 }
 
 var helloN1 = &remotev1.Hello{Node: "n1", Options: wire.EncodeOptions(stateN1)}
@@ -87,7 +87,8 @@ func TestAKeptStateIsReadAsItWas(t *testing.T) {
 	require.NoError(t, err)
 	got, batch, err := k.decode(read, helloN1, at.Add(time.Hour))
 	require.NoError(t, err)
-	assert.True(t, at.Equal(got))
+	assert.True(t, at.Equal(got.At))
+	assert.Equal(t, wire.Mark{1, 1<<64 - 1}, got.Seen)
 	again := newView(stateN1)
 	require.NoError(t, again.take(t.Context(), remotev1.Kind_RESET, batch))
 	assert.True(t, proto.Equal(v.digest(), again.digest()))
@@ -136,6 +137,20 @@ func TestAKeptStateThatIsNotToBeUsed(t *testing.T) {
 		_, _, err = k.decode(good, helloN1, at.Add(skew))
 		assert.NoError(t, err)
 	}
+}
+
+// Files of before do not say how new their state is, and are read as ever.
+func TestAKeptStateWithoutAMark(t *testing.T) {
+	k, at := keepIn(t.TempDir()), time.Now()
+	state := viewOf(t, reset1("10.0.0.1")).kept(at)
+	state.seen = wire.Mark{}
+	b, err := k.encode(helloN1, state)
+	require.NoError(t, err)
+	header, _, _ := strings.Cut(string(b), "\n")
+	assert.Regexp(t, `^{"keptStateVersion":1,"cluster":"c","node":"n1","at":"[^"]*"}$`, header)
+	got, _, err := k.decode(b, helloN1, at)
+	require.NoError(t, err)
+	assert.Zero(t, got.Seen)
 }
 
 // Only a regular file of a limited size is read. A link is replaced, not followed.

@@ -32,13 +32,14 @@ const (
 // keptState is a complete state of a view. It does not change.
 type keptState struct {
 	at     time.Time // when a server last said that it is the newest
+	seen   wire.Mark // how new it is
 	node   *model.Node
 	shared *sink.Snapshot
 	own    map[model.ServiceName]*localstate.NodePart
 }
 
 func (s *keptState) same(o *keptState) bool {
-	return o != nil && s.shared == o.shared && s.node.Equal(o.node) && maps.Equal(s.own, o.own)
+	return o != nil && s.seen == o.seen && s.shared == o.shared && s.node.Equal(o.node) && maps.Equal(s.own, o.own)
 }
 
 // keptHeader is the first line of a file, in JSON. What follows are messages, each after its length: a Hello, which
@@ -48,11 +49,14 @@ type keptHeader struct {
 	Cluster string    `json:"cluster"`
 	Node    string    `json:"node"`
 	At      time.Time `json:"at"`
+	// Seen is how new the state is; zero: it is not known, as in files of before.
+	Seen wire.Mark `json:"seen,omitzero"`
 }
 
 // encode returns the content of a file.
 func (k *Keep) encode(hello *remotev1.Hello, s *keptState) ([]byte, error) {
-	header, err := json.Marshal(keptHeader{Version: keptVersion, Cluster: k.Cluster, Node: hello.Node, At: s.at.UTC()})
+	header, err := json.Marshal(keptHeader{Version: keptVersion, Cluster: k.Cluster, Node: hello.Node, At: s.at.UTC(),
+		Seen: s.seen})
 	if err != nil {
 		return nil, err
 	}
@@ -77,59 +81,69 @@ func (k *Keep) encode(hello *remotev1.Hello, s *keptState) ([]byte, error) {
 }
 
 // decode is the way back. It returns an error if the state must not be used at a time.
-func (k *Keep) decode(b []byte, hello *remotev1.Hello, now time.Time) (at time.Time, batch wire.Batch, err error) {
+func (k *Keep) decode(b []byte, hello *remotev1.Hello, now time.Time) (keptHeader, wire.Batch, error) {
+	var batch wire.Batch
+	header, messages, err := k.open(b, hello, now)
+	if err != nil {
+		return header, batch, err
+	}
+	var decoder wire.Decoder
+	var unzip decompressor
+	for _, message := range messages {
+		if _, err := decoder.Update(message, unzip.decompress, &batch); err != nil {
+			return header, batch, fmt.Errorf("damaged: %w", err)
+		}
+	}
+	if err := decoder.Err(); err != nil {
+		return header, batch, fmt.Errorf("damaged: %w", err)
+	}
+	return header, batch, nil
+}
+
+// open returns the header of a file, and the messages with the state. It returns an error if the state must not be used
+// at a time.
+func (k *Keep) open(b []byte, hello *remotev1.Hello, now time.Time) (header keptHeader, state [][]byte, err error) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
-	var header keptHeader
 	if err := json.Unmarshal(line, &header); err != nil {
-		return at, batch, fmt.Errorf("damaged: %w", err)
+		return header, nil, fmt.Errorf("damaged: %w", err)
 	}
 	if header.Version != keptVersion {
-		return at, batch, fmt.Errorf("has version %d, not %d", header.Version, keptVersion)
+		return header, nil, fmt.Errorf("has version %d, not %d", header.Version, keptVersion)
 	}
 	end := len(b) - sha256.Size
 	if end < len(line)+1 || sha256.Sum256(b[:end]) != [sha256.Size]byte(b[end:]) {
-		return at, batch, errors.New("damaged: the checksum is wrong")
+		return header, nil, errors.New("damaged: the checksum is wrong")
 	}
 	age := now.Sub(header.At)
 	switch {
 	case header.Cluster != k.Cluster:
-		return at, batch, fmt.Errorf("of another cluster: %q", header.Cluster)
+		return header, nil, fmt.Errorf("of another cluster: %q", header.Cluster)
 	case header.Node != hello.Node:
-		return at, batch, fmt.Errorf("of another node: %q", header.Node)
+		return header, nil, fmt.Errorf("of another node: %q", header.Node)
 	case age < -maxSkew:
-		return at, batch, fmt.Errorf("from the future: %v", header.At)
+		return header, nil, fmt.Errorf("from the future: %v", header.At)
 	case age > k.MaxAge:
-		return at, batch, fmt.Errorf("too old: from %v", header.At)
+		return header, nil, fmt.Errorf("too old: from %v", header.At)
 	}
 	var messages [][]byte
 	for rest := b[len(line)+1 : end]; len(rest) > 0; {
 		message, n := protowire.ConsumeBytes(rest)
 		if n < 0 {
-			return at, batch, fmt.Errorf("damaged: %w", protowire.ParseError(n))
+			return header, nil, fmt.Errorf("damaged: %w", protowire.ParseError(n))
 		}
 		messages, rest = append(messages, message), rest[n:]
 	}
 	var of remotev1.Hello
 	if len(messages) == 0 {
-		return at, batch, errors.New("damaged: it is empty")
+		return header, nil, errors.New("damaged: it is empty")
 	}
 	if err := proto.Unmarshal(messages[0], &of); err != nil {
-		return at, batch, fmt.Errorf("damaged: %w", err)
+		return header, nil, fmt.Errorf("damaged: %w", err)
 	}
 	if !proto.Equal(&of, hello) {
-		return at, batch, errors.New("of other options")
+		return header, nil, errors.New("of other options")
 	}
-	var decoder wire.Decoder
-	var unzip decompressor
-	for _, message := range messages[1:] {
-		if _, err := decoder.Update(message, unzip.decompress, &batch); err != nil {
-			return at, batch, fmt.Errorf("damaged: %w", err)
-		}
-	}
-	if err := decoder.Err(); err != nil {
-		return at, batch, fmt.Errorf("damaged: %w", err)
-	}
-	return header.At, batch, nil
+	return header, messages[1:], nil
 }
 
 // read returns the content of the file.

@@ -7,7 +7,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/remote"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
@@ -36,4 +39,61 @@ func TestAKeptStateResumes(t *testing.T) {
 	assert.EqualValues(t, 1, testutil.ToFloat64(server.metrics.batches.WithLabelValues("resumed")))
 	assert.Zero(t, testutil.ToFloat64(server.metrics.batches.WithLabelValues("reset")))
 	assert.Empty(t, again.TakeWaves())
+}
+
+// keptAt is a node that was told the state of a resourceVersion, has kept it, and has ended.
+func keptAt(t *testing.T, version, address string) (opts remote.Options, at *cluster) {
+	c := clusterAt(version, address)
+	opts = remote.Options{Targets: []string{socket(t)}, State: stateN1,
+		Keep: &remote.Keep{File: filepath.Join(t.TempDir(), "state"), After: time.Millisecond}}
+	server := serve(t, Options{Source: c}, opts.Targets[0])
+	var rec sink.Recorder
+	stop := follow(t, &rec, opts)
+	awaitState(t, c, stateN1, &rec)
+	stop() // it writes the file
+	server.stop()
+	return opts, c
+}
+
+// What a node was told is not undone by a brain that lags, also if the node has restarted meanwhile.
+func TestAKeptStateDoesNotGoBack(t *testing.T) {
+	for name, after := range map[string]time.Duration{"that is used": time.Millisecond, "that is not used": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			opts, kept := keptAt(t, "20", "10.0.0.2")
+			opts.FreshnessWait, opts.Keep.After = time.Hour, after
+			second := clusterAt("10", "10.0.0.1")
+			b := quick(t, second)
+			opts.Targets = []string{b.target}
+			var rec sink.Recorder
+			follow(t, &rec, opts)
+			if after < time.Hour {
+				awaitState(t, kept, stateN1, &rec)
+				rec.TakeWaves()
+			}
+			require.Eventually(t, func() bool { return b.sent("behind") >= 1 }, patience, time.Millisecond)
+			assert.Empty(t, rec.TakeWaves())
+			second.set(webAt("21", "10.0.0.3")...)
+			awaitState(t, second, stateN1, &rec)
+		})
+	}
+}
+
+// After the wait it goes back, and says so.
+func TestAKeptStateThatGoesBackSaysSo(t *testing.T) {
+	opts, kept := keptAt(t, "20", "10.0.0.2")
+	opts.FreshnessWait = 50 * time.Millisecond
+	second := clusterAt("10", "10.0.0.1")
+	b := quick(t, second)
+	gate := newProxy(t, b.target)
+	gate.close(true)
+	opts.Targets = []string{gate.target}
+	var rec sink.Recorder
+	proxy := health.New(health.Options{})
+	run(t, kubeproxy.Options{Sink: &rec, Health: proxy}, opts)
+	awaitState(t, kept, stateN1, &rec)
+	assert.True(t, proxy.WentBack().IsZero())
+	gate.close(false)
+	awaitState(t, second, stateN1, &rec)
+	assert.Positive(t, b.sent("behind"))
+	assert.False(t, proxy.WentBack().IsZero())
 }
