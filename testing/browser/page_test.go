@@ -285,37 +285,42 @@ func TestALateAnswerIsNotShown(t *testing.T) {
 	b.behaved(server.URL)
 }
 
+// look writes a screenshot to the directory KPL_SCREENSHOTS, if that is set.
+func (b *tab) look(name string) {
+	b.t.Helper()
+	directory := os.Getenv("KPL_SCREENSHOTS")
+	if directory == "" {
+		return
+	}
+	shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	require.NoError(b.t, err)
+	picture, err := png.Decode(bytes.NewReader(shot))
+	require.NoError(b.t, err)
+	var small bytes.Buffer
+	require.NoError(b.t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, fewColours(picture)))
+	require.NoError(b.t, os.WriteFile(filepath.Join(directory, name+".png"), small.Bytes(), 0o644))
+}
+
+// prefer has the reader prefer a colour scheme, "light" or "dark".
+func prefer(scheme string) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+		_, err := cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+		return err
+	})
+}
+
 // TestItFitsTheReader: in the dark, and on a telephone. With KPL_SCREENSHOTS it writes screenshots to that directory;
 // page.png is the one in docs.
 func TestItFitsTheReader(t *testing.T) {
 	b := newTab(t)
 	url := mock(t)
-	look := func(name string) {
-		directory := os.Getenv("KPL_SCREENSHOTS")
-		if directory == "" {
-			return
-		}
-		shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-		require.NoError(t, err)
-		picture, err := png.Decode(bytes.NewReader(shot))
-		require.NoError(t, err)
-		var small bytes.Buffer
-		require.NoError(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, fewColours(picture)))
-		require.NoError(t, os.WriteFile(filepath.Join(directory, name+".png"), small.Bytes(), 0o644))
-	}
 	views := []struct{ name, fragment, wait, with string }{
 		{"page", "#/service/shop/web", "#service svg", "10.96.10.1:443/TCP"},
 		{"dns", "#/service/kube-system/kube-dns", "#service svg", "zone hint names"},
 		{"packet", "#/packet?to=10.96.0.10:53/UDP", "#node", "node-1"},
 		{"activity", "#/activity", "#events", "listed"},
 		{"list", "#/", "#rows", "kube-dns"},
-	}
-	prefer := func(scheme string) chromedp.Action[chromedp.Void] {
-		return chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
-			_, err := cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
-			return err
-		})
 	}
 	b.do(visit(url), text("#count", "5 services"))
 	for _, scheme := range []string{"light", "dark"} {
@@ -328,7 +333,7 @@ func TestItFitsTheReader(t *testing.T) {
 				}
 				assert.False(t, value[bool](b, "document.documentElement.scrollWidth > innerWidth"),
 					"%s is wider than %d", v.name, width)
-				look(strings.TrimSuffix(fmt.Sprintf("%s-%s-%d", v.name, scheme, width), "-light-1280"))
+				b.look(strings.TrimSuffix(fmt.Sprintf("%s-%s-%d", v.name, scheme, width), "-light-1280"))
 			}
 			for _, selector := range []string{"body", "header"} {
 				brightness := value[float64](b,

@@ -20,6 +20,7 @@
 //   - [WriteYAML] writes what is committed and compared, and [Read] reads it. Two runs with the same results write the
 //     same bytes: results are sorted, and there are no times, except in the figures of [Speed].
 //   - [WriteJUnit] writes XML for CI systems, with the times.
+//   - [WriteHTML] writes a page to look at, from one report or from several.
 //   - [WriteText] writes a summary for a terminal.
 //
 // # What it guarantees

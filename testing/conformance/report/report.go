@@ -58,7 +58,7 @@ const (
 	// Passed is right.
 	Passed Verdict = "passed"
 	// Slow is right, but later than the suite expects of a proxy.
-	Slow   Verdict = "slow"
+	Slow Verdict = "slow"
 	// Failed is wrong, see Failures.
 	Failed Verdict = "failed"
 	// Unsupported needs a feature that the proxy lacks.
