@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/internal/freshness"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/watch"
@@ -136,7 +137,7 @@ func (f *LocalFeed) Explain(name model.ServiceName) (*localstate.Explanation, bo
 	return explain(), true
 }
 
-// maxSilence is how long a source may say nothing before that is logged. API servers send a bookmark about every minute.
+// maxSilence is how long a source may say nothing of a kind of object before that is logged. API servers send a bookmark about every minute.
 const maxSilence = 2 * time.Minute
 
 var _ interface{ Heard(metav1.Object, string) } = (*intake)(nil)
@@ -149,18 +150,21 @@ type intake struct {
 	timer    *time.Timer // ends the run if the node's podCIDRs do not come
 	patience *time.Timer // looks whether the source still says something
 	began    time.Time
-	heard    atomic.Pointer[time.Time] // nil: never, or the source does not tell
+	heard    freshness.Tracker
 
 	// Under the feed's mu.
 	listed, complete bool
 	hasNode          bool
-	silent           bool // since heard, and that has been logged
+	silent           bool // a kind of object has not been heard of, and that has been logged
 }
 
 // Heard is called by sources that tell whenever their server has said something: see [watch.Handler].
-func (i *intake) Heard(metav1.Object, string) {
-	before, now := i.heard.Load(), time.Now()
-	if i.heard.Store(&now); before == nil || now.Sub(*before) < maxSilence {
+func (i *intake) Heard(kind metav1.Object, resourceVersion string) {
+	now := time.Now()
+	_, before := i.heard.Oldest()
+	i.heard.Heard(kind, resourceVersion, now)
+	_, oldest := i.heard.Oldest()
+	if before.IsZero() || now.Sub(before) < maxSilence || !oldest.IsZero() && now.Sub(oldest) >= maxSilence {
 		return
 	}
 	i.feed.mu.Lock()
@@ -168,7 +172,7 @@ func (i *intake) Heard(metav1.Object, string) {
 	if i.silent {
 		i.silent = false
 		i.handler.Health().SetDisconnected(time.Time{})
-		i.log.Info("The API server is heard again", "after", now.Sub(*before))
+		i.log.Info("The API server is heard again", "after", now.Sub(before))
 	}
 }
 
@@ -180,14 +184,15 @@ func (i *intake) checkSource(ctx context.Context) {
 		return
 	}
 	next := maxSilence
-	switch heard := i.heard.Load(); {
-	case heard != nil && time.Since(*heard) < maxSilence:
-		next -= time.Since(*heard)
-	case heard != nil && !i.silent:
+	switch kind, heard := i.heard.Oldest(); {
+	case heard.IsZero(): // the source does not tell
+	case time.Since(heard) < maxSilence:
+		next -= time.Since(heard)
+	case !i.silent:
 		i.silent = true
-		i.handler.Health().SetDisconnected(*heard)
+		i.handler.Health().SetDisconnected(heard)
 		i.log.Error(nil, "Nothing has been heard from the API server; what is applied stays, and changes are missed",
-			"since", *heard)
+			"kind", kind, "since", heard)
 	}
 	if !i.listed && time.Since(i.began) >= maxSilence {
 		i.log.Error(nil, "Not everything has been listed yet, so nothing is applied: is the source there?",

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
@@ -215,7 +217,13 @@ func TestTheWaitForPodCIDRsIsBounded(t *testing.T) {
 
 // heard tells that its API server has said something.
 func (m *manual) heard() {
-	m.Handler.(interface{ Heard(metav1.Object, string) }).Heard(&corev1.Service{}, "1")
+	for _, kind := range []metav1.Object{&corev1.Service{}, &discoveryv1.EndpointSlice{}} {
+		m.heardOf(kind, "1")
+	}
+}
+
+func (m *manual) heardOf(kind metav1.Object, resourceVersion string) {
+	m.Handler.(interface{ Heard(metav1.Object, string) }).Heard(kind, resourceVersion)
 }
 
 // running is a run with a transcript of its log.
@@ -258,7 +266,7 @@ func TestASilentAPIServerIsNoticed(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		assert.Equal(t, []string{`"msg"="Nothing has been heard from the API server; what is applied stays, and changes ` +
-			`are missed" "error"=null "since"="` + last.String() + `"`}, lines.take(), "once")
+			`are missed" "error"=null "kind"="EndpointSlice" "since"="` + last.String() + `"`}, lines.take(), "once")
 		assert.True(t, proxy.DisconnectedSince().Equal(last))
 		assert.True(t, proxy.Healthy())
 		src.heard()
@@ -267,6 +275,31 @@ func TestASilentAPIServerIsNoticed(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		assert.Len(t, lines.take(), 1, "it is noticed again")
+	})
+}
+
+// One watch may hang while the others are alive. A kind that ceases to be served is not missed.
+func TestAWatchThatHangsIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newManual()
+		lines, proxy := running(t, src, "")
+		src.heard()
+		src.heardOf(&networkingv1.ServiceCIDR{}, "1")
+		src.Synced()
+		last := time.Now()
+		for range 4 {
+			time.Sleep(time.Minute)
+			src.heardOf(&corev1.Service{}, "2")
+			src.heardOf(&networkingv1.ServiceCIDR{}, "")
+		}
+		synctest.Wait()
+		logged := lines.take()
+		require.Len(t, logged, 2, "%v", logged)
+		assert.Contains(t, logged[1], `"kind"="EndpointSlice" "since"="`+last.String()+`"`)
+		assert.True(t, proxy.DisconnectedSince().Equal(last))
+		src.heardOf(&discoveryv1.EndpointSlice{}, "2")
+		assert.Equal(t, []string{`"level"=0 "msg"="The API server is heard again" "after"="4m0s"`}, lines.take())
+		assert.Zero(t, proxy.DisconnectedSince())
 	})
 }
 

@@ -60,6 +60,7 @@ func (in input) run(ctx context.Context, client any, store *nameStore, calls *ca
 					"Continuing without; traffic to unallocated service addresses is not dropped. Trying again")
 			}
 			without = "forbidden"
+			store.heard("")
 			store.complete() // objects from a time when listing was allowed stay
 		default:
 			without = ""

@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"syscall"
 	"testing"
@@ -636,6 +637,60 @@ type listener struct {
 
 func (l *listener) Heard(kind metav1.Object, resourceVersion string) {
 	l.heard = append(l.heard, fmt.Sprintf("%T %s, synced %d", kind, resourceVersion, l.synced))
+}
+
+// expected has the kinds of which a Handler is to hear again.
+type expected struct {
+	*recorder
+	kinds map[string]bool
+}
+
+// telling is a Source that delivers to another Handler.
+type telling struct {
+	Source
+	to Handler
+}
+
+func (s telling) Run(ctx context.Context, nodeName string, _ Handler) error { return s.Source.Run(ctx, nodeName, s.to) }
+
+func (e *expected) Heard(kind metav1.Object, resourceVersion string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.kinds[fmt.Sprintf("%T", kind)] = resourceVersion != ""
+}
+
+// ServiceCIDRs that are not served any more, or not to this program, are not waited for.
+func TestNothingIsHeardOfAKindThatIsNotServed(t *testing.T) {
+	for name, refuse := range map[string]func(r apiserver.Request) error{
+		"forbidden": forbid(serviceCIDRs),
+		"missing": func(r apiserver.Request) error {
+			if kindOfRequest(r) == serviceCIDRs {
+				return apierrors.NewNotFound(schema.GroupResource{Resource: "servicecidrs"}, "")
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			synctest.Test(t, func(t *testing.T) {
+				s := newAPIServer(t, service("a"), serviceCIDR("kubernetes"))
+				e := &expected{newRecorder(t), map[string]bool{}}
+				start(t, telling{newClientset(t, s.client(), ClientsetOptions{}), e}, "", e.recorder)
+				e.waitSynced()
+				kinds := func() map[string]bool {
+					e.mu.Lock()
+					defer e.mu.Unlock()
+					return maps.Clone(e.kinds)
+				}
+				assert.Equal(t, map[string]bool{"*v1.Service": true, "*v1.EndpointSlice": true, "*v1.ServiceCIDR": true}, kinds())
+				s.setRefuse(refuse)
+				s.Cut()
+				s.Compact()
+				time.Sleep(10 * time.Minute) // virtual
+				assert.Equal(t, map[string]bool{"*v1.Service": true, "*v1.EndpointSlice": true, "*v1.ServiceCIDR": false}, kinds())
+			})
+		})
+	}
 }
 
 // A list, and all that a watch says, show that the API server is alive, and how far its news have been delivered.

@@ -22,7 +22,8 @@ type Source interface {
 //
 // One that has a method Heard(kind metav1.Object, resourceVersion string) is told by a [Clientset] whenever the API
 // server has said something, which it does every minute or so even if nothing changes: everything up to that version
-// has been delivered of the objects that have the type of kind. Those of the first lists come before Synced.
+// has been delivered of the objects that have the type of kind. Those of the first lists come before Synced. Without a
+// version it says that nothing is to be expected of that kind: it is not served, or not to this program.
 type Handler interface {
 	// Update delivers changes that belong together: nothing may be applied while only some of them are known. The
 	// objects belong to the source: the handler must not change or keep them.

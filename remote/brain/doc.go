@@ -29,7 +29,7 @@
 //
 // # Alive means up to date
 //
-// A server that has been working on a revision for 15 seconds, or whose API server has said nothing for 5 minutes,
+// A server that has been working on a revision for 15 seconds, or whose API server has said nothing for 3 minutes,
 // sends no heartbeats, so that its clients look for another one. [Server.Ready] says so, and the metrics say for how
 // long. It still serves who comes: where no other server is better, that is the best that there is.
 //
@@ -45,7 +45,7 @@
 //
 //	kubeproxy_remote_clients, _clients_behind, _clients_failing
 //	kubeproxy_remote_revision
-//	kubeproxy_remote_watch_age_seconds      since the API server has said anything
+//	kubeproxy_remote_watch_age_seconds      since the API server has said anything, of the quietest kind
 //	kubeproxy_remote_publishing_seconds     how long a revision has been worked on
 //	kubeproxy_remote_publish_duration_seconds   to work out a revision, and to send it
 //	kubeproxy_remote_delivery_duration_seconds  from a change that the server saw to a client's acknowledgement

@@ -53,7 +53,7 @@ func (s *Server) note(object metav1.Object, changed bool) {
 
 // Heard takes note that the source is alive, and how far it has got.
 func (s serverHandler) Heard(object metav1.Object, resourceVersion string) {
-	s.heard.set(time.Now())
+	s.heard.Heard(object, resourceVersion, time.Now())
 	kind, version, ok := versionOf(object, resourceVersion)
 	if !ok {
 		return

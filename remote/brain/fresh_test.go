@@ -7,6 +7,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/health"
@@ -60,9 +63,12 @@ func TestABrainWhosePublisherHangsIsLeft(t *testing.T) {
 func TestABrainThatHearsNothingIsLeft(t *testing.T) {
 	server, registry, client := staleServer(t)
 	assert.Zero(t, gauge(t, registry, "kubeproxy_remote_watch_age_seconds"), "it is not known")
-	serverHandler{server.Server}.Heard(nil, "")
+	heard := func(kind metav1.Object, version string) { serverHandler{server.Server}.Heard(kind, version) }
+	heard(&discoveryv1.EndpointSlice{}, "1")
 	require.Eventually(t, func() bool { return !client.DisconnectedSince().IsZero() }, patience, time.Millisecond)
-	assert.ErrorContains(t, server.Ready(), "the API server has said nothing for")
+	assert.ErrorContains(t, server.Ready(), "the API server has said nothing of kind EndpointSlice for")
+	heard(&corev1.Service{}, "1")
+	assert.Error(t, server.Ready(), "the other watch still hangs")
 	assert.Positive(t, gauge(t, registry, "kubeproxy_remote_watch_age_seconds"))
 	stop := make(chan struct{})
 	defer close(stop)
@@ -72,7 +78,8 @@ func TestABrainThatHearsNothingIsLeft(t *testing.T) {
 			case <-stop:
 				return
 			case <-time.After(time.Millisecond):
-				serverHandler{server.Server}.Heard(nil, "")
+				heard(&discoveryv1.EndpointSlice{}, "1")
+				heard(&corev1.Service{}, "1")
 			}
 		}
 	}()

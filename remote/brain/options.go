@@ -34,7 +34,8 @@ type limits struct {
 	keep time.Duration
 	// keepBytes is about how much memory the kept versions of a class may take.
 	keepBytes int
-	// maxPublish is how long a revision may take, and maxSilence how long the API server may say nothing. After that
+	// maxPublish is how long a revision may take, and maxSilence how long the API server may say nothing of a kind of
+	// object, for which it sends a bookmark about every minute. After that
 	// the server does not claim to be up to date: it sends no heartbeats, so that clients look for another one.
 	maxPublish, maxSilence time.Duration
 	// maxAge is how long a stream lasts on average: half as long, or half as long again. Then its client connects
@@ -67,7 +68,7 @@ func (l limits) withDefaults() limits {
 		keep:          cmp.Or(l.keep, 10*time.Minute),
 		keepBytes:     cmp.Or(l.keepBytes, 64<<20),
 		maxPublish:    cmp.Or(l.maxPublish, 15*time.Second),
-		maxSilence:    cmp.Or(l.maxSilence, 5*time.Minute),
+		maxSilence:    cmp.Or(l.maxSilence, 3*time.Minute),
 		maxAge:        cmp.Or(l.maxAge, 30*time.Minute),
 		maxIdle:       cmp.Or(l.maxIdle, time.Minute),
 		maxDigests:    cmp.Or(l.maxDigests, maxRequest/2),

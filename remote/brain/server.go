@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/freshness"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
@@ -34,7 +35,8 @@ type Server struct {
 
 	maxAnswer time.Duration // see the constant
 
-	publishing, heard since // the revision that is being worked out has begun; the source has said something
+	publishing since             // the revision that is being worked out has begun
+	heard      freshness.Tracker // what the source has said
 
 	// work guards what is worked out from the cluster: base, and the fields of each class that say so. It may be held
 	// for long, so no stream waits for it except to have a new class made. It is locked before mu.
@@ -324,15 +326,25 @@ func (s *Server) Ready() error {
 
 var errNotListed = errors.New("not everything has been listed yet")
 
-// fresh returns why the server may not be up to date. It waits for no lock.
+// fresh returns why the server may not be up to date. It does not wait for what may hang.
 func (s *Server) fresh() error {
 	if age := s.publishing.age(); age > s.opts.limits.maxPublish {
 		return fmt.Errorf("it has been working on a revision for %v", age)
 	}
-	if age := s.heard.age(); age > s.opts.limits.maxSilence {
-		return fmt.Errorf("the API server has said nothing for %v", age)
+	if kind, age := s.silence(); age > s.opts.limits.maxSilence {
+		return fmt.Errorf("the API server has said nothing of kind %s for %v", kind, age)
 	}
 	return nil
+}
+
+// silence returns which kind of object the source has said nothing of for longest, and for how long, 0 if that is not
+// known.
+func (s *Server) silence() (kind string, age time.Duration) {
+	kind, at := s.heard.Oldest()
+	if at.IsZero() {
+		return kind, 0
+	}
+	return kind, time.Since(at)
 }
 
 // since is a time that any goroutine may set and ask for.

@@ -162,9 +162,13 @@ func (m *serverMetrics) register(r prometheus.Registerer, s *Server) (unregister
 			return float64(n)
 		})
 	}
-	age := func(name, help string, of *since) prometheus.Collector {
+	age := func(name, help string, of func() time.Duration) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricPrefix + name, Help: help},
-			func() float64 { return of.age().Seconds() })
+			func() float64 { return of().Seconds() })
+	}
+	silence := func() time.Duration {
+		_, age := s.silence()
+		return age
 	}
 	gauge := func(name, help string, of func() int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricPrefix + name, Help: help}, func() float64 {
@@ -180,8 +184,9 @@ func (m *serverMetrics) register(r prometheus.Registerer, s *Server) (unregister
 			func(c ClientStatus) bool { return !c.BehindSince.IsZero() }),
 		count("clients_failing", "Clients that could not apply everything",
 			func(c ClientStatus) bool { return c.Error != "" }),
-		age("watch_age_seconds", "Time since the API server has said something; 0: not known", &s.heard),
-		age("publishing_seconds", "How long a revision has been worked on; 0: none is", &s.publishing),
+		age("watch_age_seconds", "Time since the API server has said something, of the kind of object that this "+
+			"was longest ago for; 0: not known", silence),
+		age("publishing_seconds", "How long a revision has been worked on; 0: none is", s.publishing.age),
 		gauge("revision", "The newest revision", func() int { return int(s.revision) }),
 		gauge("classes", "Classes of nodes, each with a state of its own", func() int { return len(s.classes) }),
 		gauge("kept_bytes", "About how much memory the older versions take that are kept for clients which come back",
