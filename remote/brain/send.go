@@ -76,9 +76,10 @@ func (c *session) finish(err error) (again bool) {
 	return false
 }
 
-// takeNews reports whether there is news to send now, and marks it as seen. The caller holds the session's mu.
+// takeNews reports whether there is news to send now, and marks it as seen. Once the stream is about to end there is
+// none: its client may not even have a state. The caller holds the session's mu.
 func (c *session) takeNews() bool {
-	look := c.news && !c.busy
+	look := c.news && !c.busy && c.cause == nil
 	if look {
 		c.news, c.sentSeen, c.newsSeen = false, c.newsSeen, time.Time{}
 	}

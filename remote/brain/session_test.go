@@ -25,6 +25,7 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
+	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
 // A client that does not acknowledge is sent nothing more, is not cut off, and gets the sum of it all in one batch when
@@ -458,4 +459,36 @@ func TestAClientThatHasAcknowledgedNothingIsBehind(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, remotev1.Kind_HEARTBEAT, u.Kind)
 	assert.Equal(t, 2, behind())
+}
+
+// News that comes between the end of a stream and that of its session is sent to nobody: the client has no state that
+// changes could be to.
+func TestAClientThatWasToldToComeLaterIsSentNothingMore(t *testing.T) {
+	server, err := New(quiet(t), Options{Source: newCluster()})
+	require.NoError(t, err)
+	h := serverHandler{server}
+	h.Update(watch.Change{Object: baseObjects()[0]})
+	h.Synced()
+	stream := &countedStream{}
+	c := &session{server: server, node: "n1", stream: stream, ctx: t.Context(), news: true}
+	require.NoError(t, server.join(c, localstate.Options{}))
+	defer server.leave(c)
+	count(server.turns, c.party(), maxTurns, maxTurns+1)
+	require.True(t, c.begin())
+	c.send()
+	require.Equal(t, 1, stream.sent)
+	c.announce(time.Now())
+	c.deliver()
+	assert.Equal(t, 1, stream.sent)
+}
+
+// countedStream counts the messages of a server.
+type countedStream struct {
+	stream
+	sent int
+}
+
+func (s *countedStream) SendMsg(any) error {
+	s.sent++
+	return nil
 }
