@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/remote/internal/testdial"
 	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
@@ -98,7 +99,7 @@ func (d *dialer) stream(ctx context.Context, target string) (err error) {
 	defer cancel(nil)
 	tooLong := time.AfterFunc(d.answer, func() { cancel(fmt.Errorf("the server has said nothing for %v", d.answer)) })
 	defer tooLong.Stop()
-	conn, err := d.dial(target)
+	conn, err := d.dial(ctx, target)
 	if err != nil {
 		return err
 	}
@@ -188,12 +189,15 @@ func (d *dialer) looks() (<-chan time.Time, func()) {
 	return ticker.C, ticker.Stop
 }
 
-func (d *dialer) dial(target string) (*grpc.ClientConn, error) {
+func (d *dialer) dial(ctx context.Context, target string) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if !strings.HasPrefix(target, unixTarget) && d.client.opts.TLS != nil {
 		creds = credentials.NewTLS(d.client.opts.TLS)
 	}
 	target, resolved := resolution(target)
+	if inMemory := testdial.From(ctx); inMemory != nil {
+		resolved = append(resolved, grpc.WithContextDialer(inMemory))
+	}
 	return grpc.NewClient(target, append(resolved,
 		grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(),
 		grpc.WithNoProxy(),

@@ -3,6 +3,7 @@ package brain
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -22,8 +23,8 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
-// fleet is the clients of the benchmarks. They speak the protocol and keep no state: what a node holds is what its
-// own machine has room for, and thousands are to have room here.
+// fleet is the clients of the benchmarks. They speak the protocol and keep no state, or what a lightNode keeps: what a
+// node holds is what its own machine has room for, and thousands are to have room here.
 type fleet struct {
 	clients []*fleetClient
 	changes int          // that have been made of the cluster
@@ -46,6 +47,12 @@ type fleetClient struct {
 	messages                atomic.Int64 // received, heartbeats apart
 	arrived                 atomic.Int64 // when the last batch was complete, in nanoseconds since 1970
 	stall                   atomic.Pointer[chan struct{}]
+
+	// Of a client that has a state, and acknowledges with a pause after the one before:
+	light   *lightNode
+	pause   time.Duration
+	applied time.Time
+	begun   atomic.Int64 // bytes of the connection until the first batch of the stream was complete
 
 	mu     sync.Mutex // guards what follows
 	digest *remotev1.Digest
@@ -72,16 +79,17 @@ func newFleet(b *testing.B, ca authority, n int) *fleet {
 // connect connects clients to a server, some at a time, and returns when each has its first batch.
 func (f *fleet) connect(b *testing.B, clients []*fleetClient, address string, atATime int) {
 	b.Helper()
-	want := f.batches.Load() + int64(len(clients))
+	var begun atomic.Int64
 	slots := make(chan struct{}, atATime)
 	for _, c := range clients {
 		slots <- struct{}{}
 		go func() {
 			<-c.connect(address)
+			begun.Add(1)
 			<-slots
 		}()
 	}
-	f.await(b, &f.batches, want)
+	f.await(b, &begun, int64(len(clients)))
 }
 
 func (f *fleet) disconnect() {
@@ -146,7 +154,11 @@ func (c *fleetClient) connect(address string) (first chan struct{}) {
 			}
 			if ctx.Err() == nil {
 				c.fleet.retries.Add(1)
-				time.Sleep(firstPause/2 + rand.N(firstPause)) // as a Feed does
+				wait := firstPause/2 + rand.N(firstPause) // as a Feed does
+				if later := (errLater{}); errors.As(err, &later) {
+					wait = max(wait, later.after)
+				}
+				time.Sleep(wait)
 			}
 		}
 	}()
@@ -191,10 +203,62 @@ func (c *fleetClient) stream(ctx context.Context, address string, batch func()) 
 		hello.Resume = &remotev1.Resume{InstanceID: "-", Digest: c.digest}
 	}
 	c.mu.Unlock()
+	follow := c.follow
+	if c.light != nil {
+		hello, follow = c.light.hello(), c.followLight
+	}
 	if err := stream.SendMsg(wire.Encode(&remotev1.Request{Hello: hello}).Bytes()); err != nil {
 		return err
 	}
-	return c.follow(stream, batch)
+	return follow(stream, batch)
+}
+
+// errLater is what a client is told that is to come again.
+type errLater struct{ after time.Duration }
+
+func (e errLater) Error() string { return fmt.Sprintf("come again after %v", e.after) }
+
+// followLight is follow for a client that has a state.
+func (c *fleetClient) followLight(stream grpc.ClientStream, batch func()) error {
+	for first := true; ; {
+		var message []byte
+		if err := stream.RecvMsg(&message); err != nil {
+			return err
+		}
+		u, err := c.light.take(message)
+		switch {
+		case err != nil:
+			return err
+		case u.Kind == remotev1.Kind_LATER:
+			return errLater{time.Duration(u.RetryAfterMillis) * time.Millisecond}
+		case u.Kind == remotev1.Kind_COMPARE:
+			answer := wire.Encode(c.light.answer(u.GetCompare().GetBuckets()))
+			if err := stream.SendMsg(answer.Bytes()); err != nil {
+				return err
+			}
+			continue
+		case u.Kind == remotev1.Kind_HEARTBEAT || u.Sync == nil:
+			continue
+		}
+		if u.Kind == remotev1.Kind_RESUMED {
+			c.fleet.resumed.Add(1)
+		}
+		select {
+		case <-time.After(time.Until(c.applied.Add(c.pause))):
+		case <-stream.Context().Done():
+		}
+		c.applied = time.Now()
+		ack := wire.Encode(&remotev1.Request{Ack: &remotev1.Ack{Revision: u.Sync.Revision}})
+		if err := stream.SendMsg(ack.Bytes()); err != nil {
+			return err
+		}
+		if first {
+			c.begun.Store(c.read.Load() + c.written.Load())
+			first = false
+		}
+		c.fleet.batches.Add(1)
+		batch()
+	}
 }
 
 // halt makes the client neither read nor acknowledge, until resume.

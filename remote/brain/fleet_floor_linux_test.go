@@ -16,16 +16,16 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
-// BenchmarkFleetFloor is what gRPC and TLS take alone, with the options of a Server: for each client a connection and a
-// stream; for each change a message of a usual size, and its acknowledgement. No server on gRPC takes less, so beside
-// BenchmarkFleet it tells what is ours. Run it with -benchtime 1x.
-func BenchmarkFleetFloor(b *testing.B) {
-	size := benchmarkSize()
+// fleetFloor is what gRPC and TLS take alone, with the options of a Server: for each client a connection and a stream;
+// for each change a message of a usual size, and its acknowledgement. No server on gRPC takes less, so it tells what of
+// BenchmarkFleet is ours. It returns the milliseconds of a change, 0 if that was not asked for.
+func fleetFloor(b *testing.B, size fleetSize, ca authority) (change float64) {
 	size.full = false // it has no goals
 	size.Bare = true
-	ca := newAuthority(b)
 	server := startFleetServer(b, size.fleetSpec, ca)
+	defer server.kill()
 	f := newFleet(b, ca, size.clients)
+	defer f.disconnect()
 	f.connect(b, f.clients[:len(fleetZones)], server.address, 1)
 	empty := server.do(b, doCollect, 0)
 	f.connect(b, f.clients[len(fleetZones):], server.address, 32)
@@ -38,8 +38,9 @@ func BenchmarkFleetFloor(b *testing.B) {
 		now.report(b, empty, size.clients-len(fleetZones))
 	})
 	b.Run("Change", func(b *testing.B) {
-		f.change(b, size, server, doReplace, func(*fleetClient) bool { return true })
+		change = f.change(b, size, server, doReplace, func(*fleetClient) bool { return true })
 	})
+	return change
 }
 
 // report reports the memory for each of the clients that came since.

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,14 +36,17 @@ const fleetServerEnv = "KPL_REMOTE_FLEET_SERVER"
 type fleetSpec struct {
 	Services, Endpoints, Nodes int
 	Heartbeat                  time.Duration
-	Bare                       bool   // serve as bareBrain does
-	Cert, Key, CA              []byte // DER
+	Churn                      bool          // change the cluster in revisions of the usual interval, see doChurn
+	Keep                       time.Duration // 0: the default
+	Bare                       bool          // serve as bareBrain does
+	Cert, Key, CA              []byte        // DER
 }
 
 // fleetCommand is one of the constants below, and a number that tells changes apart.
 type fleetCommand struct {
-	Do string
-	N  int
+	Do    string
+	N     int
+	Churn fleetChurn
 }
 
 const (
@@ -50,6 +54,7 @@ const (
 	doCollect       = "collect"       // collect garbage first
 	doReplace       = "replace"       // one endpoint of a service by another, which concerns all nodes
 	doReplaceInZone = "replaceInZone" // one that nodes of the first zone alone use
+	doChurn         = "churn"         // many, from a time to another one
 )
 
 // fleetUsage is the answer, empty for changes.
@@ -60,6 +65,8 @@ type fleetUsage struct {
 	Goroutines        int
 	Clients, Behind   int
 	Batches           map[string]int // by kind
+	Churned, Kept     int            // changes made by doChurn; bytes of older versions
+	Delivered         []uint64       // of batches: how many were acknowledged within 10 ms, 20 ms ... of their first change
 }
 
 var fleetZones = []string{"zone-a", "zone-b", "zone-c"}
@@ -150,10 +157,16 @@ func runFleetServer() error {
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
 	defer cancel()
 	source := newCluster(spec.objects()...)
-	server, err := New(ctx,
-		Options{Source: source, limits: limits{heartbeat: spec.Heartbeat, minInterval: -1}})
+	limits := limits{heartbeat: spec.Heartbeat, minInterval: -1, keep: spec.Keep}
+	if spec.Churn {
+		limits.minInterval = 0 // the default
+	}
+	server, err := New(ctx, Options{Source: source, limits: limits})
 	if err != nil {
 		return err
+	}
+	if spec.Churn {
+		server.metrics.delivery = fineDelivery()
 	}
 	ln, err := Listen(ctx, "127.0.0.1:0", 0)
 	if err != nil {
@@ -169,13 +182,24 @@ func runFleetServer() error {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	return serveCommands(in, out, ln.Addr().String(), func() fleetUsage { return readUsage(server) },
+	var churned atomic.Int64
+	usage := func() fleetUsage {
+		u := readUsage(server)
+		if spec.Churn {
+			u.readChurn(server)
+			u.Churned = int(churned.Load())
+		}
+		return u
+	}
+	return serveCommands(in, out, ln.Addr().String(), usage,
 		func(command fleetCommand) error {
 			switch command.Do {
 			case doReplace:
 				source.set(spec.slice(command.N%spec.Services, 1+command.N))
 			case doReplaceInZone:
 				source.set(spec.hintedSlice(1 + command.N))
+			case doChurn:
+				go command.Churn.run(spec, source, &churned)
 			}
 			return nil
 		})
@@ -296,7 +320,12 @@ func (s *fleetServer) kill() {
 
 func (s *fleetServer) do(b *testing.B, what string, n int) (usage fleetUsage) {
 	b.Helper()
-	require.NoError(b, s.in.Encode(fleetCommand{what, n}))
+	return s.command(b, fleetCommand{Do: what, N: n})
+}
+
+func (s *fleetServer) command(b *testing.B, c fleetCommand) (usage fleetUsage) {
+	b.Helper()
+	require.NoError(b, s.in.Encode(c))
 	require.NoError(b, s.out.Decode(&usage))
 	return usage
 }
