@@ -172,7 +172,7 @@ func (i *intake) Heard(kind metav1.Object, resourceVersion string) {
 	if i.silent {
 		i.silent = false
 		i.handler.Health().SetDisconnected(time.Time{})
-		i.log.Info("The API server is heard again", "after", now.Sub(before))
+		i.log.Info("The API server answers again", "after", now.Sub(before))
 	}
 }
 
@@ -191,11 +191,11 @@ func (i *intake) checkSource(ctx context.Context) {
 	case !i.silent:
 		i.silent = true
 		i.handler.Health().SetDisconnected(heard)
-		i.log.Error(nil, "Nothing has been heard from the API server; what is applied stays, and changes are missed",
+		i.log.Error(nil, "The API server is silent; what is applied stays, and changes are missed",
 			"kind", kind, "since", heard)
 	}
 	if !i.listed && time.Since(i.began) >= maxSilence {
-		i.log.Error(nil, "Not everything has been listed yet, so nothing is applied: is the source there?",
+		i.log.Error(nil, "Nothing is applied yet, because not everything has been listed: is the API server reachable?",
 			"since", i.began)
 	}
 	i.patience.Reset(next)

@@ -265,12 +265,12 @@ func TestASilentAPIServerIsNoticed(t *testing.T) {
 		last := time.Now()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		assert.Equal(t, []string{`"msg"="Nothing has been heard from the API server; what is applied stays, and changes ` +
+		assert.Equal(t, []string{`"msg"="The API server is silent; what is applied stays, and changes ` +
 			`are missed" "error"=null "kind"="EndpointSlice" "since"="` + last.String() + `"`}, lines.take(), "once")
 		assert.True(t, proxy.DisconnectedSince().Equal(last))
 		assert.True(t, proxy.Healthy())
 		src.heard()
-		assert.Equal(t, []string{`"level"=0 "msg"="The API server is heard again" "after"="10m0s"`}, lines.take())
+		assert.Equal(t, []string{`"level"=0 "msg"="The API server answers again" "after"="10m0s"`}, lines.take())
 		assert.Zero(t, proxy.DisconnectedSince())
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
@@ -298,7 +298,7 @@ func TestAWatchThatHangsIsNoticed(t *testing.T) {
 		assert.Contains(t, logged[1], `"kind"="EndpointSlice" "since"="`+last.String()+`"`)
 		assert.True(t, proxy.DisconnectedSince().Equal(last))
 		src.heardOf(&discoveryv1.EndpointSlice{}, "2")
-		assert.Equal(t, []string{`"level"=0 "msg"="The API server is heard again" "after"="4m0s"`}, lines.take())
+		assert.Equal(t, []string{`"level"=0 "msg"="The API server answers again" "after"="4m0s"`}, lines.take())
 		assert.Zero(t, proxy.DisconnectedSince())
 	})
 }

@@ -58,7 +58,7 @@ func (l *loop) run(ctx context.Context, feedEnded <-chan error) error {
 			case err != nil:
 				return err
 			case !synced:
-				return errors.New("the feed ended before its state was complete")
+				return errors.New("the feed ended before it had a complete state")
 			}
 			// Nothing will change any more, but what is applied still has to be repaired and retried.
 		}

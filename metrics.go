@@ -46,7 +46,7 @@ func newMetrics() *metrics {
 				Help: "Services whose " + object + " changed since the last Sync began"}),
 			total: prometheus.NewCounter(prometheus.CounterOpts{
 				Name: metricPrefix + "sync_proxy_rules_" + kind + "_changes_total",
-				Help: object + "s that came in changed"}),
+				Help: object + "s received that differ from the version before"}),
 		}
 	}
 	return &metrics{

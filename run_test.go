@@ -278,7 +278,7 @@ func TestRunEndsWithAPermanentError(t *testing.T) {
 		}, "sync: IPv6: no such kernel module"},
 		"of the source": {func(m *manual, _ *sink.Recorder) { m.ended <- cause }, "source: no such kernel module"},
 		"of a source that ends before it is synced": {func(m *manual, _ *sink.Recorder) { m.ended <- nil },
-			"the feed ended before its state was complete"},
+			"the feed ended before it had a complete state"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -430,7 +430,7 @@ func TestMetricsHaveTheNamesAndLabelsOfKubeProxy(t *testing.T) {
 		src.Synced()
 		synctest.Wait()
 		expect("kubeproxy_sync_proxy_rules_endpoint_changes_total", `
-			# HELP kubeproxy_sync_proxy_rules_endpoint_changes_total EndpointSlice objects that came in changed
+			# HELP kubeproxy_sync_proxy_rules_endpoint_changes_total EndpointSlice objects received that differ from the version before
 			# TYPE kubeproxy_sync_proxy_rules_endpoint_changes_total counter
 			kubeproxy_sync_proxy_rules_endpoint_changes_total 1
 		`)

@@ -88,7 +88,7 @@ func zpageTypes() []string { return []string{"application/json", "application/ya
 func (z *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	contentType, version, ok := z.negotiate(strings.Join(r.Header.Values("Accept"), ","))
 	if !ok {
-		http.Error(w, fmt.Sprintf("not acceptable: supported are text/plain, and application/json and application/yaml "+
+		http.Error(w, fmt.Sprintf("not acceptable: use text/plain, or application/json and application/yaml "+
 			"with the parameters g=config.k8s.io;v=v1beta1;as=%s", z.kind), http.StatusNotAcceptable)
 		return
 	}

@@ -54,7 +54,7 @@ func (s *Services) listen(ctx context.Context, i *instance, key listenKey) (*lis
 	go func() {
 		err := l.server.Serve(socket)
 		if !errors.Is(err, http.ErrServerClosed) {
-			klog.FromContext(ctx).Error(err, "A health check server stopped; it is restarted at the next Sync",
+			klog.FromContext(ctx).Error(err, "A health check server stopped; restarting it at the next Sync",
 				"service", i.name, "address", address)
 			s.again.later(i.name)
 		} else if ctx.Err() != nil {

@@ -300,7 +300,7 @@ func intakePorts(in *serviceIntake, obj *corev1.Service, bad func(string, error)
 		_, sameName := taken[byName]
 		_, sameNumber := taken[byNumber]
 		if sameName || sameNumber {
-			bad(fmt.Errorf("another %v port has the name %q or the number %d", protocol, p.Name, number))
+			bad(fmt.Errorf("duplicate %v port: name %q or number %d", protocol, p.Name, number))
 			continue
 		}
 		taken[byName], taken[byNumber] = struct{}{}, struct{}{}

@@ -62,7 +62,7 @@ func (c *conversation) take(ctx context.Context, message wire.Message) error {
 			if c.older.IsZero() {
 				c.older = time.Now()
 			}
-			return errors.New("the server has not seen yet all that this node was told")
+			return errors.New("the server lags behind what this node was told")
 		}
 		c.later = min(time.Duration(u.RetryAfterMillis)*time.Millisecond, 5*time.Minute)
 		return errors.New("the server is overloaded")
@@ -162,7 +162,7 @@ func (c *conversation) takeSeen(news wire.Mark) {
 		c.client.seen = news
 	}
 	if c.client.seen.Behind(before) {
-		c.log.Error(nil, "The state may have gone back: this server has not seen all that the node was told before, and "+
+		c.log.Error(nil, "The state may have gone back: this server lags behind what the node was told before, and "+
 			"no other one was found in time", "server", c.target)
 		c.handler.Health().SetWentBack(time.Now())
 	}
@@ -200,7 +200,7 @@ func (c *conversation) compare(sync *remotev1.Sync) error {
 		c.asked = false
 		return nil
 	case c.asked && c.kind == remotev1.Kind_RESET:
-		c.log.Error(nil, "All of the state has been sent again, and still is not what the server says. Digests are not"+
+		c.log.Error(nil, "The full state still differs from the server's digest. Digests are not"+
 			" compared any more", "server", c.target)
 		c.client.view.incomparable = true
 		return nil

@@ -49,7 +49,7 @@ func (k *Keep) validate(o Options) error {
 		errs = append(errs, fmt.Errorf("keep: the file %q is not an absolute path", k.File))
 	}
 	if k.MaxAge < 0 || k.After < 0 {
-		errs = append(errs, errors.New("keep: a negative duration"))
+		errs = append(errs, errors.New("keep: durations must not be negative"))
 	}
 	if o.State.NodeName == "" {
 		errs = append(errs, errors.New("keep: State.NodeName is needed"))

@@ -118,7 +118,7 @@ func TestAKeptStateThatIsNotToBeUsed(t *testing.T) {
 		"newer":           {[]byte(strings.Replace(string(good), `Version":1`, `Version":2`, 1)), "has version 2, not 1"},
 		"another cluster": {encoded(Keep{Cluster: "d"}, helloN1, at), `of another cluster: "d"`},
 		"another node":    {encoded(*k, &remotev1.Hello{Node: "n2"}, at), `of another node: "n2"`},
-		"other options":   {encoded(*k, masquerading, at), "of other options"},
+		"other options":   {encoded(*k, masquerading, at), "belongs to a node with other options"},
 		"too old":         {encoded(*k, helloN1, at.Add(-24*time.Hour-time.Second)), "too old"},
 		"the future":      {encoded(*k, helloN1, at.Add(time.Hour)), "from the future"},
 	} {

@@ -74,7 +74,7 @@ func (k *Keep) encode(hello *remotev1.Hello, s *keptState) ([]byte, error) {
 		out = protowire.AppendBytes(out, f.Bytes())
 	}
 	if len(out)+sha256.Size > maxKept {
-		return nil, fmt.Errorf("it takes %d bytes, more than %d", len(out), maxKept)
+		return nil, fmt.Errorf("the state has %d bytes, more than %d", len(out), maxKept)
 	}
 	sum := sha256.Sum256(out)
 	return append(out, sum[:]...), nil
@@ -117,13 +117,13 @@ func (k *Keep) open(b []byte, hello *remotev1.Hello, now time.Time) (header kept
 	age := now.Sub(header.At)
 	switch {
 	case header.Cluster != k.Cluster:
-		return header, nil, fmt.Errorf("of another cluster: %q", header.Cluster)
+		return header, nil, fmt.Errorf("belongs to another cluster: %q", header.Cluster)
 	case header.Node != hello.Node:
-		return header, nil, fmt.Errorf("of another node: %q", header.Node)
+		return header, nil, fmt.Errorf("belongs to another node: %q", header.Node)
 	case age < -maxSkew:
-		return header, nil, fmt.Errorf("from the future: %v", header.At)
+		return header, nil, fmt.Errorf("its time is in the future: %v", header.At)
 	case age > k.MaxAge:
-		return header, nil, fmt.Errorf("too old: from %v", header.At)
+		return header, nil, fmt.Errorf("too old: it dates from %v", header.At)
 	}
 	var messages [][]byte
 	for rest := b[len(line)+1 : end]; len(rest) > 0; {
@@ -141,7 +141,7 @@ func (k *Keep) open(b []byte, hello *remotev1.Hello, now time.Time) (header kept
 		return header, nil, fmt.Errorf("damaged: %w", err)
 	}
 	if !proto.Equal(&of, hello) {
-		return header, nil, errors.New("of other options")
+		return header, nil, errors.New("belongs to a node with other options")
 	}
 	return header, messages[1:], nil
 }

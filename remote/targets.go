@@ -178,7 +178,7 @@ func (d *dialer) readTargets() error {
 func (d *dialer) stillTarget(target string) error {
 	_ = d.readTargets() // it is logged
 	if _, is := slices.BinarySearch(d.targets.known, target); !is {
-		return errors.New("it is not among the targets any more")
+		return errors.New("it is no longer a target")
 	}
 	return nil
 }

@@ -176,7 +176,7 @@ func TestEndpointsWithoutAServiceAreHeldBackUntilItIsSet(t *testing.T) {
 	assert.Zero(t, s.NumServices())
 	assert.Zero(t, s.NumEndpoints())
 	assert.Nil(t, s.Service(name("a")))
-	assert.Contains(t, log.String(), `"Endpoints are held back until their service is set" service="ns/a" endpoints=1`)
+	assert.Contains(t, log.String(), `"Endpoints wait until their service is set" service="ns/a" endpoints=1`)
 
 	f.SetEndpoint(httpEndpoint("a", "10.0.0.2:80"))
 	f.DeleteEndpoint(httpKey("a", "10.0.0.1:80"))

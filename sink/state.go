@@ -251,7 +251,7 @@ func (s *state) applyService(ctx context.Context, p *pendingService, first bool)
 
 	if service == nil {
 		if len(endpoints) > 0 {
-			klog.FromContext(ctx).Info("Endpoints are held back until their service is set", "service", name,
+			klog.FromContext(ctx).Info("Endpoints wait until their service is set", "service", name,
 				"endpoints", len(endpoints))
 			s.withoutService[name] = endpoints
 		} else {

@@ -221,7 +221,7 @@ func (e *eventHandler) object(obj any) metav1.Object {
 	if k, ok := kindOf(obj); ok && k == e.kind {
 		return obj.(metav1.Object)
 	}
-	e.logger.Error(nil, "An informer delivered an unexpected type, ignored",
+	e.logger.Error(nil, "Ignoring an object of an unexpected type from an informer",
 		"resource", e.kind.String(), "type", fmt.Sprintf("%T", obj))
 	return nil
 }

@@ -69,8 +69,8 @@ func (f *family) isFutile(ctx context.Context, b *balancer, actual *dp.LoadBalan
 		return false
 	}
 	if b.repairs == maxRepairs+1 {
-		klog.FromContext(ctx).Error(nil, "Leaving a load balancer as HNS keeps making it", "loadBalancer", b.key,
-			"has", *actual, "want", *b.have)
+		klog.FromContext(ctx).Error(nil, "HNS does not accept the settings of a load balancer; no longer repairing it",
+			"loadBalancer", b.key, "has", *actual, "want", *b.have)
 	}
 	if onlySettings {
 		f.altered[want] = has // HNS makes that of others, too

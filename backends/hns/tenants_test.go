@@ -201,7 +201,7 @@ func TestWhatHNSMakesOfALoadBalancerIsNotRepaired(t *testing.T) {
 				})
 				said := 0
 				for _, line := range lines {
-					if strings.Contains(line, "Leaving a load balancer as HNS keeps making it") {
+					if strings.Contains(line, "HNS does not accept the settings of a load balancer; no longer repairing it") {
 						said++
 					}
 				}

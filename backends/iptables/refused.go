@@ -194,7 +194,7 @@ func (s *search) find(ctx context.Context, ports []*frontend.PortChange) {
 		return
 	}
 	if len(ports) == 1 || s.left <= 0 {
-		err = fmt.Errorf("left out, its rules are refused: %w", err)
+		err = fmt.Errorf("the kernel refuses its rules: %w", err)
 		for _, p := range ports {
 			if s.refused[p.Name()] = err; len(ports) > 1 {
 				s.inDoubt[p.Name()] = true

@@ -28,7 +28,7 @@ func logged(ctx context.Context, err error) error {
 	if err == nil || concernsAll(err) {
 		return err
 	}
-	klog.FromContext(ctx).Error(err, "Could not delete what no service needs any more; it will be tried again")
+	klog.FromContext(ctx).Error(err, "Could not delete unused IPVS objects; trying again")
 	return nil
 }
 

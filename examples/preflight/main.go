@@ -86,7 +86,7 @@ func run(ctx context.Context, args []string, out io.Writer) (int, error) {
 		addresses = append(addresses, a)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, *timeout,
-		fmt.Errorf("the cluster's objects have not come within %v: is the API server there?", *timeout))
+		fmt.Errorf("no complete list of the cluster's objects after %v: is the API server reachable?", *timeout))
 	defer cancel()
 	before, err := configuration(ctx, *from, objects.Kubeconfig)
 	if err != nil {

@@ -93,7 +93,7 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 	if *timeout > 0 && (*once || *explain != "" || flow.asked()) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, *timeout,
-			fmt.Errorf("there is no state after %v: is the API server, the brain or the file there?", *timeout))
+			fmt.Errorf("no state after %v: check that the API server, the brain or the file exists", *timeout))
 		defer cancel()
 	}
 	state := localstate.Options{NodeName: from.NodeName, DetectLocal: flow.detect}

@@ -294,6 +294,6 @@ func TestNobodyWaitsForeverForTheState(t *testing.T) {
 	for _, args := range [][]string{{"--once"}, {"--explain", "default/web"}, {"--flow", flow}} {
 		err := run(t.Context(), append([]string{"--kubeconfig", kubeconfig, "--node-name", "node-1", "--timeout", "1ms"},
 			args...), io.Discard, io.Discard)
-		require.EqualError(t, err, "there is no state after 1ms: is the API server, the brain or the file there?")
+		require.EqualError(t, err, "no state after 1ms: check that the API server, the brain or the file exists")
 	}
 }

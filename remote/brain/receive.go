@@ -56,7 +56,7 @@ func (c *session) take(r *remotev1.Request) (news bool, err error) {
 		c.answer <- r.GetDigests() // there is room for one
 		c.answer = nil
 	case r.GetDigests() != nil:
-		return false, errors.New("digests that were not asked for")
+		return false, errors.New("unrequested digests")
 	case r.GetHello() != nil:
 		return false, errors.New("a second Hello")
 	case len(r.ProtoReflect().GetUnknown()) == 0: // else it is what a newer client says

@@ -49,7 +49,7 @@ func (c *session) introduce(view nodeView, b *batches, resume *remotev1.Resume) 
 		return c.sendResumed(view)
 	case c.goesBack(view):
 		return c.refuse(view, "behind", &remotev1.Update{Behind: true},
-			status.Error(codes.Unavailable, "this server has not seen all that the client knows: ask another one"))
+			status.Error(codes.Unavailable, "this server lags behind the client: ask another one"))
 	case from != nil:
 		c.server.metrics.batches.WithLabelValues("resumed_diff").Inc()
 		var changes *batch
@@ -123,7 +123,7 @@ func (c *session) countTurn(by int) bool {
 // comeLater tells the client to come again later. It returns the error that ends the stream.
 func (c *session) comeLater(view nodeView) error {
 	return c.refuse(view, "later", &remotev1.Update{RetryAfterMillis: uint32(later().Milliseconds())},
-		status.Error(codes.ResourceExhausted, "too many clients need a full state: come again later"))
+		status.Error(codes.ResourceExhausted, "too many clients need a full state: try again later"))
 }
 
 // refuse sends a client away. It returns the error that ends the stream.
@@ -174,7 +174,7 @@ func (c *session) compare(view nodeView, b *batches) error {
 	}
 	theirs, ok := wire.ParseBuckets(answer.GetBuckets())
 	if !ok {
-		return status.Errorf(codes.InvalidArgument, "the digests of buckets have %d bytes", len(answer.GetBuckets()))
+		return status.Errorf(codes.InvalidArgument, "the bucket digests have %d bytes", len(answer.GetBuckets()))
 	}
 	var differ []uint32
 	for i := range theirs {

@@ -100,7 +100,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.started = true
 	s.mu.Unlock()
 	if again {
-		return errors.New("the Server has been used: make a new one")
+		return errors.New("a Server can be used only once")
 	}
 	unregister, err := s.metrics.register(s.opts.Metrics, s)
 	if err != nil {
@@ -329,7 +329,7 @@ var errNotListed = errors.New("not everything has been listed yet")
 // fresh returns why the server may not be up to date. It does not wait for what may hang.
 func (s *Server) fresh() error {
 	if age := s.publishing.age(); age > s.opts.limits.maxPublish {
-		return fmt.Errorf("it has been working on a revision for %v", age)
+		return fmt.Errorf("it has been publishing a revision for %v", age)
 	}
 	if kind, age := s.silence(); age > s.opts.limits.maxSilence {
 		return fmt.Errorf("the API server has said nothing of kind %s for %v", kind, age)

@@ -123,7 +123,7 @@ func (s *Server) watch(stream stream, nodeOf NodeFunc, viewers []string) error {
 		return err
 	}
 	if n := len(first.GetNode()); n > wire.MaxName {
-		return status.Errorf(codes.InvalidArgument, "the name of the node has %d bytes, more than %d", n, wire.MaxName)
+		return status.Errorf(codes.InvalidArgument, "the node's name has %d bytes, more than %d", n, wire.MaxName)
 	}
 	node, err := nodeOf(stream.Context(), first.GetNode())
 	if err == nil && node == "" {

@@ -193,7 +193,7 @@ func TestAMalformedMessageEndsItsStreamAlone(t *testing.T) {
 		"two hellos": {hello, &remotev1.Request{Hello: hello}, "a second Hello"},
 		"nothing":    {hello, &remotev1.Request{}, "an empty message"},
 		"digests": {hello, &remotev1.Request{Digests: &remotev1.Digests{Buckets: []byte{1}}},
-			"digests that were not asked for"},
+			"unrequested digests"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stream := rawStream(t, server.target, tc.first)

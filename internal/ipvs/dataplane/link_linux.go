@@ -59,7 +59,7 @@ func (k *Kernel) ensure() (int, error) {
 			return 0, fmt.Errorf("add interface %s: %w", k.link, err)
 		}
 		if link, err = k.find(); err != nil || link == nil {
-			return 0, fmt.Errorf("interface %s is gone again: %w", k.link, err)
+			return 0, fmt.Errorf("interface %s disappeared again: %w", k.link, err)
 		}
 	}
 	if link.Attrs().Flags&net.FlagUp == 0 {
