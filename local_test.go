@@ -324,7 +324,7 @@ func TestAListThatDoesNotComeIsNoticed(t *testing.T) {
 		synctest.Wait()
 		logged := lines.take()
 		require.Len(t, logged, 2, "every two minutes")
-		assert.Contains(t, logged[0], "Not everything has been listed yet, so nothing is applied")
+		assert.Contains(t, logged[0], "Nothing is applied yet, because not everything has been listed")
 		src.Synced()
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()

@@ -116,11 +116,11 @@ func TestAKeptStateThatIsNotToBeUsed(t *testing.T) {
 		"empty":           {nil, "damaged"},
 		"no JSON":         {[]byte("state\n"), "damaged"},
 		"newer":           {[]byte(strings.Replace(string(good), `Version":1`, `Version":2`, 1)), "has version 2, not 1"},
-		"another cluster": {encoded(Keep{Cluster: "d"}, helloN1, at), `of another cluster: "d"`},
-		"another node":    {encoded(*k, &remotev1.Hello{Node: "n2"}, at), `of another node: "n2"`},
+		"another cluster": {encoded(Keep{Cluster: "d"}, helloN1, at), `belongs to another cluster: "d"`},
+		"another node":    {encoded(*k, &remotev1.Hello{Node: "n2"}, at), `belongs to another node: "n2"`},
 		"other options":   {encoded(*k, masquerading, at), "belongs to a node with other options"},
 		"too old":         {encoded(*k, helloN1, at.Add(-24*time.Hour-time.Second)), "too old"},
-		"the future":      {encoded(*k, helloN1, at.Add(time.Hour)), "from the future"},
+		"the future":      {encoded(*k, helloN1, at.Add(time.Hour)), "in the future"},
 	} {
 		_, _, err := k.decode(c.content, helloN1, at)
 		assert.ErrorContains(t, err, c.reason, name)

@@ -51,7 +51,7 @@ func TestABrainWhosePublisherHangsIsLeft(t *testing.T) {
 	server.work.Lock()
 	server.signal()
 	require.Eventually(t, func() bool { return !client.DisconnectedSince().IsZero() }, patience, time.Millisecond)
-	assert.ErrorContains(t, server.Ready(), "has been working on a revision for")
+	assert.ErrorContains(t, server.Ready(), "has been publishing a revision for")
 	assert.Positive(t, gauge(t, registry, "kubeproxy_remote_publishing_seconds"))
 	server.work.Unlock()
 	require.Eventually(t, func() bool { return server.Ready() == nil && client.DisconnectedSince().IsZero() }, patience,
