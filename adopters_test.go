@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr/testr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -120,7 +120,9 @@ func TestAProgramWithTwoInformersAndNoNode(t *testing.T) {
 	source, err := watch.NewInformers(nil, watch.InformersOptions{ServiceInformer: factory.Core().V1().Services(),
 		EndpointSliceInformer: factory.Discovery().V1().EndpointSlices()})
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), testr.New(t)))
+	var lines transcript
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), funcr.New(func(_, args string) { lines.add(args) },
+		funcr.Options{})))
 	defer cancel()
 	factory.Start(ctx.Done())
 
@@ -144,6 +146,9 @@ func TestAProgramWithTwoInformersAndNoNode(t *testing.T) {
 	require.NotNil(t, node)
 	assert.Equal(t, "b", node.Zone)
 	assert.Equal(t, ip, node.IP(model.IPv4))
+	for _, line := range lines.take() {
+		assert.NotContains(t, line, "There is no Node", "nobody looked for one")
+	}
 	for _, action := range client.Actions() {
 		assert.Contains(t, []string{"services", "endpointslices"}, action.GetResource().Resource)
 	}

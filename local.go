@@ -91,11 +91,20 @@ func (f *LocalFeed) newState(ctx context.Context) (*localstate.State, error) {
 	if err != nil {
 		return nil, fmt.Errorf("invalid options: %w", err)
 	}
+	if f.State.DetectLocal.NodeCIDR && !f.deliversNodes() {
+		return nil, errors.New("invalid options: detect local: NodeCIDR needs the Node, and the source delivers no Nodes")
+	}
 	state, err := localstate.New(ctx, f.State, cluster)
 	if err != nil {
 		return nil, fmt.Errorf("node-local state: %w", err)
 	}
 	return state, nil
+}
+
+// deliversNodes reports whether the source delivers Nodes, which sources do unless they say that they do not.
+func (f *LocalFeed) deliversNodes() bool {
+	s, ok := f.Source.(interface{ DeliversNodes() bool })
+	return !ok || s.DeliversNodes()
 }
 
 func (f *LocalFeed) timeout() time.Duration { return cmp.Or(f.NodeCIDRTimeout, 5*time.Minute) }
@@ -244,7 +253,7 @@ func (i *intake) completes() bool {
 func (i *intake) Synced() {
 	i.feed.mu.Lock()
 	i.listed = true
-	if !i.hasNode && i.feed.State.NodeName != "" {
+	if !i.hasNode && i.feed.State.NodeName != "" && i.feed.deliversNodes() {
 		i.log.Error(nil, "There is no Node of this name: its addresses, zone and podCIDRs are not known. Check the name",
 			"node", i.feed.State.NodeName)
 	}

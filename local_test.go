@@ -228,10 +228,13 @@ func (m *manual) heardOf(kind metav1.Object, resourceVersion string) {
 
 // running is a run with a transcript of its log.
 func running(t *testing.T, src *manual, node string) (*transcript, *health.Proxy) {
+	return runningFrom(t, src, &kubeproxy.LocalFeed{Source: src, State: localstate.Options{NodeName: node}})
+}
+
+func runningFrom(t *testing.T, src *manual, feed kubeproxy.Feed) (*transcript, *health.Proxy) {
 	lines, proxy := &transcript{}, health.New(health.Options{})
 	logger := funcr.New(func(_, args string) { lines.add(args) }, funcr.Options{})
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
-	feed := &kubeproxy.LocalFeed{Source: src, State: localstate.Options{NodeName: node}}
 	result := make(chan error, 1)
 	go func() {
 		result <- kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: &sink.Recorder{}, Health: proxy})
@@ -355,5 +358,35 @@ func TestANodeThatDoesNotExistIsNoticed(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// nodeless is a source without Nodes, as watch.Informers is with two informers alone.
+type nodeless struct{ *manual }
+
+func (nodeless) DeliversNodes() bool { return false }
+
+// The program knows its node by other means, so nothing is wrong with the name.
+func TestASourceWithoutNodesIsMissedByNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newManual()
+		lines, proxy := runningFrom(t, src, &kubeproxy.LocalFeed{Source: nodeless{src}, State: localstate.Options{
+			NodeName: "node-1", DetectLocal: localstate.DetectLocal{Bridge: "cni0"}}})
+		src.Synced()
+		synctest.Wait()
+		assert.Equal(t, []string{firstSync}, lines.take())
+		assert.Equal(t, health.Serving, proxy.Phase())
+	})
+}
+
+func TestPodCIDRsOfANodeThatNobodyDeliversAreNotWaitedFor(t *testing.T) {
+	src := newManual()
+	opts := byNodeCIDR(nodeless{src}, &sink.Recorder{}, nil)
+	require.EqualError(t, kubeproxy.Run(t.Context(), opts),
+		"invalid options: detect local: NodeCIDR needs the Node, and the source delivers no Nodes")
+	select {
+	case <-src.started:
+		t.Error("the source was started")
+	default:
 	}
 }

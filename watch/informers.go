@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/informers/discovery"
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	"k8s.io/client-go/informers/networking"
+	networkinginformers "k8s.io/client-go/informers/networking/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -28,11 +29,16 @@ type InformersOptions struct {
 	ServiceInformer       coreinformers.ServiceInformer
 	EndpointSliceInformer discoveryinformers.EndpointSliceInformer
 	// NodeInformer delivers this node's Node. Default: the factory's informer, which watches all Nodes of the cluster.
-	// Except on small clusters, use that of a second factory that selects metadata.name=<node name>. Without a factory
-	// no Node is delivered: the program says what it knows of the node in localstate.Options, as NodeIPs and Zone.
+	// Except on small clusters, use that of a second factory that selects metadata.name=<node name>.
 	NodeInformer coreinformers.NodeInformer
+	// ServiceCIDRInformer delivers ServiceCIDRs. Default: the factory's informer.
+	ServiceCIDRInformer networkinginformers.ServiceCIDRInformer
+	// NoNodes leaves the Nodes out, for programs that say what they know of the node in localstate.Options, as NodeIPs
+	// and Zone. Without a factory and a NodeInformer they are left out anyway.
+	NoNodes bool
 	// NoServiceCIDRs leaves the ServiceCIDRs out. It is for API servers that do not have them (before v1.33) and for
-	// programs that may not list them: otherwise Run waits ten seconds for their informer.
+	// programs that may not list them: otherwise Run waits ten seconds for their informer. Without a factory and a
+	// ServiceCIDRInformer they are left out anyway.
 	NoServiceCIDRs bool
 }
 
@@ -67,30 +73,51 @@ type InformerFactory interface {
 }
 
 // NewInformers returns a source that takes its objects from the informers in opts, and all others from those of the
-// factory. The factory may be nil if opts has both a ServiceInformer and an EndpointSliceInformer. Then there are no
-// ServiceCIDRs, and no Nodes unless opts has a NodeInformer.
+// factory. The factory may be nil if opts has both a ServiceInformer and an EndpointSliceInformer. Then there are only
+// those Nodes and ServiceCIDRs that opts has an informer of.
 func NewInformers(factory InformerFactory, opts InformersOptions) (*Informers, error) {
-	if factory == nil && (opts.ServiceInformer == nil || opts.EndpointSliceInformer == nil) {
-		return nil, errors.New("informers source: factory is nil, and not both ServiceInformer and " +
-			"EndpointSliceInformer are given")
+	if err := opts.validate(factory); err != nil {
+		return nil, fmt.Errorf("informers source: %w", err)
 	}
-	s := &Informers{inputs: map[kind]cache.SharedIndexInformer{}}
 	if factory != nil {
 		opts.ServiceInformer = cmp.Or[coreinformers.ServiceInformer](opts.ServiceInformer, factory.Core().V1().Services())
 		opts.EndpointSliceInformer = cmp.Or[discoveryinformers.EndpointSliceInformer](opts.EndpointSliceInformer,
 			factory.Discovery().V1().EndpointSlices())
-		opts.NodeInformer = cmp.Or[coreinformers.NodeInformer](opts.NodeInformer, factory.Core().V1().Nodes())
+		if !opts.NoNodes {
+			opts.NodeInformer = cmp.Or[coreinformers.NodeInformer](opts.NodeInformer, factory.Core().V1().Nodes())
+		}
 		if !opts.NoServiceCIDRs {
-			s.inputs[serviceCIDRs] = factory.Networking().V1().ServiceCIDRs().Informer()
+			opts.ServiceCIDRInformer = cmp.Or[networkinginformers.ServiceCIDRInformer](opts.ServiceCIDRInformer,
+				factory.Networking().V1().ServiceCIDRs())
 		}
 	}
-	s.inputs[services] = opts.ServiceInformer.Informer()
-	s.inputs[endpointSlices] = opts.EndpointSliceInformer.Informer()
+	s := &Informers{inputs: map[kind]cache.SharedIndexInformer{
+		services:       opts.ServiceInformer.Informer(),
+		endpointSlices: opts.EndpointSliceInformer.Informer(),
+	}}
 	if opts.NodeInformer != nil {
 		s.inputs[nodes] = opts.NodeInformer.Informer()
 	}
+	if opts.ServiceCIDRInformer != nil {
+		s.inputs[serviceCIDRs] = opts.ServiceCIDRInformer.Informer()
+	}
 	return s, nil
 }
+
+func (o InformersOptions) validate(factory InformerFactory) error {
+	switch {
+	case factory == nil && (o.ServiceInformer == nil || o.EndpointSliceInformer == nil):
+		return errors.New("factory is nil, and not both ServiceInformer and EndpointSliceInformer are given")
+	case o.NoNodes && o.NodeInformer != nil:
+		return errors.New("both NoNodes and a NodeInformer are given")
+	case o.NoServiceCIDRs && o.ServiceCIDRInformer != nil:
+		return errors.New("both NoServiceCIDRs and a ServiceCIDRInformer are given")
+	}
+	return nil
+}
+
+// DeliversNodes reports whether the source delivers Nodes: see [Source].
+func (s *Informers) DeliversNodes() bool { return s.inputs[nodes] != nil }
 
 // notStartedHint is how long Run waits before it logs that the factory may not have been started.
 const notStartedHint = 30 * time.Second

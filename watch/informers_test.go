@@ -58,6 +58,11 @@ func TestInformersNeedAFactory(t *testing.T) {
 	other := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
 	_, err = NewInformers(nil, InformersOptions{ServiceInformer: other.Core().V1().Services()})
 	require.ErrorContains(t, err, "factory is nil", "half a cluster is never taken for a whole one")
+	_, err = NewInformers(other, InformersOptions{NoNodes: true, NodeInformer: other.Core().V1().Nodes()})
+	require.EqualError(t, err, "informers source: both NoNodes and a NodeInformer are given")
+	_, err = NewInformers(other, InformersOptions{NoServiceCIDRs: true,
+		ServiceCIDRInformer: other.Networking().V1().ServiceCIDRs()})
+	require.EqualError(t, err, "informers source: both NoServiceCIDRs and a ServiceCIDRInformer are given")
 }
 
 // Each informer may be another one than the factory's, which is then not asked for.
@@ -65,7 +70,8 @@ func TestInformersTakeTheProgramsOwnBeforeThoseOfTheFactory(t *testing.T) {
 	withFactory(t, []runtime.Object{service("theirs"), slice("theirs-1"), node("n1"), serviceCIDR("kubernetes")},
 		func(t *testing.T, e *factoryEnv) {
 			ctx, cancel := context.WithCancel(t.Context())
-			own := informers.NewSharedInformerFactory(fake.NewClientset(service("own"), slice("own-1")), 0)
+			own := informers.NewSharedInformerFactory(fake.NewClientset(service("own"), slice("own-1"),
+				serviceCIDR("own")), 0)
 			defer own.Shutdown()
 			defer cancel()
 			for _, tc := range []struct {
@@ -78,6 +84,9 @@ func TestInformersTakeTheProgramsOwnBeforeThoseOfTheFactory(t *testing.T) {
 				{InformersOptions{EndpointSliceInformer: own.Discovery().V1().EndpointSlices()},
 					[]string{"endpointslices.discovery.k8s.io default/own-1", "nodes n1",
 						"servicecidrs.networking.k8s.io kubernetes", "services default/theirs"}},
+				{InformersOptions{ServiceCIDRInformer: own.Networking().V1().ServiceCIDRs()},
+					[]string{"endpointslices.discovery.k8s.io default/theirs-1", "nodes n1",
+						"servicecidrs.networking.k8s.io own", "services default/theirs"}},
 			} {
 				r := newRecorder(t)
 				s := e.source(tc.opts)
@@ -88,15 +97,27 @@ func TestInformersTakeTheProgramsOwnBeforeThoseOfTheFactory(t *testing.T) {
 				assert.Equal(t, tc.want, r.atSynced)
 				stop()
 			}
-			withoutFactory, err := NewInformers(nil, InformersOptions{ServiceInformer: own.Core().V1().Services(),
-				EndpointSliceInformer: own.Discovery().V1().EndpointSlices(), NodeInformer: e.Core().V1().Nodes()})
-			require.NoError(t, err)
-			r := newRecorder(t)
-			stop := start(t, withoutFactory, "n1", r)
-			r.waitSynced()
-			assert.Equal(t, []string{"endpointslices.discovery.k8s.io default/own-1", "nodes n1",
-				"services default/own"}, r.atSynced, "but nobody has ServiceCIDRs")
-			stop()
+			for _, tc := range []struct {
+				opts InformersOptions
+				want []string
+			}{
+				{InformersOptions{NodeInformer: e.Core().V1().Nodes()},
+					[]string{"endpointslices.discovery.k8s.io default/own-1", "nodes n1", "services default/own"}},
+				{InformersOptions{ServiceCIDRInformer: own.Networking().V1().ServiceCIDRs()},
+					[]string{"endpointslices.discovery.k8s.io default/own-1", "servicecidrs.networking.k8s.io own",
+						"services default/own"}},
+			} {
+				tc.opts.ServiceInformer = own.Core().V1().Services()
+				tc.opts.EndpointSliceInformer = own.Discovery().V1().EndpointSlices()
+				s, err := NewInformers(nil, tc.opts)
+				require.NoError(t, err)
+				assert.Equal(t, tc.opts.NodeInformer != nil, s.DeliversNodes())
+				r := newRecorder(t)
+				stop := start(t, s, "n1", r)
+				r.waitSynced()
+				assert.Equal(t, tc.want, r.atSynced)
+				stop()
+			}
 		})
 }
 
@@ -225,20 +246,32 @@ func TestInformersDoNotRepeatAtAResync(t *testing.T) {
 	})
 }
 
-func TestInformersOptionsLeaveOutServiceCIDRs(t *testing.T) {
-	withFactory(t, []runtime.Object{node("n1"), serviceCIDR("kubernetes"), service("a")},
-		func(t *testing.T, e *factoryEnv) {
-			r := newRecorder(t)
-			s := e.source(InformersOptions{NoServiceCIDRs: true})
-			e.start()
-			start(t, s, "", r)
-			r.waitSynced()
-			synctest.Wait()
-			assert.Equal(t, []string{"services default/a"}, r.atSynced)
-			for _, action := range e.client.Actions() {
-				assert.NotEqual(t, "servicecidrs", action.GetResource().Resource)
-			}
-		})
+func TestInformersOptionsLeaveOutNodesAndServiceCIDRs(t *testing.T) {
+	for _, tc := range []struct {
+		opts         InformersOptions
+		want         []string
+		never        string
+		deliverNodes bool
+	}{
+		{InformersOptions{NoServiceCIDRs: true}, []string{"nodes n1", "services default/a"}, "servicecidrs", true},
+		{InformersOptions{NoNodes: true}, []string{"servicecidrs.networking.k8s.io kubernetes", "services default/a"},
+			"nodes", false},
+	} {
+		withFactory(t, []runtime.Object{node("n1"), serviceCIDR("kubernetes"), service("a")},
+			func(t *testing.T, e *factoryEnv) {
+				r := newRecorder(t)
+				s := e.source(tc.opts)
+				assert.Equal(t, tc.deliverNodes, s.DeliversNodes())
+				e.start()
+				start(t, s, "n1", r)
+				r.waitSynced()
+				synctest.Wait()
+				assert.Equal(t, tc.want, r.atSynced)
+				for _, action := range e.client.Actions() {
+					assert.NotEqual(t, tc.never, action.GetResource().Resource)
+				}
+			})
+	}
 }
 
 func TestInformersDoNotWaitForNodesWithoutANodeName(t *testing.T) {

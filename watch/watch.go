@@ -10,6 +10,9 @@ import (
 const AllNodes = "*"
 
 // Source delivers cluster objects.
+//
+// One that may leave Nodes out has a method DeliversNodes() bool, which says whether it delivers them. If it does not,
+// nobody waits for a Node, or reports that there is none.
 type Source interface {
 	// Run delivers until ctx ends, and then returns nil. If it cannot go on before that, it returns the reason. When it
 	// returns, everything that it started has ended, and it may be called again. It does not give up because a server
