@@ -2,6 +2,7 @@ package kubeproxy_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -106,6 +107,50 @@ func TestACallbackIsCalledWhenASyncIsAskedFor(t *testing.T) {
 			})
 		})
 	}
+}
+
+// failing is a sink that passes no Sync on while it fails.
+type failing struct {
+	*sink.Forward
+	err error
+}
+
+func (f *failing) Sync(ctx context.Context) error {
+	if f.err != nil {
+		return f.err
+	}
+	return f.Forward.Sync(ctx)
+}
+
+func TestASyncThatWasAskedForSurvivesAnErrorInFrontOfTheSink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, requests := newManual(), make(chan struct{}, 1)
+		called := 0
+		full := sink.NewFullState(func(context.Context, *sink.Snapshot) error {
+			called++
+			return nil
+		})
+		before, beside := &failing{Forward: sink.NewForward(full)}, &failing{Forward: sink.NewForward(nil)}
+		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: sink.Tee(before, beside), MinInterval: -1,
+			ResyncInterval: -1, SyncRequests: requests})
+		src.Synced()
+		synctest.Wait()
+		assert.Equal(t, 1, called)
+		before.err = errors.New("not now")
+		requests <- struct{}{}
+		time.Sleep(time.Hour)
+		assert.Equal(t, 1, called)
+		before.err = nil
+		time.Sleep(time.Hour)
+		assert.Equal(t, 2, called, "at the retry")
+
+		port := model.PortName{Service: model.ServiceName{Namespace: "default", Name: "a"}, Port: "http"}
+		beside.err = &sink.PortError{Port: port, Family: model.IPv4, Err: errors.New("refused")}
+		requests <- struct{}{}
+		time.Sleep(time.Hour)
+		assert.Equal(t, 3, called, "once: the retries of a service port are not what was asked for")
+		require.NoError(t, stop())
+	})
 }
 
 // A program may have informers of Services and EndpointSlices, and know its node by other means.

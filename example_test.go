@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -58,6 +60,33 @@ func Example() {
 	//   balance to 10.1.0.5:8080
 	//   balance to 10.1.0.6:8080
 	// <nil>
+}
+
+// Events can be counted as they come, before anything is made of them.
+func ExampleLocalFeed() {
+	client := fake.NewClientset(service("web", "10.96.0.10"), slice("web", "10.1.0.5", "10.1.0.6"))
+	source, err := watch.NewClientset(client, watch.ClientsetOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	services, slices := 0, map[discoveryv1.AddressType]int{}
+	feed := &kubeproxy.LocalFeed{Source: source, OnEvent: func(c watch.Change) {
+		switch object := c.Object.(type) {
+		case *corev1.Service:
+			services++
+		case *discoveryv1.EndpointSlice:
+			slices[object.AddressType]++
+		}
+	}}
+	backend := sink.NewFullState(func(context.Context, *sink.Snapshot) error {
+		cancel()
+		return nil
+	})
+	fmt.Println(kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: backend}), services, slices)
+	// Output:
+	// <nil> 1 map[IPv4:1]
 }
 
 // TestTheQuickStartCompiles: the program in the README, as it is printed there.

@@ -35,6 +35,10 @@ type LocalFeed struct {
 	// is applied before they are known (S48), Health shows that phase, and Run fails when the time is up. Default 5
 	// min; negative: forever.
 	NodeCIDRTimeout time.Duration
+	// OnEvent, if given, is called with each change that the source delivers, whether or not it makes a difference here:
+	// for metrics of events, say. It must not change or keep the object, has to return soon, and must not call the feed.
+	// Calls are not concurrent.
+	OnEvent func(watch.Change)
 
 	running atomic.Bool
 
@@ -231,6 +235,8 @@ func (i *intake) apply(changes []watch.Change) (completed bool) {
 		changed, err := i.feed.state.Apply(c.Object, c.Deleted)
 		if err != nil {
 			i.log.Info("Ignoring an object", "reason", err.Error())
+		} else if i.feed.OnEvent != nil {
+			i.feed.OnEvent(c)
 		}
 		if changed {
 			i.handler.Changed(c.Object)

@@ -361,6 +361,34 @@ func TestANodeThatDoesNotExistIsNoticed(t *testing.T) {
 	}
 }
 
+func TestEventsAreReportedAsTheyCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newManual()
+		var events []watch.Change
+		feed := local(src)
+		feed.OnEvent = func(c watch.Change) { events = append(events, c) }
+		lines, proxy := runningFrom(t, src, feed)
+		a, other := service("a", "10.96.0.1"), service("b", "10.96.0.2")
+		other.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "other"}
+		want := append(set(a, other, a, slice("a", "10.0.0.1"), node()), watch.Change{Object: a, Deleted: true},
+			watch.Change{Object: service("never", ""), Deleted: true})
+		src.heard()
+		src.Update(want[:4]...)
+		src.Update(watch.Change{}, watch.Change{Object: (*corev1.Service)(nil)}, watch.Change{Object: &corev1.Pod{}})
+		src.Synced()
+		src.Update(want[4:]...)
+		synctest.Wait()
+		assert.Equal(t, want, events, "also what is repeated, or not for this node; nothing that is no object")
+		lines.take()
+
+		// What the source says besides is still heard.
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.NotZero(t, proxy.DisconnectedSince())
+		require.Len(t, lines.take(), 1)
+	})
+}
+
 // nodeless is a source without Nodes, as watch.Informers is with two informers alone.
 type nodeless struct{ *manual }
 

@@ -21,6 +21,7 @@ type loop struct {
 
 	feedDone bool
 	asked    bool      // for a Sync
+	awaited  bool      // a Sync that was asked for has not succeeded yet
 	lastEnd  time.Time // of the last Sync; zero before the first
 	lastFull time.Time // end of the last full Sync, successful or not
 	lastErr  error     // of the last Sync
@@ -116,10 +117,11 @@ func (l *loop) next(now time.Time) (due work, wait time.Duration) {
 
 // step hands over what changed and does the work. It returns an error only if there is no point in going on.
 func (l *loop) step(ctx context.Context, work work) error {
-	if l.asked {
+	l.awaited = l.awaited || l.asked
+	l.asked = false // later requests are for the next step
+	if l.awaited {
 		ctx = syncrequest.Mark(ctx)
 	}
-	l.asked = false // later requests are for the next step
 	changed := l.handler.flush(l.opts.Sink)
 	if work == changes && !changed.Any() {
 		l.progress.unchanged()
@@ -148,6 +150,7 @@ func (l *loop) step(ctx context.Context, work work) error {
 	if first || work == resync {
 		l.lastFull = end // also if it failed: the retry is for that
 	}
+	l.awaited = l.awaited && sink.FailedFamilies(err) != 0 // a sink in front may have failed before it called the next
 	l.failed.note(err, work >= retry, end, l.opts)
 	for _, f := range l.opts.Feed.Families() {
 		l.progress.metrics.setFailed(f, l.failed.portsOf(f))

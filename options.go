@@ -32,8 +32,8 @@ type Options struct {
 	// SyncRequests, if given, asks for a Sync, not a resync, with each value received, even if nothing has changed in
 	// the cluster. It is for sinks that depend on something else as well, such as a filter whose policy changed. The
 	// Sync comes as soon as MinInterval allows. It reaches the callback of a sink.FullState, too, which is not called for
-	// other Syncs without a change. Give the channel a buffer of one and send without blocking: one request is as good
-	// as many. Do not close it.
+	// other Syncs without a change; if it fails, so do the Syncs that follow, until one succeeds. Give the channel a
+	// buffer of one and send without blocking: one request is as good as many. Do not close it.
 	SyncRequests <-chan struct{}
 	// OnPortError, if given, is called for each service port that a Sync could not apply while it applied everything
 	// else. The program can report it, for example by an Event for the Service. It is called once, and again when the

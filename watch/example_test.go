@@ -7,7 +7,6 @@ import (
 	"testing/fstest"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
@@ -82,56 +81,6 @@ func ExampleNewInformers() {
 	// that is all there was
 	// <nil>
 }
-
-// metered counts the events that another source delivers, as they come: for metrics by family, say. It embeds what it
-// wraps by its own type, so that it keeps its other methods.
-type metered struct {
-	*watch.Files
-	events map[discoveryv1.AddressType]int
-}
-
-func (m metered) Run(ctx context.Context, nodeName string, h watch.Handler) error {
-	return m.Files.Run(ctx, nodeName, meteredHandler{h, m.events})
-}
-
-type meteredHandler struct {
-	watch.Handler
-	events map[discoveryv1.AddressType]int
-}
-
-func (h meteredHandler) Update(changes ...watch.Change) {
-	for _, c := range changes {
-		if slice, ok := c.Object.(*discoveryv1.EndpointSlice); ok && !c.Deleted {
-			h.events[slice.AddressType]++
-		}
-	}
-	h.Handler.Update(changes...)
-}
-
-// Sources and handlers can be wrapped, for example to count events before they are interpreted.
-func ExampleSource() {
-	files, err := watch.NewFilesFS(fstest.MapFS{"pods.yaml": {Data: []byte(pods)}})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	source := metered{files, map[discoveryv1.AddressType]int{}}
-	ctx, cancel := context.WithCancel(context.Background())
-	err = source.Run(ctx, "node-1", &printer{afterSync: cancel})
-	fmt.Println(err, source.events)
-	// Output:
-	// there is EndpointSlice shop/web-1
-	// that is all there was
-	// <nil> map[IPv4:1]
-}
-
-const pods = `
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {namespace: shop, name: web-1, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-endpoints: [{addresses: [10.1.0.1]}]
-`
 
 const cluster = `
 apiVersion: v1

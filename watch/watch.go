@@ -27,6 +27,8 @@ type Source interface {
 // server has said something, which it does every minute or so even if nothing changes: everything up to that version
 // has been delivered of the objects that have the type of kind. Those of the first lists come before Synced. Without a
 // version it says that nothing is to be expected of that kind: it is not served, or not to this program.
+//
+// A handler that wraps another one needs that method, too, and passes the call on: embedding a Handler hides it.
 type Handler interface {
 	// Update delivers changes that belong together: nothing may be applied while only some of them are known. The
 	// objects belong to the source: the handler must not change or keep them.
