@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/version"
 )
 
 // serveDiscovery answers what is not about objects: which groups, versions and resources there are, and whether the
@@ -26,7 +25,10 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) error {
 		return err
 	case parts[0] == "version":
 		w.Header().Set("Content-Type", "application/json")
-		return json.NewEncoder(w).Encode(version.Info{Major: "1", Minor: "37", GitVersion: "v1.37.0"})
+		s.mu.Lock()
+		release := s.release
+		s.mu.Unlock()
+		return json.NewEncoder(w).Encode(release)
 	case len(parts) == 1 && parts[0] == "api":
 		return write(w, r, http.StatusOK, &metav1.APIVersions{TypeMeta: metaType("APIVersions"),
 			Versions: []string{"v1"}})

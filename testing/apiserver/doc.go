@@ -43,7 +43,7 @@
 // It does not validate objects or fill in defaults: it serves them as they are, so build them with package
 // fakemodel/kube. There is no authentication or admission, and there are no controllers, finalizers, custom resources,
 // tables, OpenAPI, server-side apply, or other kinds of patches. An update of a status replaces the whole object. The
-// server keeps its whole history in memory.
+// server keeps its history in memory, until [Server.Compact].
 //
 // # Why not a library
 //

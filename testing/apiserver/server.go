@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiversion "k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
@@ -22,12 +24,14 @@ type Server struct {
 	kinds map[schema.GroupVersionResource]kind
 
 	mu       sync.Mutex
+	release  version.Info // of Kubernetes
 	version  int64
 	objects  map[schema.GroupVersionResource]map[name]object // immutable objects, with their types
-	history  []event
-	oldest   int64         // older versions have expired
-	changed  chan struct{} // closed when the history grows
-	cut      chan struct{} // closed to end all watches
+	history  []event                                         // what is needed of it: see Compact
+	sent     map[*stream]int64                               // the versions that the watches under way have reached
+	oldest   int64                                           // older versions have expired
+	changed  chan struct{}                                   // closed when the history grows
+	cut      chan struct{}                                   // closed to end all watches
 	requests []Request
 	faults   func(context.Context, Request) Fault
 }
@@ -53,7 +57,9 @@ type event struct {
 func New(objects ...metav1.Object) (*Server, error) {
 	s := &Server{
 		kinds:   knownKinds(),
+		release: version.Info{Major: "1", Minor: "37", GitVersion: "v1.37.0"},
 		version: 1,
+		sent:    map[*stream]int64{},
 		objects: map[schema.GroupVersionResource]map[name]object{},
 		changed: make(chan struct{}),
 		cut:     make(chan struct{}),
@@ -155,12 +161,32 @@ func (s *Server) Bookmark() {
 	s.recordLocked(event{})
 }
 
-// Compact lets all resource versions and pages until now expire. Watches under way go on.
+// Compact lets all resource versions and pages until now expire, and forgets what has happened until now, except what
+// watches under way have still to send: they go on.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version++
 	s.oldest = s.version
+	needed := s.oldest
+	for _, sent := range s.sent {
+		needed = min(needed, sent)
+	}
+	s.history = slices.Clone(s.history[s.afterLocked(needed):])
+}
+
+// SetRelease sets the release of Kubernetes that the server says it is, "v1.37.0" by default. It serves the same kinds
+// of objects all the same.
+func (s *Server) SetRelease(release string) error {
+	v, err := apiversion.ParseSemantic(release)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.release = version.Info{Major: strconv.Itoa(int(v.Major())), Minor: strconv.Itoa(int(v.Minor())),
+		GitVersion: "v" + v.String()}
+	return nil
 }
 
 // Cut ends all watches, as a server does that shuts down. They send nothing that happens after the call began.
@@ -178,7 +204,11 @@ func (s *Server) Version() int64 {
 	return s.version
 }
 
-// Requests returns the requests for objects and reviews so far, in the order in which they arrived.
+// maxRequests is how many requests a server remembers at least, and half of what it remembers at most.
+const maxRequests = 10_000
+
+// Requests returns the last requests for objects and reviews, in the order in which they arrived: all of them if there
+// were no more than 10,000, and always the last 10,000.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,6 +244,9 @@ func (s *Server) SetFaults(f func(ctx context.Context, r Request) Fault) {
 // fault takes down a request, and returns what goes wrong with it.
 func (s *Server) fault(ctx context.Context, r Request) Fault {
 	s.mu.Lock()
+	if len(s.requests) == 2*maxRequests {
+		s.requests = slices.Clone(s.requests[maxRequests:])
+	}
 	s.requests = append(s.requests, r)
 	f := s.faults
 	s.mu.Unlock()

@@ -62,6 +62,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q Request, k kind
 		streaming.NewEncoder(info.StreamSerializer.NewFrameWriter(w), info.StreamSerializer.Serializer),
 		info.Serializer)}
 	cut, err := s.begin(st, f)
+	defer s.end(st)
 	for err == nil && !st.ended {
 		s.mu.Lock()
 		if cut != s.cut { // what comes after the cut is not for this watch
@@ -69,6 +70,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q Request, k kind
 			return nil
 		}
 		events, changed := s.history[s.afterLocked(st.after):], s.changed
+		if len(events) > 0 {
+			s.sent[st] = events[len(events)-1].version
+		}
 		s.mu.Unlock()
 		for i := 0; i < len(events) && err == nil && !st.ended; i++ {
 			err = st.pass(events[i])
@@ -104,6 +108,7 @@ func (s *Server) begin(st *stream, f Fault) (cut chan struct{}, err error) {
 	} else if st.after, err = parseVersion(o.ResourceVersion); err == nil {
 		err = s.expiredLocked(st.after)
 	}
+	s.sent[st] = st.after
 	s.mu.Unlock()
 	if err != nil {
 		st.ended = true
@@ -118,6 +123,13 @@ func (s *Server) begin(st *stream, f Fault) (cut chan struct{}, err error) {
 		err = st.bookmark(true)
 	}
 	return cut, err
+}
+
+// end forgets a watch.
+func (s *Server) end(st *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sent, st)
 }
 
 // pass sends what an event is for the client.

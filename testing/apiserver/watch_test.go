@@ -177,3 +177,34 @@ func TestAWatchOfAReplicaCatchesUp(t *testing.T) {
 		assert.Equal(t, []string{"ADDED a", "ADDED b", "DELETED a"}, []string{<-events, <-events, <-events})
 	})
 }
+
+// A watch whose client reads slowly loses nothing when the history is compacted.
+func TestCompactKeepsWhatAWatchHasToSend(t *testing.T) {
+	bubble(t, func(t *testing.T, s *apiserver.Server, client kubernetes.Interface) {
+		version := fmt.Sprint(s.Version())
+		w, err := client.CoreV1().Services("").Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
+		require.NoError(t, err)
+		defer w.Stop()
+		want := []string{"c", "d", "e", "f"}
+		for _, name := range want {
+			require.NoError(t, s.Set(service(name, "10.96.0.3")))
+			synctest.Wait() // for the watch to take it, or to wait for its client
+		}
+		s.Compact()
+		s.Compact()
+		for _, name := range want {
+			e := <-w.ResultChan()
+			require.Equal(t, apiwatch.Added, e.Type)
+			assert.Equal(t, name, e.Object.(*corev1.Service).Name)
+		}
+		require.NoError(t, s.Set(service("g", "10.96.0.3")))
+		assert.Equal(t, "g", (<-w.ResultChan()).Object.(*corev1.Service).Name)
+
+		_, err = client.CoreV1().Services("").List(t.Context(), metav1.ListOptions{ResourceVersion: version,
+			ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+		assert.True(t, apierrors.IsResourceExpired(err), "%v", err)
+		list, err := client.CoreV1().Services("").List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		assert.Len(t, list.Items, 7)
+	})
+}

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
@@ -154,4 +155,22 @@ func TestAKubeconfigLeadsToTheServer(t *testing.T) {
 	require.NoError(t, err)
 	_, err = clientOf(t, file).CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
 	require.NoError(t, err)
+}
+
+func TestTheReleaseIsSettable(t *testing.T) {
+	s, err := apiserver.New()
+	require.NoError(t, err)
+	client, err := kubernetes.NewForConfig(s.Config())
+	require.NoError(t, err)
+	for _, release := range []string{"", "1", "latest"} {
+		require.Error(t, s.SetRelease(release))
+	}
+	for _, want := range []string{"v1.37.0", "v1.36.4", "v1.38.0-alpha.1"} {
+		require.NoError(t, s.SetRelease(want))
+		got, err := client.Discovery().ServerVersion()
+		require.NoError(t, err)
+		assert.Equal(t, want, got.GitVersion)
+		assert.Equal(t, "1", got.Major)
+		assert.Contains(t, want, "v1."+got.Minor+".")
+	}
 }

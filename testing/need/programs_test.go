@@ -26,6 +26,7 @@ var told = map[string]string{
 	"testing/need/example_test.go":                       "asks for a program that no machine has",
 	"testing/conformance/internal/mynft/mynft.go":        "a backend to read; its tests ask for nft",
 	"testing/integration/cluster/program.go":             "runs what Program has found",
+	"testing/integration/apiserver/node_linux_test.go":   "runs what Program has found",
 	"testing/integration/dropin/program_linux_test.go":   "runs what it has built, or Program has found",
 	"testing/integration/benchmarks/proxy_linux_test.go": "runs what it has built, or Program has found",
 	"testing/integration/benchmarks/brain_linux_test.go": "runs what it has built",
