@@ -120,9 +120,10 @@ func (k addressKind) indefinite() string {
 // rule returns the rule that makes an address one of a service.
 func (k addressKind) rule() string { return [...]string{"S3", "S6", "S7", "S35"}[k] }
 
-// rank orders the kinds for a destination that is of several: a cluster IP belongs to its service alone, and service
-// addresses come before node ports. It does not say which of two services owns an external IP or VIP that both list.
-func (k addressKind) rank() int { return [...]int{0, 1, 1, 2}[k] }
+// rank orders the kinds for a destination that is of several: a cluster IP belongs to its service alone. It does not say
+// which of two services owns an external IP or VIP that both list, or that is an address of the node with the number of
+// the other one's node port: that depends on which had it first, and how old they are (S59).
+func (k addressKind) rank() int { return min(int(k), 1) }
 
 // claim is a service port that a flow's destination belongs to.
 type claim struct {

@@ -83,8 +83,7 @@ func (c *Changes) find(name model.PortName) *port {
 }
 
 // Owner returns the service port that has a frontend, as new, or nil. It is for backends that serve each node port at
-// addresses of the node: if a service has the same address and port as an external IP, the service's frontend takes
-// precedence.
+// addresses of the node: if there is an owner at the same address and port, the node port is not served there (S59).
 func (c *Changes) Owner(k Key) *PortChange { return c.family.owners.owner(k).asNew() }
 
 // ClusterIPs returns the cluster IPs that were added or removed: new connections to their other ports have to be

@@ -33,7 +33,7 @@ func simulated(t *testing.T, networkType string, change ...func(*machine)) (conf
 	var node conformance.Env
 	f := conformance.Factory{
 		New: func(ctx context.Context, env conformance.Env) (sink.Sink, error) {
-			node = env
+			node, m.hns.Host = env, env.HostAddresses
 			o := options
 			o.Families = env.Families
 			if networkType == "Overlay" {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -86,14 +84,9 @@ func (o *Options) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 		return err
 	}
 	if o.Host == nil {
-		host := &nodeaddr.System{ExcludeInterfaces: o.serviceLinks()}
-		if runtime.GOOS == "linux" { // whatever thread asks
-			ns, err := os.Open("/proc/thread-self/ns/net")
-			if err != nil {
-				return fmt.Errorf("network namespace: %w", err)
-			}
-			s.Own(ns.Close)
-			host.NetNS = int(ns.Fd())
+		host, err := s.ThisHost(o.serviceLinks()...)
+		if err != nil {
+			return err
 		}
 		o.Host = host
 	}
@@ -117,6 +110,7 @@ func (o *Options) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 	if err != nil {
 		return err
 	}
+	s.NodePorts.Tracker = nodePorts
 	s.Drift = append(s.Drift, o.NFTables.Drift(), o.Dataplane.Drift())
 	return s.Serve(ctx, func(key model.Family) (*family, error) {
 		if err := probeFilter(ctx, o, key); err != nil {

@@ -14,9 +14,10 @@ import (
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// A service may list an address of the node as its external IP, at a port number that is a node port: of the same
-// service or of another one. The external IP comes first, and the node port serves the address again when it goes.
-func TestANodePortGivesWayToAnExternalIPAndComesBack(t *testing.T) {
+// A service may list an address of the node as its external IP, at a port number that is a node port. Of the same service
+// the external IP comes first. If it is another one's, whoever has the address keeps it (S59), and the node port serves
+// it again when the external IP goes.
+func TestANodePortAndAnExternalIPOfTheNodeTakeTurns(t *testing.T) {
 	const atNode = "-t 192.0.2.10:30080"
 	nodePort := func(external ...string) *model.Service {
 		return fm.Service("default/web").ClusterIP("10.96.0.10").ExternalIP(external...).Port("http", 30080).
@@ -47,7 +48,13 @@ func TestANodePortGivesWayToAnExternalIPAndComesBack(t *testing.T) {
 		want, table := k.ipvs.Dump(), k.sorted(model.IPv4)
 		for range 2 {
 			put(t, b, other)
+			require.Contains(t, k.ipvs.Dump(), served, "the node port keeps the address (S59)")
+			require.NotContains(t, k.ipvs.Dump(), servedByOther)
+			b.DeleteService(nodePort().Name)
+			put(t, b)
 			require.Contains(t, k.ipvs.Dump(), servedByOther)
+			put(t, b, nodePort())
+			require.Contains(t, k.ipvs.Dump(), servedByOther, "and so does the external IP")
 			require.NotContains(t, k.ipvs.Dump(), served)
 			// The node port's endpoints are none of the external IP's.
 			put(t, b, fm.Endpoint("default/web:http/TCP", "10.244.9.9:8080").Build())

@@ -96,6 +96,7 @@ func (b *Backend) open(ctx context.Context, s *lifecycle.Spec[*family]) (err err
 	if b.nodePorts, err = s.Follow(nodeaddr.Options{Host: o.Host, Choice: o.NodePortAddresses}); err != nil {
 		return err
 	}
+	s.NodePorts = lifecycle.NodePorts{Tracker: b.nodePorts, Serves: b.servesNodePorts}
 	b.inherited, err = inherit(o.Sockets)
 	s.Own(func() error { b.closeInherited(model.Families()...); return nil })
 	return err

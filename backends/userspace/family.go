@@ -284,8 +284,7 @@ func (f *family) openListener(ctx context.Context, at frontend.Key, t target) er
 	return nil
 }
 
-// targetAt returns what a listener is for. An external IP that is an address of the node comes before a node port of
-// the same number.
+// targetAt returns what a listener is for. Where both are, an external IP that is an address of the node has it (S59).
 func (f *family) targetAt(at frontend.Key) (target, bool) {
 	t, ok := f.frontends[at]
 	if !ok && slices.Contains(f.nodePorts, at.Addr) {

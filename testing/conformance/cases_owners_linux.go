@@ -12,17 +12,36 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
-// ownerCases are about an external IP or VIP that several services list (S59).
+// ownerCases are about an address that several services ask for (S59).
 func ownerCases() []testCase {
-	return []testCase{{name: "of services that list one address the owner keeps it, and the oldest newcomer is next",
-		rules: "S59", inSimulation: true, run: ownersLast}}
+	return []testCase{
+		{name: "of services that list one address the owner keeps it, and the oldest newcomer is next",
+			rules: "S59", inSimulation: true, run: ownersLast},
+		{name: "a node port and an external IP of the node's address have one owner",
+			rules: "S59", inSimulation: true, run: nodePortsLast},
+	}
+}
+
+// owners is a state, and whose the contested address is in it.
+type owners struct {
+	then     string
+	restart  bool // all that is listed was there before, and the backend is restarted
+	services []service
+	owner    string
+}
+
+// inYear is a service of one TCP port with a creation time.
+func inYear(name string, slot, year int, eps ...string) service {
+	return service{name: name, slot: slot, ports: []servicePort{{protocol: model.TCP}},
+		created: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC), endpoints: at(eps...)}
 }
 
 // ownersLast tries all ways to get an address and to lose it.
 func ownersLast(ctx context.Context, s *session) error {
 	made := func(name string, slot, year int, eps ...string) service {
-		return service{name: name, slot: slot, contestsExternalIP: true, ports: []servicePort{{protocol: model.TCP}},
-			created: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC), endpoints: at(eps...)}
+		s := inYear(name, slot, year, eps...)
+		s.contestsExternalIP = true
+		return s
 	}
 	young, old, oldest := made("m", 2, 2023, localPod1), made("a", 3, 2022, remotePod1), made("z", 4, 2021, remotePod2)
 	twin := made("y", 5, 2021, localPod2)
@@ -30,12 +49,8 @@ func ownersLast(ctx context.Context, s *session) error {
 	asVIP.contestsExternalIP, asVIP.contestsVIP = false, true
 	more := young
 	more.endpoints = at(localPod1, localPod2)
-	for _, w := range []struct {
-		then     string
-		restart  bool
-		services []service
-		owner    string
-	}{
+	contested := func(f model.Family) netip.AddrPort { return netip.AddrPortFrom(contestedAddr(f), 80) }
+	return s.own(ctx, contested, []owners{
 		{"one lists it", false, []service{young}, "m"},
 		{"an older one, and an earlier one by name, wants it too", false, []service{young, old}, "m"},
 		{"the owner's endpoints change", false, []service{more, old}, "m"},
@@ -47,7 +62,36 @@ func ownersLast(ctx context.Context, s *session) error {
 		{"all had been there, and the backend is restarted", true, []service{young, old}, "a"},
 		{"one of the same age as another comes by a VIP", true, []service{oldest, asVIP}, "zz"},
 		{"two of the same age", true, []service{oldest, twin}, "y"},
-	} {
+	})
+}
+
+// nodePortsLast has a service list the node's address, with the number of another one's node port.
+func nodePortsLast(ctx context.Context, s *session) error {
+	node, external := inYear("m", 2, 2023, localPod1), inYear("a", 3, 2022, remotePod1)
+	node.nodePort, external.listsNode = true, true
+	number := node.nodePortOf(0)
+	external.ports[0].number = number
+	other := inYear("k", 4, 2021, remotePod2)
+	older := node
+	older.created = other.created
+	contested := func(f model.Family) netip.AddrPort {
+		return netip.AddrPortFrom(network.PlanOf(f).HostAddresses()[0], number)
+	}
+	return s.own(ctx, contested, []owners{
+		{"a node port is served there", false, []service{node}, "m"},
+		{"an older one lists the address and the number", false, []service{node, external}, "m"},
+		{"another service comes", false, []service{node, external, other}, "m"},
+		{"the node port goes", false, []service{external, other}, "a"},
+		{"the node port comes back", false, []service{external, node}, "a"},
+		{"the one that lists the address goes", false, []service{node}, "m"},
+		{"both had been there, and the backend is restarted", true, []service{node, external}, "a"},
+		{"the same, and the node port is older", true, []service{older, external}, "m"},
+	})
+}
+
+// own goes through states, and checks whose the contested address is in each.
+func (s *session) own(ctx context.Context, contested func(model.Family) netip.AddrPort, states []owners) error {
+	for _, w := range states {
 		if w.restart {
 			if err := s.put(ctx); err != nil {
 				return err
@@ -59,7 +103,7 @@ func ownersLast(ctx context.Context, s *session) error {
 		if err := s.put(ctx, w.services...); err != nil {
 			return err
 		}
-		if err := s.owns(ctx, w.owner); err != nil {
+		if err := s.owns(ctx, contested, w.owner); err != nil {
 			return fmt.Errorf("after this: %s; now the address is that of %q:\n\n%w", w.then, w.owner, err)
 		}
 	}
@@ -67,12 +111,11 @@ func ownersLast(ctx context.Context, s *session) error {
 }
 
 // owns checks that a service has the contested address.
-func (s *session) owns(ctx context.Context, owner string) error {
+func (s *session) owns(ctx context.Context, contested func(model.Family) netip.AddrPort, owner string) error {
 	var flows []network.Attempt
 	for _, f := range s.env.Families {
 		for _, name := range []string{localPod3, theNode, client} {
-			flows = append(flows, network.PlaceNamed(name).FlowTo(netip.AddrPortFrom(contestedAddr(f), 80), model.TCP,
-				"the contested address"))
+			flows = append(flows, network.PlaceNamed(name).FlowTo(contested(f), model.TCP, "the contested address"))
 		}
 	}
 	list, err := s.expect(flows)

@@ -33,6 +33,8 @@ type service struct {
 	created time.Time
 	// The contested address is one that several services may list, as an external IP or as a VIP.
 	contestsExternalIP, contestsVIP bool
+	// listsNode: the node's address is an external IP.
+	listsNode bool
 }
 
 // servicePort describes a port. The zero value of everything but the protocol is usable.
@@ -223,6 +225,9 @@ func (s service) object() metav1.Object {
 		}
 		if s.vip {
 			b.LoadBalancerIP(s.vipAddr(f).String())
+		}
+		if s.listsNode {
+			b.ExternalIP(network.PlanOf(f).HostAddresses()[0].String())
 		}
 		if s.contestsExternalIP {
 			b.ExternalIP(contestedAddr(f).String())

@@ -76,6 +76,7 @@ const (
 	letsTheNodeAnswer          mutant = "lets processes of the node answer on cluster IPs"
 	youngestOwns               mutant = "gives contested addresses to the youngest service"
 	firstNameOwns              mutant = "gives contested addresses by name"
+	putsNodePortsLast          mutant = "gives addresses of the node to external IPs before node ports"
 	forgetsIdleConnections     mutant = "forgets idle connections"
 	ignoresHostAddresses       mutant = "ignores new addresses of the host"
 	keepsHostAddresses         mutant = "keeps addresses that the host has lost"
@@ -171,6 +172,8 @@ var mustCatch = map[mutant]map[string]string{
 		"processes of the node that listen on all addresses get nothing that is for a service": "delivered to 0.0.0.0:10250"},
 	youngestOwns: {
 		"of services that list one address the owner keeps it, and the oldest newcomer is next": "the owner goes"},
+	putsNodePortsLast: {
+		"a node port and an external IP of the node's address have one owner": "lists the address and the number"},
 	firstNameOwns: {
 		"of services that list one address the owner keeps it, and the oldest newcomer is next": "wants it too"},
 	forgetsIdleConnections: {"connections on which nothing is said for long are still there": "in which nothing was said"},

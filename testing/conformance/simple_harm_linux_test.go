@@ -114,16 +114,24 @@ func (b *simple) owns(svc *model.Service, p model.ServicePort, a netip.Addr) boo
 func (b *simple) settleOwners() {
 	type claim struct {
 		*model.Service
-		vip bool
+		kind int // VIPs come first, then external IPs
 	}
 	claims := map[string][]claim{}
+	add := func(p model.ServicePort, a netip.Addr, c claim) {
+		claims[asksFor(p, a)] = append(claims[asksFor(p, a)], c)
+	}
 	for _, svc := range b.services {
 		for _, p := range svc.Ports {
-			for _, a := range svc.ExternalIPs {
-				claims[asksFor(p, a)] = append(claims[asksFor(p, a)], claim{svc, false})
-			}
 			for _, a := range svc.LoadBalancerIPs {
-				claims[asksFor(p, a)] = append(claims[asksFor(p, a)], claim{svc, true})
+				add(p, a, claim{svc, 0})
+			}
+			for _, a := range svc.ExternalIPs {
+				add(p, a, claim{svc, 1})
+			}
+			if p.Port = p.NodePort; p.Port != 0 && b.mutant != putsNodePortsLast {
+				for _, a := range b.nodePortAddresses() {
+					add(p, a, claim{svc, 2})
+				}
 			}
 		}
 	}
@@ -140,10 +148,8 @@ func (b *simple) settleOwners() {
 				return byName
 			case b.mutant == youngestOwns:
 				return y.Created.Compare(x.Created)
-			case x.vip != y.vip && x.Created.Equal(y.Created):
-				return map[bool]int{true: -1, false: 1}[x.vip]
 			}
-			return cmp.Or(x.Created.Compare(y.Created), byName)
+			return cmp.Or(x.Created.Compare(y.Created), cmp.Compare(x.kind, y.kind), byName)
 		}).Name
 	}
 	for key := range b.owners {

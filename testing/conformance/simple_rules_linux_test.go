@@ -132,7 +132,11 @@ func (b *simple) renderPort(r *ruleset, svc *model.Service, p model.ServicePort)
 		addresses = append(addresses, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 	}
 	for _, a := range ofFamily(addresses) {
-		external(to(a, p.NodePort))
+		asked := p
+		asked.Port = p.NodePort
+		if _, contested := b.owners[asksFor(asked, a)]; !contested || b.owns(svc, asked, a) {
+			external(to(a, p.NodePort))
+		}
 	}
 }
 

@@ -61,6 +61,10 @@ type Spec[F any] struct {
 	// Families are the served families, and Metrics what is registered.
 	Families map[model.Family]F
 	Metrics  metrics.Group
+	// NodePorts are the addresses of the host that serve node ports. Open may set them; by default they are those that
+	// the options choose, without loopback addresses. Host has the host's addresses, this host's by default.
+	NodePorts NodePorts
+	Host      nodeaddr.Host
 
 	order    []model.Family
 	owned    []func() error // to call in the end
@@ -193,9 +197,12 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
+	if err := s.followNodePorts(); err != nil {
+		return nil, s.orClose(err)
+	}
 	table, err := frontend.New(frontend.Options{Families: s.order, OnProblem: s.Common.OnProblem, Extra: s.Extra,
-		Limits: s.Common.Limits,
-		Apply:  func(ctx context.Context, c *frontend.Changes) error { return s.Apply(s.Families[c.Family()], ctx, c) }})
+		Limits: s.Common.Limits, NodePortAddresses: s.NodePorts.of,
+		Apply: func(ctx context.Context, c *frontend.Changes) error { return s.Apply(s.Families[c.Family()], ctx, c) }})
 	if err != nil {
 		return nil, s.orClose(err)
 	}

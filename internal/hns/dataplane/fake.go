@@ -41,12 +41,17 @@ type Fake struct {
 	Normalise         func(*LoadBalancer)
 	NormaliseEndpoint func(*Endpoint)
 	NormaliseLate     bool
+	// Host are the addresses of the node. Set them before a backend is made.
+	Host []netip.Addr
 }
 
 type fakeEndpoint struct {
 	Endpoint
 	network string // ID
 }
+
+// HostAddresses returns the addresses of the node.
+func (f *Fake) HostAddresses() []netip.Addr { return f.Host }
 
 var _ Interface = (*Fake)(nil)
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -30,7 +31,12 @@ type Fake struct {
 	FailRestore func(*Batch) error
 	// FailRule, if set, is called for each rule of a Restore; its error fails the rule's table.
 	FailRule func(table Table, chain, rule string) error
+	// Host are the addresses of the node. Set them before a backend is made.
+	Host []netip.Addr
 }
+
+// HostAddresses returns the addresses of the node.
+func (f *Fake) HostAddresses() []netip.Addr { return f.Host }
 
 var _ Interface = (*Fake)(nil)
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"syscall"
@@ -24,7 +25,12 @@ type Fake struct {
 
 	// FailApply, if set, is called before each Apply. If it returns an error, Apply returns that and applies nothing.
 	FailApply func(*Transaction) error
+	// Host are the addresses of the node. Set them before a backend is made.
+	Host []netip.Addr
 }
+
+// HostAddresses returns the addresses of the node.
+func (f *Fake) HostAddresses() []netip.Addr { return f.Host }
 
 var _ Interface = (*Fake)(nil)
 

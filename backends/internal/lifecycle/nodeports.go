@@ -1,0 +1,101 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+)
+
+// NodePorts are the addresses of the host on which a backend serves node ports. There a node port and an external IP of
+// the same number have one owner (S59), which each Sync decides anew if the addresses have changed.
+type NodePorts struct {
+	*nodeaddr.Tracker
+	// Serves reports whether an address that is chosen serves node ports. Nil: all but loopback addresses.
+	Serves func(netip.Addr) bool
+
+	node *model.Node
+	ips  []netip.Addr // of the tracker, as of which the lists are
+	list model.PerFamily[[]netip.Addr]
+}
+
+// of returns the addresses of a family: see [frontend.Options].
+func (n *NodePorts) of(node *model.Node, f model.Family) []netip.Addr {
+	if node != n.node {
+		n.node = node
+		n.SetNode(node)
+	}
+	if now := n.Addresses(); !isSame(now.IPs, n.ips) {
+		n.ips = now.IPs
+		for _, f := range model.Families() {
+			*n.list.At(f) = slices.DeleteFunc(now.Of(f), func(a netip.Addr) bool {
+				return n.Serves != nil && !n.Serves(a) || n.Serves == nil && a.IsLoopback()
+			})
+		}
+	}
+	return *n.list.At(f)
+}
+
+// isSame reports whether two slices are one: the tracker makes a new one for each change.
+func isSame(a, b []netip.Addr) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
+
+// followNodePorts follows the addresses that serve node ports.
+func (s *Spec[F]) followNodePorts() error {
+	if s.NodePorts.Tracker != nil {
+		return nil
+	}
+	host := s.Host
+	if host == nil {
+		var err error
+		if host, err = s.ThisHost(); err != nil {
+			return err
+		}
+	}
+	var err error
+	s.NodePorts.Tracker, err = s.Follow(nodeaddr.Options{Host: host, Choice: s.Common.NodePortAddresses})
+	return err
+}
+
+// ThisHost returns this host, in the network namespace of the calling thread, without the addresses of some interfaces.
+func (s *Spec[F]) ThisHost(exclude ...string) (nodeaddr.Host, error) {
+	host := &nodeaddr.System{ExcludeInterfaces: exclude}
+	if runtime.GOOS != "linux" {
+		return host, nil
+	}
+	ns, err := os.Open("/proc/thread-self/ns/net") // whatever thread asks
+	if err != nil {
+		return nil, fmt.Errorf("network namespace: %w", err)
+	}
+	s.Own(ns.Close)
+	host.NetNS = int(ns.Fd())
+	return host, nil
+}
+
+// HostOf returns the host of a dataplane in memory, which has no addresses of this host; nil for any other.
+func HostOf(dataplane any) nodeaddr.Host {
+	if fake, ok := dataplane.(interface{ HostAddresses() []netip.Addr }); ok {
+		return inMemory{fake.HostAddresses}
+	}
+	return nil
+}
+
+// inMemory is the host of a dataplane in memory. Its addresses are read once.
+type inMemory struct{ addresses func() []netip.Addr }
+
+func (m inMemory) Addresses() (list []nodeaddr.HostAddress, _ error) {
+	for _, a := range m.addresses() {
+		list = append(list, nodeaddr.HostAddress{Addr: a})
+	}
+	return list, nil
+}
+
+func (m inMemory) Watch(ctx context.Context, changed func()) error {
+	changed()
+	<-ctx.Done()
+	return nil
+}
