@@ -376,9 +376,9 @@ func TestSharedAddresses(t *testing.T) {
 				f.bare("other", 80, func(s *model.Service) { s.ExternalIPs = f.service.LoadBalancerIPs[:1] })
 				nobody(f)
 			}), "external 203.0.113.7 -> 198.51.100.20:80/TCP", "reject | drop | reject", "default/other"},
-		{"an external IP that is a host address comes before the node port there", func(f *fixture) {
+		{"an external IP that is a host address and a node port there have one owner, either of them", func(f *fixture) {
 			f.bare("other", 30080, func(s *model.Service) { s.ExternalIPs = []netip.Addr{addr(nodeIP)} })
-		}, "external 203.0.113.7 -> 172.18.0.2:30080/TCP", "reject", "external IP of default/other"},
+		}, "external 203.0.113.7 -> 172.18.0.2:30080/TCP", "reject | deliver to 10.244.1.5:8080 (source NAT) or 10.244.2.5:8080 (source NAT)", "external IP of default/other"},
 	})
 }
 
