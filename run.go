@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -31,7 +32,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	defer unregister()
 	log := klog.FromContext(ctx)
-	h := &feedHandler{feed: opts.Feed, progress: p, wake: make(chan struct{}, 1)}
+	h := &feedHandler{feed: opts.Feed, progress: p, pause: opts.MinInterval, wake: make(chan struct{}, 1)}
 	l := &loop{opts: opts, log: log, handler: h, progress: p,
 		failed: failures{log: log, onPortError: opts.OnPortError}}
 
@@ -50,6 +51,7 @@ func Run(ctx context.Context, opts Options) error {
 type feedHandler struct {
 	feed     Feed
 	progress *progress
+	pause    time.Duration // Options.MinInterval
 	wake     chan struct{} // tells the loop to look for work
 
 	mu     sync.Mutex // guards the feed's state, and what follows
@@ -85,6 +87,9 @@ func (h *feedHandler) Synced() {
 	h.progress.health.SetPhase(health.Serving)
 	h.signal()
 }
+
+// MinInterval is for Feeds that can wait with what would not be handed over.
+func (h *feedHandler) MinInterval() time.Duration { return h.pause }
 
 // Health implements FeedHandler.
 func (h *feedHandler) Health() *health.Proxy { return h.progress.health }

@@ -171,13 +171,14 @@ func (c *conversation) takeSeen(news wire.Mark) {
 // acknowledge tells the server how far the sink is, if it does not know.
 func (c *conversation) acknowledge() error {
 	c.client.mu.Lock()
-	now, newest := c.client.outcome, c.client.revision
+	now, newest, rests := c.client.outcome, c.client.revision, c.client.rests
 	c.client.mu.Unlock()
 	if !c.complete || now.revision != newest || now == c.acked {
 		return nil
 	}
 	c.acked = now
-	err := c.stream.Send(&remotev1.Request{Ack: &remotev1.Ack{Revision: now.revision, Error: now.problem}})
+	err := c.stream.Send(&remotev1.Request{Ack: &remotev1.Ack{Revision: now.revision, Error: now.problem,
+		RestMillis: uint32(min(max(0, time.Until(rests)), time.Hour).Milliseconds())}})
 	if errors.Is(err, io.EOF) {
 		return nil // Recv says why
 	}

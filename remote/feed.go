@@ -100,10 +100,14 @@ type Feed struct {
 	seen     wire.Mark  // how new that is
 	applying bool       // its Sync has not ended
 	outcome  ack        // of the last Sync
+	rests    time.Time  // until when nothing more is applied
 	news     chan struct{}
 	// confirmed is when a server last said that the state is the newest, and restored what it was of a state that comes
 	// from a file; zero: it does not.
 	confirmed, restored time.Time
+
+	// minInterval is what the run lets pass after a Sync.
+	minInterval time.Duration
 
 	partial bool // what has come are changes since Options.Resume: of the dialer
 }
@@ -176,7 +180,10 @@ func (c *Feed) run(ctx context.Context, h kubeproxy.FeedHandler,
 	defer c.running.Store(false)
 	c.view.handed, c.view.nodeGiven = &sink.Snapshot{}, nil // the sink gets everything
 	c.mu.Lock()
-	c.flushed, c.applying, c.outcome = 0, false, ack{}
+	c.flushed, c.applying, c.outcome, c.rests, c.minInterval = 0, false, ack{}, time.Time{}, 0
+	if run, ok := h.(interface{ MinInterval() time.Duration }); ok {
+		c.minInterval = run.MinInterval()
+	}
 	c.mu.Unlock()
 	d := &dialer{client: c, handler: h, log: klog.FromContext(ctx), answer: firstAnswer}
 	var wg sync.WaitGroup
@@ -221,7 +228,7 @@ func (c *Feed) Applied(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now.revision = c.flushed
-	c.outcome, c.applying = now, false
+	c.outcome, c.applying, c.rests = now, false, time.Now().Add(c.minInterval)
 	select {
 	case c.news <- struct{}{}:
 	default: // it will be looked at anyway

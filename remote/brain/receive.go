@@ -41,6 +41,7 @@ func (c *session) take(r *remotev1.Request) (news bool, err error) {
 	case ack != nil && c.busy && ack.GetRevision() == c.sent.revision:
 		c.has, c.busy = c.sent, false
 		c.behind = time.Time{}
+		c.rest(ack)
 		if !c.sentSeen.IsZero() {
 			c.server.metrics.delivery.Observe(time.Since(c.sentSeen).Seconds())
 			c.sentSeen = time.Time{}
@@ -70,4 +71,16 @@ func (c *session) applied(problem string) {
 		c.server.metrics.applyErrors.Inc()
 	}
 	c.applyErr = wire.FirstOf(problem)
+}
+
+// maxRest is how long news waits at most for a client that does not apply it yet: it is not to learn later of a server
+// that it should leave, or seem to be up to date.
+const maxRest = 5 * time.Second
+
+// rest takes how long the client will apply nothing. The caller holds the session's mu.
+func (c *session) rest(ack *remotev1.Ack) {
+	c.rests = time.Time{}
+	if wait := min(time.Duration(ack.GetRestMillis())*time.Millisecond, maxRest); wait > 0 {
+		c.rests = time.Now().Add(wait)
+	}
 }

@@ -31,6 +31,9 @@ func (c *session) stop() {
 	c.mu.Lock()
 	c.closed = true
 	c.heartbeat.Stop()
+	if c.wake != nil {
+		c.wake.Stop()
+	}
 	c.mu.Unlock()
 	c.senders.Wait()
 }
@@ -44,7 +47,43 @@ func (c *session) announce(seen time.Time) (deliverable bool) {
 	if c.newsSeen.IsZero() {
 		c.newsSeen = seen
 	}
-	return !c.busy && !c.sends
+	return !c.busy && !c.sends && !c.holds()
+}
+
+// holds reports whether news has to wait because the client would not apply it yet, and sees to it that it is sent then.
+// Sent at once, it would keep what comes after it from the client until the next time that it applies something. The
+// caller holds the session's mu.
+func (c *session) holds() bool {
+	if c.rests.IsZero() {
+		return false
+	}
+	wait := time.Until(c.rests)
+	if wait <= 0 {
+		return false
+	}
+	if c.behind.IsZero() {
+		c.behind = time.Now()
+	}
+	switch {
+	case c.closed || c.wakes:
+		return true
+	case c.wake == nil:
+		c.wake = time.AfterFunc(wait, c.rested)
+	default:
+		c.wake.Reset(wait)
+	}
+	c.wakes = true
+	return true
+}
+
+// rested sends what has waited.
+func (c *session) rested() {
+	c.mu.Lock()
+	c.wakes = false
+	c.mu.Unlock()
+	if c.begin() {
+		c.send()
+	}
 }
 
 // begin makes the caller the sender if there is news, the client has nothing in flight, and nobody else is sending. The
@@ -79,7 +118,7 @@ func (c *session) finish(err error) (again bool) {
 // takeNews reports whether there is news to send now, and marks it as seen. Once the stream is about to end there is
 // none: its client may not even have a state. The caller holds the session's mu.
 func (c *session) takeNews() bool {
-	look := c.news && !c.busy && c.cause == nil
+	look := c.news && !c.busy && c.cause == nil && !c.holds()
 	if look {
 		c.news, c.sentSeen, c.newsSeen = false, c.newsSeen, time.Time{}
 	}

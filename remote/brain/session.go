@@ -97,6 +97,9 @@ type session struct {
 	sentSeen  time.Time // the same of what was sent last
 	behind    time.Time // since when the client lacks the newest state; zero: it has it
 	applyErr  string
+	rests     time.Time   // until when the client applies nothing more; zero: it did not say
+	wake      *time.Timer // for the end of that, if there is news by then; nil: there has been none
+	wakes     bool        // it is running
 }
 
 // stream is what a session needs of a gRPC stream.

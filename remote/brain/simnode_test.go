@@ -221,7 +221,11 @@ func (n *simNode) batch(s *simStream, u *remotev1.Update) {
 		n.mu.Lock()
 		n.probe = n.sim.probes.got(n.probe, clock)
 		n.mu.Unlock()
-		s.in <- &remotev1.Request{Ack: &remotev1.Ack{Revision: u.Sync.Revision}}
+		ack := &remotev1.Ack{Revision: u.Sync.Revision}
+		if u.Kind != remotev1.Kind_RESUMED {
+			ack.RestMillis = uint32(simMinInterval.Milliseconds())
+		}
+		s.in <- &remotev1.Request{Ack: ack}
 	})
 }
 

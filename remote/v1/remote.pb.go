@@ -798,7 +798,10 @@ type Ack struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Revision uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	// What could not be applied; empty if all is. The client tries again by itself, and sends another Ack when that changes.
-	Error         string `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	// For so long the client will apply nothing more. A server that waits as long sends what has come meanwhile in one
+	// batch, which can be applied at once; one that does not has the client keep a batch that grows old.
+	RestMillis    uint32 `protobuf:"varint,3,opt,name=restMillis,proto3" json:"restMillis,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -845,6 +848,13 @@ func (x *Ack) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *Ack) GetRestMillis() uint32 {
+	if x != nil {
+		return x.RestMillis
+	}
+	return 0
 }
 
 // Digests answer Update.compare.
@@ -2521,10 +2531,13 @@ const file_remote_proto_rawDesc = "" +
 	"\x06Digest\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x16\n" +
 	"\x06shared\x18\x02 \x01(\fR\x06shared\x12\x10\n" +
-	"\x03own\x18\x03 \x01(\fR\x03own\"7\n" +
+	"\x03own\x18\x03 \x01(\fR\x03own\"W\n" +
 	"\x03Ack\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"c\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\x12\x1e\n" +
+	"\n" +
+	"restMillis\x18\x03 \x01(\rR\n" +
+	"restMillis\"c\n" +
 	"\aDigests\x12\x18\n" +
 	"\abuckets\x18\x01 \x01(\fR\abuckets\x12>\n" +
 	"\bservices\x18\x02 \x03(\v2\".kubeproxy.remote.v1.ServiceDigestR\bservices\"Y\n" +

@@ -1,0 +1,129 @@
+package brain
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/remote"
+	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
+	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/watch"
+)
+
+// heldStream keeps the states that a client is sent, and when they came.
+type heldStream struct {
+	stream
+	mu    sync.Mutex
+	syncs []*remotev1.Sync
+	at    []time.Time
+}
+
+func (s *heldStream) SendMsg(m any) error {
+	u := &remotev1.Update{}
+	if f, ok := m.(*wire.Frame); ok {
+		var err error
+		if u, err = new(wire.Decoder).Update(f.Bytes(), gunzip, &wire.Batch{}); err != nil {
+			return err
+		}
+	}
+	if u.Sync != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.syncs, s.at = append(s.syncs, u.Sync), append(s.at, time.Now())
+	}
+	return nil
+}
+
+// While a client would apply nothing, news waits, and comes in one batch at the moment in which it can be applied; so
+// it is as new as can be. Until then the client counts as behind.
+func TestNewsWaitsWhileTheClientRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, err := New(quiet(t), Options{Source: newCluster()})
+		require.NoError(t, err)
+		h := serverHandler{server}
+		set := func(address string) {
+			for _, o := range web("a", address) {
+				h.Update(watch.Change{Object: o})
+			}
+			server.publish(t.Context())
+		}
+		h.Update(watch.Change{Object: baseObjects()[0]})
+		h.Synced()
+		stream := &heldStream{}
+		c := &session{server: server, node: "n1", stream: stream, ctx: t.Context(), news: true,
+			until: time.Now().Add(time.Hour)}
+		require.NoError(t, server.join(c, localstate.Options{}))
+		defer server.leave(c)
+		c.start()
+		defer c.stop()
+		synctest.Wait()
+		begin := time.Now()
+		acknowledge := func(rest time.Duration) {
+			news, err := c.take(&remotev1.Request{Ack: &remotev1.Ack{
+				Revision: stream.syncs[len(stream.syncs)-1].Revision, RestMillis: uint32(rest.Milliseconds())}})
+			require.NoError(t, err)
+			if news && c.begin() {
+				c.send()
+			}
+		}
+		acknowledge(time.Second)
+		for _, address := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"} {
+			time.Sleep(300 * time.Millisecond)
+			set(address)
+			synctest.Wait()
+			require.Len(t, stream.syncs, 1)
+			assert.False(t, server.Clients()[0].BehindSince.IsZero())
+		}
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		require.Len(t, stream.syncs, 2)
+		assert.Equal(t, time.Second, stream.at[1].Sub(begin))
+		set("10.0.0.4") // while the batch is in flight
+		acknowledge(time.Hour)
+		time.Sleep(maxRest - time.Millisecond)
+		synctest.Wait()
+		require.Len(t, stream.syncs, 2)
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		require.Len(t, stream.syncs, 3, "no client rests for longer")
+		acknowledge(0)
+		assert.True(t, server.Clients()[0].BehindSince.IsZero())
+		set("10.0.0.5")
+		synctest.Wait()
+		require.Len(t, stream.syncs, 4, "it does not rest")
+		acknowledge(time.Second)
+		time.Sleep(time.Second)
+		set("10.0.0.6")
+		synctest.Wait()
+		require.Len(t, stream.syncs, 5, "it has rested")
+	})
+}
+
+// A Feed says for how long nothing more is applied: the interval of its run.
+func TestAFeedSaysForHowLongItRests(t *testing.T) {
+	server := serve(t, Options{Source: newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)}, socket(t))
+	feed, err := remote.NewFeed(remote.Options{Targets: []string{server.target}, State: stateN1})
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		assert.NoError(t, kubeproxy.Run(t.Context(), kubeproxy.Options{Feed: feed, Sink: &sink.Recorder{},
+			MinInterval: time.Hour}))
+	})
+	t.Cleanup(wg.Wait)
+	server.awaitClients(t, current)
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	for c := range server.sessions["n1"] {
+		c.mu.Lock()
+		assert.True(t, c.rests.After(c.since))
+		c.mu.Unlock()
+	}
+}
