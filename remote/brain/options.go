@@ -41,6 +41,8 @@ type limits struct {
 	// maxAge is how long a stream lasts on average: half as long, or half as long again. Then its client connects
 	// again, to any server, so that clients spread over the servers after one has been restarted.
 	maxAge time.Duration
+	// maxOverdue is how much longer a stream lasts whose client does not read, or does not acknowledge.
+	maxOverdue time.Duration
 	// maxIdle is how long a connection may have no stream.
 	maxIdle time.Duration
 	// maxDigests is how many bytes of digests a client is asked for at a time.
@@ -70,6 +72,7 @@ func (l limits) withDefaults() limits {
 		maxPublish:    cmp.Or(l.maxPublish, 15*time.Second),
 		maxSilence:    cmp.Or(l.maxSilence, 3*time.Minute),
 		maxAge:        cmp.Or(l.maxAge, 30*time.Minute),
+		maxOverdue:    cmp.Or(l.maxOverdue, 5*time.Minute),
 		maxIdle:       cmp.Or(l.maxIdle, time.Minute),
 		maxDigests:    cmp.Or(l.maxDigests, maxRequest/2),
 		maxClients:    cmp.Or(l.maxClients, 20_000),

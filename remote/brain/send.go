@@ -196,7 +196,8 @@ func (c *session) beat() {
 		c.mu.Unlock()
 		return
 	}
-	if now := time.Now(); now.After(c.until) && !c.busy && !c.sends {
+	busy := c.busy || c.sends
+	if late := time.Since(c.until); late > 0 && !busy || late > c.server.opts.limits.maxOverdue {
 		c.mu.Unlock()
 		c.end(status.Error(codes.Aborted, "the stream is old: connect again, to any server"))
 		return

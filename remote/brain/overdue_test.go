@@ -1,0 +1,41 @@
+package brain
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+
+	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
+)
+
+// A stream has an end, also if its client does not let the server end it between two batches.
+func TestAStreamEndsWhateverItsClientDoes(t *testing.T) {
+	objects := append(baseObjects(), web("a", "10.0.0.1")...)
+	noise := make([]byte, 1<<20) // more than fits into a stream whose client does not read
+	for i := range noise {
+		noise[i] = ' ' + byte(rand.N(90))
+	}
+	objects[3].(*corev1.Service).Annotations = map[string]string{"noise": string(noise)}
+	server := serve(t, Options{Source: newCluster(objects...), limits: limits{heartbeat: 5 * time.Millisecond,
+		maxAge: 10 * time.Millisecond, maxOverdue: 50 * time.Millisecond}}, socket(t))
+	t.Run("it does not acknowledge", func(t *testing.T) {
+		stream := rawStream(t, server.target, &remotev1.Hello{Node: "n1"})
+		var err error
+		for err == nil {
+			_, err = stream.Recv()
+		}
+		assert.Equal(t, codes.Aborted, status.Code(err), err)
+	})
+	t.Run("it does not read", func(t *testing.T) {
+		stream := rawStream(t, server.target, &remotev1.Hello{Node: "n1"})
+		require.Eventually(t, func() bool { return server.sent("reset") == 2 }, patience, time.Millisecond)
+		server.awaitClients(t, func(all []ClientStatus) bool { return len(all) == 0 })
+		require.NoError(t, stream.CloseSend())
+	})
+}
