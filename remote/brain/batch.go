@@ -1,6 +1,9 @@
 package brain
 
 import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,9 +18,13 @@ import (
 type batches struct {
 	buckets *wire.Buckets // of the version
 
-	mu sync.Mutex
-	by map[*version]*batch
+	mu       sync.Mutex
+	by       map[*version]*batch
+	compared map[[sha256.Size]byte]*batch // by what they replace
 }
+
+// maxCompared is how many results of comparisons are kept of a version. Clients that come from one server have the same.
+const maxCompared = 64
 
 // batch is the difference between two versions: for each message to send, the encoded fields of an Update.
 type batch struct {
@@ -28,7 +35,44 @@ type batch struct {
 	whole *wire.Frame
 }
 
-func newBatches(b *wire.Buckets) *batches { return &batches{buckets: b, by: map[*version]*batch{}} }
+func newBatches(b *wire.Buckets) *batches {
+	return &batches{buckets: b, by: map[*version]*batch{}, compared: map[[sha256.Size]byte]*batch{}}
+}
+
+// replacing returns what deletes some services and replaces others, for a client whose state has been compared. The
+// lists are sorted here.
+//
+// Clients that find the same share it. They cannot share the comparison: a state's digest is a sum of those of its
+// services, so a client that lies could claim another one's digest, and services that differ where they do not; all
+// that have this digest would be sent the wrong ones.
+func (b *batches) replacing(state *sink.Snapshot, gone, stale []model.ServiceName) *batch {
+	hash := sha256.New()
+	for _, names := range [][]model.ServiceName{gone, stale} {
+		slices.SortFunc(names, model.ServiceName.Compare)
+		_, _ = fmt.Fprintf(hash, "%q\n", names) // never fails
+	}
+	key := [sha256.Size]byte(hash.Sum(nil))
+	b.mu.Lock()
+	found := b.compared[key]
+	if found == nil {
+		found = &batch{}
+		if len(b.compared) < maxCompared {
+			b.compared[key] = found
+		}
+	}
+	b.mu.Unlock()
+	found.once.Do(func() {
+		var w wire.Chunks
+		for _, name := range gone {
+			w.Deleted(name)
+		}
+		for _, name := range stale {
+			w.Change(sink.Change{Name: name, New: state.Service(name)})
+		}
+		found.chunks = w.Done()
+	})
+	return found
+}
 
 // from returns the difference of the current version from an older one, or from nothing if that is nil. Of the former,
 // triggers returns when somebody changed pods in between.

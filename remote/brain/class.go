@@ -89,6 +89,9 @@ type class struct {
 	idle     time.Time // since when there are no sessions
 	last     party     // of the session that was the last to leave, or that had the class made
 	batches  *batches  // to current
+	// digests are those of services, for clients that resume, and digestsUsed is when they were last of use.
+	digests     *wire.KnownDigests
+	digestsUsed time.Time
 }
 
 func newClass(key localstate.Class, zoneOf func(node string) string) *class {
@@ -269,6 +272,9 @@ func (c *class) forget(before time.Time, mostBytes int) {
 			return c.recent[i+1]
 		}
 		return c.current
+	}
+	if c.digestsUsed.Before(before) {
+		c.digests = nil
 	}
 	n := 0
 	for ; n < len(c.recent) && (next(n).at.Before(before) || c.kept > mostBytes); n++ {

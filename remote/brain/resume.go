@@ -2,7 +2,9 @@ package brain
 
 import (
 	"iter"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -188,8 +190,8 @@ func (c *session) compare(view nodeView, b *batches) error {
 	if len(differ) > wire.NumBuckets*3/4 { // comparing costs more than the full state, which is encoded once for all
 		return reset()
 	}
-	ours := wire.ServiceDigests(view.state, differ)
-	var w wire.Chunks
+	ours := wire.ServiceDigests(view.state, differ, c.server.digestsOf(view.class))
+	var gone []model.ServiceName
 	for some := range c.server.portions(ours, differ) {
 		if answer, err = c.ask(view, &remotev1.Compare{Buckets: some}); err != nil {
 			return err
@@ -202,7 +204,7 @@ func (c *session) compare(view nodeView, b *batches) error {
 					len(s.GetDigest()))
 			}
 			if our, there := ours[name]; !there {
-				w.Deleted(name)
+				gone = append(gone, name)
 			} else if our == d {
 				delete(ours, name)
 			}
@@ -211,10 +213,19 @@ func (c *session) compare(view nodeView, b *batches) error {
 	if mostOf(ours, view.state) {
 		return reset()
 	}
-	for name := range ours {
-		w.Change(sink.Change{Name: name, New: view.state.Service(name)})
+	changes := b.replacing(view.state, gone, slices.Collect(maps.Keys(ours)))
+	return c.sendBatch(remotev1.Kind_DIFF, changes, nodeView{}, view, true)
+}
+
+// digestsOf returns the digests of services that are known in a class. It keeps them as long as they are asked for.
+func (s *Server) digestsOf(c *class) *wire.KnownDigests {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.digests == nil {
+		c.digests = &wire.KnownDigests{}
 	}
-	return c.sendBatch(remotev1.Kind_DIFF, &batch{chunks: w.Done()}, nodeView{}, view, true)
+	c.digestsUsed = time.Now()
+	return c.digests
 }
 
 // mostOf reports whether some services are most of a state.

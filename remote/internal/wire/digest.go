@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -101,35 +102,32 @@ func ParseBuckets(in []byte) (*Buckets, bool) {
 // Change brings the buckets up to date. The cost is that of what changed in the service.
 func (b *Buckets) Change(c sink.Change) {
 	d := &b[BucketOf(c.Name)]
+	*d = changed(*d, c)
+}
+
+// changed returns a digest that a service is part of, after a change of the service.
+func changed(d Digest, c sink.Change) Digest {
 	if c.ServiceChanged() {
 		if c.Old != nil {
-			*d = d.Sub(serviceDigest(c.Old.Service))
+			d = d.Sub(serviceDigest(c.Old.Service))
 		}
 		if c.New != nil {
-			*d = d.Add(serviceDigest(c.New.Service))
+			d = d.Add(serviceDigest(c.New.Service))
 		}
 	}
 	for before, now := range c.Endpoints() {
 		if before != nil {
-			*d = d.Sub(endpointDigest(before))
+			d = d.Sub(endpointDigest(before))
 		}
 		if now != nil {
-			*d = d.Add(endpointDigest(now))
+			d = d.Add(endpointDigest(now))
 		}
-	}
-}
-
-// entryDigest is that of one service with its endpoints.
-func entryDigest(e *sink.ServiceEntry) Digest {
-	d := serviceDigest(e.Service)
-	for _, ep := range e.Endpoints {
-		d = d.Add(endpointDigest(ep))
 	}
 	return d
 }
 
-// ServiceDigests are those of the services of some buckets.
-func ServiceDigests(s *sink.Snapshot, wanted []uint32) map[model.ServiceName]Digest {
+// ServiceDigests are those of the services of some buckets, of which known knows some already.
+func ServiceDigests(s *sink.Snapshot, wanted []uint32, known *KnownDigests) map[model.ServiceName]Digest {
 	var in [NumBuckets]bool
 	for _, b := range wanted {
 		in[b%NumBuckets] = true
@@ -137,10 +135,37 @@ func ServiceDigests(s *sink.Snapshot, wanted []uint32) map[model.ServiceName]Dig
 	out := map[model.ServiceName]Digest{}
 	for e := range s.Services() {
 		if in[BucketOf(e.Service.Name)] {
-			out[e.Service.Name] = entryDigest(e)
+			out[e.Service.Name] = known.of(e)
 		}
 	}
 	return out
+}
+
+// KnownDigests remembers the digests of services, so that only what has changed in one is hashed again. The zero value
+// knows none. It is safe for concurrent use; who needs a digest that somebody else is working out waits for that.
+type KnownDigests struct {
+	mu  sync.Mutex
+	all map[model.ServiceName]knownDigest
+}
+
+type knownDigest struct {
+	entry  *sink.ServiceEntry
+	digest Digest
+}
+
+// of returns the digest of a service with its endpoints.
+func (k *KnownDigests) of(e *sink.ServiceEntry) Digest {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	known := k.all[e.Service.Name]
+	if known.entry != e {
+		known = knownDigest{e, changed(known.digest, sink.Change{Name: e.Service.Name, Old: known.entry, New: e})}
+		if k.all == nil {
+			k.all = map[model.ServiceName]knownDigest{}
+		}
+		k.all[e.Service.Name] = known
+	}
+	return known.digest
 }
 
 // OwnDigest is that of what one node has of its own.

@@ -1,14 +1,64 @@
 package wire
 
 import (
+	"context"
 	"encoding/hex"
+	"fmt"
 	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
 )
+
+// What is known of a service is only ever brought up to date, and is what it would be without.
+func TestKnownDigestsAreThoseOfTheState(t *testing.T) {
+	var state *sink.Snapshot
+	full := sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
+		state = s
+		return nil
+	})
+	all := make([]uint32, NumBuckets)
+	for i := range all {
+		all[i] = uint32(i)
+	}
+	var known KnownDigests
+	d := testdice.Seeded(1)
+	states := []*sink.Snapshot{{}}
+	for range 300 {
+		name := model.ServiceName{Namespace: "ns", Name: fmt.Sprint(d.Roll(4))}
+		e := &model.Endpoint{Port: model.PortName{Service: name, Protocol: model.TCP}, Ready: testdice.OneIn(d, 2),
+			Target: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(d.Roll(9))}), 80)}
+		switch d.Roll(6) {
+		case 0:
+			full.DeleteService(name)
+		case 1, 2:
+			full.SetService(&model.Service{Name: name, UID: fmt.Sprint(d.Roll(3))})
+		case 3:
+			full.DeleteEndpoint(e.Key())
+		default:
+			full.SetEndpoint(e)
+		}
+		_ = full.Sync(t.Context())
+		states = append(states, state)
+		asked := testdice.Pick(d, states...) // of clients that are served at the same time, some have older ones
+		want := ServiceDigests(asked, all, &KnownDigests{})
+		require.Equal(t, want, ServiceDigests(asked, all, &known))
+		var sum Buckets
+		for c := range asked.ChangesSince(nil) {
+			sum.Change(c)
+		}
+		var root Digest
+		for _, digest := range want {
+			root = root.Add(digest)
+		}
+		require.Equal(t, sum.Root(), root)
+	}
+}
 
 // TestDigestsOfAVersionStayTheSame: peers with the same DigestVersion compare digests, whatever release they are of.
 func TestDigestsOfAVersionStayTheSame(t *testing.T) {
