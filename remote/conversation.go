@@ -217,8 +217,7 @@ func (c *conversation) answer(wanted []uint32) error {
 	if len(wanted) == 0 {
 		out.Buckets = c.client.view.shared.digests().Bytes()
 	} else {
-		for name, d := range wire.ServiceDigests(c.client.view.shared.snapshot, wanted,
-			&wire.KnownDigests{}) {
+		for name, d := range wire.ServiceDigests(c.client.view.shared.snapshot, wanted) {
 			out.Services = append(out.Services,
 				&remotev1.ServiceDigest{Namespace: name.Namespace, Name: name.Name, Digest: d.Bytes()})
 		}

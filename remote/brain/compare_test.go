@@ -37,7 +37,7 @@ func oldClient(v *version, buckets *wire.Buckets) *comparing {
 	for i := range uint32(wire.NumBuckets) {
 		all = append(all, i)
 	}
-	return &comparing{buckets: *buckets, services: wire.ServiceDigests(v.state, all, &wire.KnownDigests{})}
+	return &comparing{buckets: *buckets, services: wire.ServiceDigests(v.state, all)}
 }
 
 func (c *comparing) SendMsg(m any) error {

@@ -35,8 +35,8 @@ func TestAClientCannotSayTooMuchOfItself(t *testing.T) {
 	prefix := &remotev1.Prefix{Address: []byte{10, 0, 0, 0}, Bits: 8}
 	for want, hello := range map[string]*remotev1.Hello{
 		"the node's name has 131072 bytes, more than 253": {Node: long},
-		"bridge: has the length 131072, more than 253":         detect(&remotev1.DetectLocal{Bridge: long}),
-		"interfacePrefix: has the length 131072":               detect(&remotev1.DetectLocal{InterfacePrefix: long}),
+		"bridge: has the length 131072, more than 253":    detect(&remotev1.DetectLocal{Bridge: long}),
+		"interfacePrefix: has the length 131072":          detect(&remotev1.DetectLocal{InterfacePrefix: long}),
 		"clusterCIDRs: has the length 101, more than 100": detect(&remotev1.DetectLocal{
 			ClusterCIDRs: slices.Repeat([]*remotev1.Prefix{prefix}, 101)}),
 		"nodeIPs: has the length 101, more than 100": {Node: "n1",

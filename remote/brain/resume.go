@@ -190,7 +190,7 @@ func (c *session) compare(view nodeView, b *batches) error {
 	if len(differ) > wire.NumBuckets*3/4 { // comparing costs more than the full state, which is encoded once for all
 		return reset()
 	}
-	ours := wire.ServiceDigests(view.state, differ, c.server.digestsOf(view.class))
+	ours := c.server.digestsOf(view.class).ServiceDigests(view.state, differ)
 	var gone []model.ServiceName
 	for some := range c.server.portions(ours, differ) {
 		if answer, err = c.ask(view, &remotev1.Compare{Buckets: some}); err != nil {

@@ -126,8 +126,13 @@ func changed(d Digest, c sink.Change) Digest {
 	return d
 }
 
-// ServiceDigests are those of the services of some buckets, of which known knows some already.
-func ServiceDigests(s *sink.Snapshot, wanted []uint32, known *KnownDigests) map[model.ServiceName]Digest {
+// ServiceDigests are those of the services of some buckets.
+func ServiceDigests(s *sink.Snapshot, wanted []uint32) map[model.ServiceName]Digest {
+	return new(KnownDigests).ServiceDigests(s, wanted)
+}
+
+// ServiceDigests is ServiceDigests, and hashes only what is not known yet.
+func (k *KnownDigests) ServiceDigests(s *sink.Snapshot, wanted []uint32) map[model.ServiceName]Digest {
 	var in [NumBuckets]bool
 	for _, b := range wanted {
 		in[b%NumBuckets] = true
@@ -135,7 +140,7 @@ func ServiceDigests(s *sink.Snapshot, wanted []uint32, known *KnownDigests) map[
 	out := map[model.ServiceName]Digest{}
 	for e := range s.Services() {
 		if in[BucketOf(e.Service.Name)] {
-			out[e.Service.Name] = known.of(e)
+			out[e.Service.Name] = k.of(e)
 		}
 	}
 	return out

@@ -46,8 +46,8 @@ func TestKnownDigestsAreThoseOfTheState(t *testing.T) {
 		_ = full.Sync(t.Context())
 		states = append(states, state)
 		asked := testdice.Pick(d, states...) // of clients that are served at the same time, some have older ones
-		want := ServiceDigests(asked, all, &KnownDigests{})
-		require.Equal(t, want, ServiceDigests(asked, all, &known))
+		want := ServiceDigests(asked, all)
+		require.Equal(t, want, known.ServiceDigests(asked, all))
 		var sum Buckets
 		for c := range asked.ChangesSince(nil) {
 			sum.Change(c)
