@@ -225,22 +225,26 @@ func (c *fleetClient) followLight(stream grpc.ClientStream, batch func()) error 
 		if err := stream.RecvMsg(&message); err != nil {
 			return err
 		}
-		u, err := c.light.take(message)
+		parsed, err := c.light.states.parse(message)
+		if err != nil {
+			return err
+		}
+		kind, u, err := c.light.take(parsed)
 		switch {
 		case err != nil:
 			return err
-		case u.Kind == remotev1.Kind_LATER:
+		case kind == remotev1.Kind_LATER:
 			return errLater{time.Duration(u.RetryAfterMillis) * time.Millisecond}
-		case u.Kind == remotev1.Kind_COMPARE:
+		case kind == remotev1.Kind_COMPARE:
 			answer := wire.Encode(c.light.answer(u.GetCompare().GetBuckets()))
 			if err := stream.SendMsg(answer.Bytes()); err != nil {
 				return err
 			}
 			continue
-		case u.Kind == remotev1.Kind_HEARTBEAT || u.Sync == nil:
+		case kind == remotev1.Kind_HEARTBEAT || u.Sync == nil:
 			continue
 		}
-		if u.Kind == remotev1.Kind_RESUMED {
+		if kind == remotev1.Kind_RESUMED {
 			c.fleet.resumed.Add(1)
 		}
 		select {

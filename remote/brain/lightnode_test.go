@@ -279,17 +279,28 @@ func (n *lightNode) digest() *remotev1.Digest {
 // errDiffers: the state is not what the server says.
 var errDiffers = errors.New("the state differs from the server's")
 
-// take takes a message. It returns what is in it but for the state; with Sync, other than in a heartbeat, the batch is
-// complete and has been taken.
-func (n *lightNode) take(message []byte) (*remotev1.Update, error) {
-	head, parts, shared, err := n.states.cut(message)
+// lightMessage is a message, of which what the nodes of a class have in common is not decoded.
+type lightMessage struct {
+	raw    []byte
+	update *remotev1.Update // the rest
+	parts  []byte           // the node and its parts
+	shared bool             // there is something in common
+}
+
+func (s *lightStates) parse(raw []byte) (*lightMessage, error) {
+	m := &lightMessage{raw: raw, update: &remotev1.Update{}}
+	head, parts, shared, err := s.cut(raw)
 	if err != nil {
 		return nil, err
 	}
-	u := &remotev1.Update{}
-	if err := proto.Unmarshal(head, u); err != nil {
-		return nil, err
-	}
+	m.parts, m.shared = parts, shared
+	return m, proto.Unmarshal(head, m.update)
+}
+
+// take takes a message. It returns what is in it but for the state, and its kind or that of the batch; with Sync, other
+// than in a heartbeat, the batch is complete and has been taken.
+func (n *lightNode) take(m *lightMessage) (kind remotev1.Kind, u *remotev1.Update, err error) {
+	u = m.update
 	if u.InstanceID != "" {
 		n.stream = u.InstanceID
 	}
@@ -298,24 +309,23 @@ func (n *lightNode) take(message []byte) (*remotev1.Update, error) {
 		if theirs := u.GetSync().GetDigest(); theirs != nil && n.complete && u.Sync.Revision == n.revision &&
 			!proto.Equal(theirs, n.digest()) {
 			n.forget = true
-			return u, errDiffers
+			return u.Kind, u, errDiffers
 		}
-		return u, nil
+		return u.Kind, u, nil
 	case remotev1.Kind_COMPARE, remotev1.Kind_LATER:
-		return u, nil
+		return u.Kind, u, nil
 	case remotev1.Kind_KIND_UNKNOWN:
 	default:
 		n.kind = u.Kind
 	}
-	n.parts = append(n.parts, parts...)
-	if shared {
-		n.changes = append(n.changes, message)
+	n.parts = append(n.parts, m.parts...)
+	if m.shared {
+		n.changes = append(n.changes, m.raw)
 	}
 	if u.Sync == nil {
-		return u, nil
+		return n.kind, u, nil
 	}
-	u.Kind = n.kind
-	return u, n.end(u.Sync)
+	return n.kind, u, n.end(u.Sync)
 }
 
 // end takes a batch that is complete.

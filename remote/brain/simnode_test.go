@@ -73,16 +73,33 @@ func (s *simStream) SendMsg(m any) error {
 	if s.ctx.Err() != nil {
 		return io.EOF
 	}
-	var b []byte
-	switch m := m.(type) {
-	case *wire.Frame:
-		b = m.Bytes()
-	case *remotev1.Update:
-		b = wire.Encode(m).Bytes()
+	message, err := s.node.sim.parse(m)
+	if err != nil {
+		return err
 	}
-	s.brain.sent.Add(int64(len(b)))
-	s.node.receive(s, b)
+	s.brain.sent.Add(int64(len(message.raw)))
+	s.node.receive(s, message)
 	return nil
+}
+
+// parse parses a message of a brain, once if it is for many nodes.
+func (s *simulation) parse(m any) (*lightMessage, error) {
+	f, isFrame := m.(*wire.Frame)
+	if !isFrame {
+		return s.states.parse(wire.Encode(m.(*remotev1.Update)).Bytes())
+	}
+	if known := s.frames.Load(); known != nil && known.frame == f {
+		return known.message, nil
+	}
+	message, err := s.states.parse(f.Bytes())
+	s.frames.Store(&simFrame{f, message})
+	return message, err
+}
+
+// simFrame is the message that was parsed last.
+type simFrame struct {
+	frame   *wire.Frame
+	message *lightMessage
 }
 
 // connect connects the node to the next brain.
@@ -162,46 +179,46 @@ func (n *simNode) retry(why error) {
 const firstBackoff = 250 * time.Millisecond
 
 // receive takes a message.
-func (n *simNode) receive(s *simStream, message []byte) {
+func (n *simNode) receive(s *simStream, message *lightMessage) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.stream != s || s.brain.mute.Load() {
 		return
 	}
 	n.silence.Reset(simSilence)
-	u, err := n.light.take(message)
+	kind, u, err := n.light.take(message)
 	switch {
 	case err != nil:
 		n.sim.problem("%s: %v", n.light.name, err)
 		n.leave()
 		n.retry(err)
-	case u.Kind == remotev1.Kind_LATER && u.Behind:
+	case kind == remotev1.Kind_LATER && u.Behind:
 		n.sim.behind.Add(1)
 		if n.older.IsZero() {
 			n.older = time.Now()
 		}
 		n.leave()
 		n.retry(errors.New("behind"))
-	case u.Kind == remotev1.Kind_LATER:
+	case kind == remotev1.Kind_LATER:
 		n.sim.laters.Add(1)
 		n.later = time.Duration(u.RetryAfterMillis) * time.Millisecond
 		n.leave()
 		n.retry(errors.New("later"))
-	case u.Kind == remotev1.Kind_COMPARE:
+	case kind == remotev1.Kind_COMPARE:
 		if len(u.GetCompare().GetBuckets()) == 0 {
 			n.sim.compares.Add(1)
 		}
 		answer := n.light.answer(u.GetCompare().GetBuckets())
 		time.AfterFunc(simTrip, func() { s.in <- answer })
-	case u.Kind != remotev1.Kind_HEARTBEAT && u.Sync != nil:
-		n.batch(s, u)
+	case kind != remotev1.Kind_HEARTBEAT && u.Sync != nil:
+		n.batch(s, kind, u.Sync)
 	}
 }
 
 // batch takes a complete batch: the node applies it as soon as it may.
-func (n *simNode) batch(s *simStream, u *remotev1.Update) {
+func (n *simNode) batch(s *simStream, kind remotev1.Kind, sync *remotev1.Sync) {
 	n.older, n.got = time.Time{}, true
-	if u.Kind == remotev1.Kind_RESET {
+	if kind == remotev1.Kind_RESET {
 		s.brain.full()
 	}
 	clock := clockOf(n.light.state.snapshot)
@@ -213,7 +230,7 @@ func (n *simNode) batch(s *simStream, u *remotev1.Update) {
 	if n.free.After(now) {
 		now = n.free
 	}
-	if u.Kind != remotev1.Kind_RESUMED {
+	if kind != remotev1.Kind_RESUMED {
 		now = now.Add(n.sync)
 		n.free = now.Add(simMinInterval)
 	}
@@ -221,8 +238,8 @@ func (n *simNode) batch(s *simStream, u *remotev1.Update) {
 		n.mu.Lock()
 		n.probe = n.sim.probes.got(n.probe, clock)
 		n.mu.Unlock()
-		ack := &remotev1.Ack{Revision: u.Sync.Revision}
-		if u.Kind != remotev1.Kind_RESUMED {
+		ack := &remotev1.Ack{Revision: sync.Revision}
+		if kind != remotev1.Kind_RESUMED {
 			ack.RestMillis = uint32(simMinInterval.Milliseconds())
 		}
 		s.in <- &remotev1.Request{Ack: ack}
