@@ -62,6 +62,7 @@ type options struct {
 	externalIPs                 bool
 	grace                       time.Duration
 	viewers                     string
+	keepBytes                   int
 }
 
 func parse(args []string) (options, error) {
@@ -84,6 +85,8 @@ func parse(args []string) (options, error) {
 		"serve spec.externalIPs of Services on nodes; use false where the authors of Services are not trusted")
 	set.StringVar(&o.viewers, "viewers", "",
 		"comma-separated common `names` of client certificates that may read the state of any node with print-state")
+	set.IntVar(&o.keepBytes, "keep-bytes", 64<<20,
+		"keep about this many `bytes` of older states for each class of nodes, for clients that come back")
 	set.DurationVar(&o.grace, "grace", 20*time.Second,
 		"when the program is asked to end, send its clients to other brains one by one within this `duration`")
 	if err := set.Parse(args); err != nil {
@@ -158,7 +161,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	server, err := brain.New(ctx, brain.Options{Source: src, Cluster: o.allNodes(), Metrics: registry})
+	server, err := brain.New(ctx, brain.Options{Source: src, Cluster: o.allNodes(), Metrics: registry,
+		KeepBytes: o.keepBytes})
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+	"unsafe"
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -155,11 +156,8 @@ func (c *class) workOut(ctx context.Context, revision uint64, now time.Time) (up
 	next := &version{class: c, revision: revision, state: c.snapshot, cidrs: c.cidrs, at: now}
 	changed := c.current == nil || !slices.Equal(next.cidrs, before.cidrs)
 	for change := range next.state.ChangesSince(before.state) {
-		digests.Change(change)
 		changed = true
-		if change.Old != nil { // its list of endpoints is a new one
-			next.replaced += 300 + 8*len(change.Old.Endpoints)
-		}
+		next.replaced += sizeOfReplaced(change, digests.Change(change))
 	}
 	if changed {
 		next.root = digests.Root()
@@ -167,6 +165,28 @@ func (c *class) workOut(ctx context.Context, revision uint64, now time.Time) (up
 		update.version, update.buckets = next, digests
 	}
 	return update
+}
+
+// sizeOfReplaced returns about how many bytes a state takes before a change of a service that the state afterwards does
+// not share: the place of the service, its list of endpoints, the endpoints that were replaced, and the service if that
+// changed.
+func sizeOfReplaced(c sink.Change, endpoints int) int {
+	const place, text = 300, 32 // of the service in the tree; of a string in a map, besides its bytes
+	if c.Old == nil {
+		return 0
+	}
+	size := place + 8*len(c.Old.Endpoints) + endpoints*int(unsafe.Sizeof(model.Endpoint{}))
+	if c.New != nil && c.Old.Service == c.New.Service {
+		return size
+	}
+	s := c.Old.Service
+	size += int(unsafe.Sizeof(*s)) + len(s.Ports)*int(unsafe.Sizeof(model.ServicePort{}))
+	for _, texts := range []map[string]string{s.Labels, s.Annotations} {
+		for key, value := range texts {
+			size += text + len(key) + len(value)
+		}
+	}
+	return size
 }
 
 // install makes the result of workOut the current state.

@@ -21,6 +21,11 @@ type Options struct {
 	// documentation for the list.
 	Metrics prometheus.Registerer
 
+	// KeepBytes is about how much memory the older states may take that are kept, for at most ten minutes, of each class
+	// of nodes (zone and options): a client that comes back with one of them is sent what has changed since. Others have
+	// to be compared. Default: 64 MB. Negative: none is kept.
+	KeepBytes int
+
 	limits limits
 }
 
@@ -32,8 +37,6 @@ type limits struct {
 	// keep is how long a version is kept for clients that reconnect, so that the changes since then are available. The
 	// state of a client that comes later is compared. Negative: not at all.
 	keep time.Duration
-	// keepBytes is about how much memory the kept versions of a class may take.
-	keepBytes int
 	// maxPublish is how long a revision may take, and maxSilence how long the API server may say nothing of a kind of
 	// object, for which it sends a bookmark about every minute. After that
 	// the server does not claim to be up to date: it sends no heartbeats, so that clients look for another one.
@@ -68,7 +71,6 @@ func (l limits) withDefaults() limits {
 	return limits{
 		heartbeat:     cmp.Or(l.heartbeat, 12*time.Second),
 		keep:          cmp.Or(l.keep, 10*time.Minute),
-		keepBytes:     cmp.Or(l.keepBytes, 64<<20),
 		maxPublish:    cmp.Or(l.maxPublish, 15*time.Second),
 		maxSilence:    cmp.Or(l.maxSilence, 3*time.Minute),
 		maxAge:        cmp.Or(l.maxAge, 30*time.Minute),

@@ -93,7 +93,7 @@ func (s *Server) publishPending(ctx context.Context) (concerned toDeliver) {
 	s.pending = false
 	progress := s.progressed()
 	for _, c := range classes {
-		c.forget(now.Add(-s.opts.limits.keep), s.opts.limits.keepBytes)
+		c.forget(now.Add(-s.opts.limits.keep), s.opts.KeepBytes)
 	}
 	for c, update := range updates {
 		s.revision = revision

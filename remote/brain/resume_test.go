@@ -3,6 +3,8 @@ package brain
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -19,6 +21,7 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
+	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
 // sent is how many batches of a kind a server has sent.
@@ -324,9 +327,9 @@ func TestAVersionIsKeptFromItsEnd(t *testing.T) {
 // Each kept version of a large service takes a list of its endpoints, so their number goes by that.
 func TestVersionsAreKeptForACertainNumberOfBytes(t *testing.T) {
 	const most = 100_000
-	for endpoints, versions := range map[int]int{1: 200, 250: most / 2300} {
+	for endpoints, versions := range map[int]int{1: 200, 250: most / 2500} {
 		c := newCluster(baseObjects()...)
-		server := serve(t, Options{Source: c, limits: limits{minInterval: -1, keepBytes: most}}, socket(t))
+		server := serve(t, Options{Source: c, KeepBytes: most, limits: limits{minInterval: -1}}, socket(t))
 		class := server.classOf(t, "n1")
 		var addresses []string
 		for i := range endpoints {
@@ -339,13 +342,59 @@ func TestVersionsAreKeptForACertainNumberOfBytes(t *testing.T) {
 		}
 		server.mu.Lock()
 		assert.InDelta(t, versions, len(class.recent), 5, endpoints)
-		assert.LessOrEqual(t, class.kept, most+2300)
+		assert.LessOrEqual(t, class.kept, most+2500)
 		sum := 0
 		for _, v := range append(class.recent[1:], class.current) {
 			sum += v.replaced
 		}
 		assert.Equal(t, sum, class.kept)
 		server.mu.Unlock()
+	}
+}
+
+// What is counted is what the kept versions take, whether a revision replaces one endpoint or all of them.
+func TestKeptBytesAreThoseThatAreKept(t *testing.T) {
+	const endpoints = 20_000
+	for name, every := range map[string]int{"all endpoints": 1, "every hundredth": 100} {
+		t.Run(name, func(t *testing.T) {
+			h, _ := hugeService(t, 10, 0)
+			require.NoError(t, h.makeClass(t.Context(), localstate.Class{}))
+			h.mu.Lock()
+			of := h.classes[localstate.Class{}]
+			h.mu.Unlock()
+			replace := func(with byte) {
+				for i := range endpoints / 100 {
+					b := kube.EndpointSlice("default/huge").Port("http", 8080)
+					for n := range 100 {
+						last := byte(0)
+						if n%every == 0 {
+							last = with
+						}
+						b.Endpoint(netip.AddrFrom4([4]byte{10 + last, byte(i), 0, byte(n)}).String())
+					}
+					slice := b.Build()
+					slice.Name = fmt.Sprint("huge-", i)
+					h.Update(watch.Change{Object: slice})
+				}
+				h.publish(t.Context())
+			}
+			for i := range byte(4) {
+				replace(1 + i)
+			}
+			heap := func() int {
+				runtime.GC()
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				return int(m.HeapAlloc)
+			}
+			full := heap()
+			claimed := of.kept
+			of.recent, of.batches = nil, newBatches(of.batches.buckets)
+			freed := full - heap()
+			assert.Greater(t, claimed, freed*2/3)
+			assert.Less(t, claimed, freed*3/2)
+			runtime.KeepAlive(h)
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package brain
 
 import (
+	"cmp"
 	"context"
 	cryptorand "crypto/rand"
 	"encoding/hex"
@@ -75,6 +76,7 @@ func New(ctx context.Context, opts Options) (*Server, error) {
 		return nil, fmt.Errorf("invalid options: %w", err)
 	}
 	opts.limits = opts.limits.withDefaults()
+	opts.KeepBytes = cmp.Or(opts.KeepBytes, 64<<20)
 	base, err := localstate.New(ctx, localstate.Options{}, cluster)
 	if err != nil {
 		return nil, err

@@ -355,8 +355,9 @@ func TestFaults(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			d := testdice.Seeded(seed)
 			c := newCluster(baseObjects()...)
-			opts := Options{Source: c, limits: limits{minInterval: time.Duration(d.Roll(3)-1) * time.Millisecond, heartbeat: 100 * time.Millisecond, maxFullStates: 1 + d.Roll(2),
-				keep: time.Duration(1+d.Roll(200)) * time.Millisecond, keepBytes: 1 + d.Roll(5000),
+			opts := Options{Source: c, KeepBytes: 1 + d.Roll(5000), limits: limits{
+				minInterval: time.Duration(d.Roll(3)-1) * time.Millisecond, heartbeat: 100 * time.Millisecond,
+				maxFullStates: 1 + d.Roll(2), keep: time.Duration(1+d.Roll(200)) * time.Millisecond,
 				maxDigests: 1 + d.Roll(200), maxAge: time.Duration(200+d.Roll(2000)) * time.Millisecond}}
 			targets := []string{socket(t), socket(t)}
 			servers := []*replica{serve(t, opts, targets[0]), serve(t, opts, targets[1])}

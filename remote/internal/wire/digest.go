@@ -99,14 +99,17 @@ func ParseBuckets(in []byte) (*Buckets, bool) {
 	return &b, true
 }
 
-// Change brings the buckets up to date. The cost is that of what changed in the service.
-func (b *Buckets) Change(c sink.Change) {
+// Change brings the buckets up to date, and returns how many endpoints are not there any more, or are different ones.
+// The cost is that of what changed in the service.
+func (b *Buckets) Change(c sink.Change) (replaced int) {
 	d := &b[BucketOf(c.Name)]
-	*d = changed(*d, c)
+	*d, replaced = changed(*d, c)
+	return replaced
 }
 
-// changed returns a digest that a service is part of, after a change of the service.
-func changed(d Digest, c sink.Change) Digest {
+// changed returns a digest that a service is part of, after a change of the service, and how many of its endpoints were
+// replaced.
+func changed(d Digest, c sink.Change) (_ Digest, replaced int) {
 	if c.ServiceChanged() {
 		if c.Old != nil {
 			d = d.Sub(serviceDigest(c.Old.Service))
@@ -118,12 +121,13 @@ func changed(d Digest, c sink.Change) Digest {
 	for before, now := range c.Endpoints() {
 		if before != nil {
 			d = d.Sub(endpointDigest(before))
+			replaced++
 		}
 		if now != nil {
 			d = d.Add(endpointDigest(now))
 		}
 	}
-	return d
+	return d, replaced
 }
 
 // ServiceDigests are those of the services of some buckets.
@@ -164,7 +168,8 @@ func (k *KnownDigests) of(e *sink.ServiceEntry) Digest {
 	defer k.mu.Unlock()
 	known := k.all[e.Service.Name]
 	if known.entry != e {
-		known = knownDigest{e, changed(known.digest, sink.Change{Name: e.Service.Name, Old: known.entry, New: e})}
+		d, _ := changed(known.digest, sink.Change{Name: e.Service.Name, Old: known.entry, New: e})
+		known = knownDigest{e, d}
 		if k.all == nil {
 			k.all = map[model.ServiceName]knownDigest{}
 		}
