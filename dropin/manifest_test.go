@@ -29,7 +29,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/testcert"
 )
 
-// manifest is what manifest.yaml has.
+// manifest is what deploy/nftables/manifest.yaml has.
 type manifest struct {
 	role    rbacv1.ClusterRole
 	binding rbacv1.ClusterRoleBinding
@@ -38,10 +38,10 @@ type manifest struct {
 	daemons appsv1.DaemonSet
 }
 
-// The manifest for Windows nodes has no unknown fields, fits together with manifest.yaml and with the program, and asks
-// for what HNS needs.
+// The manifest for Windows nodes has no unknown fields, fits together with that for Linux and with the
+// program, and asks for what HNS needs.
 func TestTheManifestForWindows(t *testing.T) {
-	data, err := os.ReadFile("../examples/kube-proxy/manifest-windows.yaml")
+	data, err := os.ReadFile("../examples/kube-proxy/deploy/windows/manifest.yaml")
 	require.NoError(t, err)
 	documents := strings.Split(string(data), "\n---\n")
 	require.Len(t, documents, 2)
@@ -51,7 +51,7 @@ func TestTheManifestForWindows(t *testing.T) {
 	require.NoError(t, yaml.UnmarshalStrict([]byte(documents[1]), &d))
 	pod := d.Spec.Template.Spec
 	assert.True(t, pod.HostNetwork && *pod.SecurityContext.WindowsOptions.HostProcess)
-	assert.Equal(t, map[string]string{"kubernetes.io/os": "windows"}, pod.NodeSelector)
+	assert.Equal(t, map[string]string{"kubernetes.io/os": "windows", "service-proxy": "kube-proxy-lib"}, pod.NodeSelector)
 	assert.Equal(t, d.Spec.Selector.MatchLabels, d.Spec.Template.Labels)
 	account := readManifest(t).account
 	assert.Equal(t, []string{account.Name, account.Namespace, account.Namespace},
@@ -94,10 +94,11 @@ func TestTheManifestForWindows(t *testing.T) {
 	}
 }
 
-// The manifest behind a brain has no unknown fields. It grants nothing, not even a token; the rest is manifest.yaml's.
+// The manifest behind a brain has no unknown fields. It grants nothing, not even a token; the rest is that of
+// mode nftables.
 func TestTheManifestBehindABrain(t *testing.T) {
 	needModesOfLinux(t)
-	data, err := os.ReadFile("../examples/kube-proxy/manifest-brain.yaml")
+	data, err := os.ReadFile("../examples/kube-proxy/deploy/brain/manifest.yaml")
 	require.NoError(t, err)
 	var m manifest
 	parts := []any{&m.account, &m.config, &m.daemons}
@@ -106,9 +107,10 @@ func TestTheManifestBehindABrain(t *testing.T) {
 	for i, part := range parts {
 		require.NoError(t, yaml.UnmarshalStrict([]byte(documents[i]), part))
 	}
-	assert.Equal(t, readManifest(t).config, m.config)
+	assert.Equal(t, readManifest(t).config.Data, m.config.Data)
 	pod, usual := &m.daemons.Spec.Template.Spec, readManifest(t).daemons.Spec.Template.Spec
-	assert.Equal(t, m.account.Name, pod.ServiceAccountName)
+	assert.Equal(t, []string{m.account.Name, m.config.Name}, []string{pod.ServiceAccountName,
+		pod.Volumes[0].ConfigMap.Name})
 	assert.False(t, *pod.AutomountServiceAccountToken || *m.account.AutomountServiceAccountToken)
 	assert.Equal(t, usual.InitContainers, pod.InitContainers)
 	c := pod.Containers[0]
@@ -139,10 +141,10 @@ func TestTheManifestBehindABrain(t *testing.T) {
 	}
 }
 
-// readManifest reads manifest.yaml, and fails the test for a field that is unknown or a kind that is missing or there
+// readManifest reads the manifest of mode nftables, and fails the test for a field that is unknown or a kind that is missing or there
 // twice.
 func readManifest(t *testing.T) *manifest {
-	data, err := os.ReadFile("../examples/kube-proxy/manifest.yaml")
+	data, err := os.ReadFile("../examples/kube-proxy/deploy/nftables/manifest.yaml")
 	require.NoError(t, err)
 	var m manifest
 	kinds := map[string]any{

@@ -30,7 +30,7 @@ import (
 type Options struct {
 	// ServiceCIDRs are what the API server takes cluster IPs from. Default: "10.96.0.0/12,fd00:96::/108".
 	ServiceCIDRs string
-	// ControllerManager adds kube-controller-manager, with the controllers of slices, deployments and service accounts.
+	// ControllerManager adds kube-controller-manager, with the controllers of slices, deployments, DaemonSets and service accounts.
 	ControllerManager bool
 }
 
@@ -83,7 +83,8 @@ func Start(t testing.TB, o Options) *Cluster {
 			"--secure-port=0", "--use-service-account-credentials=false",
 			"--service-account-private-key-file="+c.file("sa.key"),
 			"--kube-api-qps=1000", "--kube-api-burst=1000", "--concurrent-service-endpoint-syncs=10",
-			"--controllers=serviceaccount-controller,endpointslice-controller,endpointslice-mirroring-controller,deployment-controller,replicaset-controller")
+			"--controllers=serviceaccount-controller,endpointslice-controller,endpointslice-mirroring-controller,deployment-controller,"+
+				"replicaset-controller,daemonset-controller")
 	}
 	return c
 }

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 )
 
-// manifest is what examples/kube-proxy/manifest.yaml holds.
+// manifest is what examples/kube-proxy/deploy/nftables/manifest.yaml holds.
 type manifest struct {
 	serviceAccount *corev1.ServiceAccount
 	role           *rbacv1.ClusterRole
@@ -37,7 +37,7 @@ type manifest struct {
 }
 
 func readManifest(t *testing.T) *manifest {
-	file, err := os.ReadFile("../../../examples/kube-proxy/manifest.yaml")
+	file, err := os.ReadFile("../../../examples/kube-proxy/deploy/nftables/manifest.yaml")
 	require.NoError(t, err)
 	m := &manifest{}
 	for documents := yaml.NewDocumentDecoder(io.NopCloser(bytes.NewReader(file))); ; {
