@@ -131,7 +131,7 @@ func run(ctx context.Context, args []string, out io.Writer) (int, error) {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout,
-		fmt.Errorf("the cluster's objects have not come within %v: is the API server there?", o.timeout))
+		fmt.Errorf("no complete list of the cluster's objects after %v: is the API server reachable?", o.timeout))
 	defer cancel()
 	before, err := configuration(ctx, o.from, o.objects.Kubeconfig)
 	if err != nil {

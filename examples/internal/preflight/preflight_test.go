@@ -166,7 +166,7 @@ func TestTheConfigMapIsRead(t *testing.T) {
 	assert.EqualValues(t, "iptables", c.Mode, "kube-proxy's default")
 	_, err = run(t.Context(), []string{"--node-name", "node-1", "--kubeconfig", kubeconfig, "--timeout", "1ms"},
 		&bytes.Buffer{})
-	require.EqualError(t, err, "the cluster's objects have not come within 1ms: is the API server there?")
+	require.EqualError(t, err, "no complete list of the cluster's objects after 1ms: is the API server reachable?")
 }
 
 func TestWrongFlagsAreNamed(t *testing.T) {

@@ -1,0 +1,289 @@
+package preflight
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// shown has, for each departure of docs/departures.md that objects of a cluster can show, a cluster with it and the one
+// line that it yields.
+type shown struct {
+	row      string // a text of the departure's row in docs/departures.md
+	from, to string // iptables and nftables, if they are empty
+	cluster  string
+	want     string
+}
+
+// dual makes the cluster one with both families.
+var dual = strings.NewReplacer("address: 192.0.2.1}", "address: 192.0.2.1}, {type: InternalIP, address: \"2001:db8::1\"}")
+
+func ranges(n int) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("10.%d.%d.0/24", i/256, i%256)
+	}
+	return strings.Join(list, ", ")
+}
+
+func externalIPs(n int) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("203.%d.%d.1", i/256, i%256)
+	}
+	return strings.Join(list, ", ")
+}
+
+func filled(port, spec string, objects ...string) string {
+	text := strings.NewReplacer("PORT", port, "SPEC", spec, "NODE", "node-1").Replace(cluster)
+	return strings.Join(append([]string{text}, objects...), "\n---\n")
+}
+
+func shownDepartures() []shown {
+	const second = `
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {namespace: shop, name: web-2, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints:
+- {addresses: [10.244.1.5], nodeName: node-1, conditions: {ready: false, serving: true, terminating: true}}`
+	const thief = `
+apiVersion: v1
+kind: Service
+metadata: {namespace: other, name: thief, creationTimestamp: "2026-02-02T00:00:00Z"}
+spec:
+  clusterIPs: [10.96.0.11]
+  clusterIP: 10.96.0.11
+  ipFamilies: [IPv4]
+  ports: [{name: http, port: 80}]
+  externalIPs: [203.0.113.1]`
+	ports := `{name: http, port: 80}, {name: udp, port: 53, protocol: UDP, nodePort: 30053}`
+	return []shown{
+		{row: "malformed cluster IP", cluster: strings.ReplaceAll(filled("", ""), "10.96.0.10", "nonsense"),
+			want: `Service shop/web: may be used as it is; then ignored: clusterIPs: "nonsense" is not an IP address ` +
+				`(S3 to S5)`},
+		{row: "malformed port", cluster: strings.ReplaceAll(filled("", ""), "port: 80,", "port: 80}, {name: x, port: 99999,"),
+			want: "Service shop/web: may be used as it is; then ignored: ports[1]: port 99999 is out of range (S3 to S5)"},
+		{row: "a node port or health-check port out of range", cluster: filled("nodePort: 99999", "type: NodePort"),
+			want: "Service shop/web: may be used as it is; then ignored: ports[0]: node port 99999 is out of range (S3 to S5)"},
+		{row: "invalid addresses are skipped without saying whose", cluster: filled("", "externalIPs: [nonsense]"),
+			want: `Service shop/web: may be used as it is; then ignored: externalIPs: "nonsense" is not an IP address ` +
+				`(S3 to S5)`},
+		{row: "an unparsable endpoint address", cluster: strings.Replace(filled("", ""), "10.244.2.5", "nonsense", 1),
+			want: `EndpointSlice shop/web-1: may be used as it is; then ignored: endpoints[1]: "nonsense" is ` +
+				`not an IP address (S3 to S5)`},
+		{row: "an endpoint of another family", cluster: strings.Replace(filled("", ""), "10.244.2.5", `"2001:db8::5"`, 1),
+			want: `EndpointSlice shop/web-1: may be used as it is; then ignored: endpoints[1]: "2001:db8::5" is ` +
+				`not of family IPv4 (S3 to S5)`},
+		{row: "a slice port out of range", cluster: strings.Replace(filled("", ""), "port: 8080}", "port: 99999}", 1),
+			want: "EndpointSlice shop/web-1: may be used as it is; then ignored: ports[0]: port 99999 is out of range " +
+				"(S3 to S5)"},
+		{row: "an address in several slices", cluster: filled("", "", second),
+			want: "shop/web: endpoint 10.244.1.5 is in two slices with different conditions, and either may count; then " +
+				"the one counts that is not terminating, then the ready one (S17)"},
+		{row: "a zone hint with an empty name", cluster: strings.Replace(filled("", ""), "nodeName: node-2,",
+			"nodeName: node-2, hints: {forZones: [{name: \"\"}]},", 1),
+			want: "EndpointSlice shop/web-1: a zone hint without a name counts; then it is ignored (S22)"},
+		{row: "serves a VIP with any number of source ranges", from: "nftables",
+			cluster: filled("nodePort: 30080", "type: LoadBalancer\n  loadBalancerSourceRanges: ["+ranges(16385)+"]\nstatus: {loadBalancer: "+
+				"{ingress: [{ip: 203.0.113.9}]}}"),
+			want: "shop/web:http/TCP: it is served with all its source ranges; then not everything is served: "},
+		{row: "programs any number of addresses times ports", from: "nftables", cluster: strings.Replace(
+			filled("", "externalIPs: ["+externalIPs(60000)+"]"), "port: 80,",
+			"port: 80}, {name: b, port: 81}, {name: c, port: 82,", 1),
+			want: "shop/web:c/TCP: all its addresses and ports are served; then not everything is served: "},
+		{row: "two Services with one external IP", from: "nftables",
+			cluster: filled("", "externalIPs: [203.0.113.1]", thief),
+			want: "other/thief:http/TCP: whoever came last is served; then not everything is served: 203.0.113.1:80/TCP " +
+				"belongs to shop/web:http/TCP (S59)"},
+		{row: "where the node has no address of a family", from: "nftables",
+			cluster: strings.NewReplacer("ipFamilies: [IPv4]", "ipFamilies: [IPv4, IPv6]", "clusterIPs: [10.96.0.10]",
+				`clusterIPs: [10.96.0.10, "fd00::10"]`).Replace(filled("nodePort: 30080", "type: NodePort")),
+			want: "shop/web: its node ports are on all IPv6 addresses, because the node has no primary one; then they are on " +
+				"none (S35)"},
+		{row: "serves node ports of TCP alone on 127.0.0.1", from: gated, to: gated,
+			cluster: strings.Replace(filled("", "type: NodePort"), "{name: http, port: 80, }", ports, 1) + `
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {namespace: shop, name: web-3, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: udp, port: 5353, protocol: UDP}]
+endpoints: [{addresses: [10.244.2.5], nodeName: node-2}]`,
+			want: "shop/web:udp/UDP at 127.0.0.1:30053, from the node: rejected; then delivered to 1 endpoints, with an " +
+				"address of the node as the source (S36a)"},
+		{row: "health checks listen in the Service's family", from: "nftables", cluster: dual.Replace(filled(
+			"nodePort: 30080", "type: LoadBalancer\n  externalTrafficPolicy: Local\n  healthCheckNodePort: 31000")),
+			want: "shop/web: its health check answers in the service's family alone, on port 31000; then it answers in both " +
+				"families (S38)"},
+		{row: "sends external traffic of a Local service to other nodes", from: "ipvs", to: "ipvs",
+			cluster: strings.Replace(filled("nodePort: 30080", "type: NodePort\n  externalTrafficPolicy: Local"),
+				"nodeName: node-1", "nodeName: node-3", 1),
+			want: "shop/web:http/TCP at 192.0.2.1:30080, from a pod of this node and a pod of another node and outside: " +
+				"delivered to endpoints of other nodes; then dropped (S58)"},
+		{row: "unknown ports of a service's addresses refuse", from: "ipvs", to: "ipvs",
+			cluster: filled("", "externalIPs: [203.0.113.1]"),
+			want: "shop/web: connections to other ports of 203.0.113.1 reach the node's own programs; then they are refused " +
+				"(S33)"},
+		{row: "affinity at a Local service's external address is a hash", from: "iptables", to: "ipvs",
+			cluster: filled("", "externalIPs: [203.0.113.1]\n  externalTrafficPolicy: Local\n  sessionAffinity: ClientIP"),
+			want: "shop/web: the node and its pods stay with an endpoint of its external addresses for 3h0m0s; then they " +
+				"stay with what a hash of their address says, without a timeout (S32)"},
+	}
+}
+
+// gated are flags with which mode nftables serves node ports on 127.0.0.1.
+const gated = "--proxy-mode=nftables --feature-gates=KubeProxyNFTablesLocalhostNodePorts=true " +
+	"--nodeport-addresses=primary,localhost"
+
+// Each departure that objects can show yields its line.
+func TestEachDepartureYieldsItsLine(t *testing.T) {
+	for _, test := range shownDepartures() {
+		t.Run(test.row, func(t *testing.T) {
+			from, to := test.from, test.to
+			if from == "" {
+				from = "nftables"
+			}
+			if to == "" {
+				to = "nftables"
+			}
+			var out strings.Builder
+			_, err := run(t.Context(), []string{"--node-name", "node-1", "--file", write(t, test.cluster), "--from", from,
+				"--to", to}, &out)
+			require.NoError(t, err)
+			found := false
+			for line := range strings.Lines(out.String()) {
+				found = found || strings.HasPrefix(line, test.want)
+			}
+			assert.True(t, found, out.String()[:min(len(out.String()), 3000)])
+		})
+	}
+}
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	file := t.TempDir() + "/cluster.yaml"
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return file
+}
+
+// hidden has the departures that no object shows, by a text of their row, with the reason.
+func hidden() map[string]string {
+	const (
+		allowed = "the API server does not admit such an object"
+		order   = "a question of the order of events, which nobody knows afterwards"
+		cost    = "the same traffic, with less work"
+		alike   = "alike for all services"
+		windows = "preflight compares the modes of Linux"
+	)
+	return map[string]string{
+		"waits until ServiceCIDRs are listed": alike, "skips headless and ExternalName": alike,
+		"panics without an affinity configuration": allowed, "a Service without a type": allowed,
+		"programs an affinity timeout of zero": allowed, "a slice whose service label changes": order,
+		"a slice that was deleted and created again": order, "any difference of a slice is a change": cost,
+		"sorts by the string": alike, "keeps the trigger time of every change": cost,
+		"node hints have a feature gate": alike, "treats a loopback address as the node's own": alike,
+		"exits when the node's IPs change": order, "exits when the Node object is deleted": order,
+		"exits if the node has podCIDRs only": alike, "a node whose object has never been seen": alike,
+		"a range selects link-local": alike, "a conntrack `min` above": alike, "an `nf_conntrack_max` of 0": alike,
+		"a conntrack timeout below one second": alike, "fails to start if a parameter": alike,
+		"counts a LoadBalancer that has no address yet": "about a metric", "masquerade every packet that has the mark": alike,
+		"a set of clients for each endpoint": alike, "forgets the clients of a removed endpoint": alike,
+		"serves them only if nodePortAddresses": alike, "a port that cannot be bound": alike,
+		"an endpoint that does not accept": alike, "connections end with the port's last endpoint": alike,
+		"a health-check port that is in use": alike, "the policy of INPUT": alike,
+		"also after removed Services": alike, "keeps flows to the node ports": order, "treats an interrupted dump": alike,
+		"deletes flows to endpoints that are not serving": order, "treats a flow to any address": order,
+		"a failed sync is tried again": alike, "the whole family is written again": cost, "the next change after a failure": cost,
+		"a change of ServiceCIDRs waits": order, "HNS load balancers that others": windows, "when HNS stops": windows,
+		"rules that others remove are restored": alike, "mode kernelspace deletes": windows,
+		"names: chains": alike, "`NodePortAddresses` as the zero value": alike, "`LocalhostNodePorts` is off": alike,
+		"also counts the jumps": "about a metric", "the counters of dropped": "about a metric", "instead of iptables and ipsets": alike,
+		"endpoints of a service with different ports": windows, "an endpoint that is a cluster IP": windows,
+		"remote endpoints that are out of date": windows, "an endpoint whose node is another": windows,
+		"the fallback to terminating": windows, "no affinity timeout, no source": windows,
+		"masquerades everything unless": "another program", "accepts connections that should be dropped": "another program",
+		"no SCTP; detects": "another program",
+	}
+}
+
+// Each row of docs/departures.md has a cluster that shows it, or a reason why none does: whoever documents a new one
+// thinks of this program.
+func TestEachDepartureIsLookedFor(t *testing.T) {
+	data, err := os.ReadFile("../../../docs/departures.md")
+	require.NoError(t, err)
+	reasons := hidden()
+	for _, s := range shownDepartures() {
+		reasons[s.row] = "shown"
+	}
+	used := map[string]bool{}
+	for line := range strings.Lines(string(data)) {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| rule |") || strings.HasPrefix(line, "| backend |") {
+			continue
+		}
+		var found []string
+		for text := range reasons {
+			if strings.Contains(line, text) {
+				found = append(found, text)
+				used[text] = true
+			}
+		}
+		assert.Len(t, found, 1, "%s", line)
+	}
+	for text := range reasons {
+		assert.True(t, used[text], "no row has %q any more", text)
+	}
+}
+
+// A cluster without any departure yields no line, in any mode.
+func TestAClusterWithoutDeparturesYieldsNothing(t *testing.T) {
+	file := write(t, dual.Replace(filled("", "")))
+	for _, from := range []string{"iptables", "ipvs", "nftables"} {
+		for _, to := range []string{"iptables", "ipvs", "nftables"} {
+			for _, more := range [][]string{nil, {"--same"}} {
+				assert.Equal(t, []string{"no differences for node-1"},
+					lines(t, 0, append([]string{"--file", file, "--from", from, "--to", to}, more...)...), "%s %s", from, to)
+			}
+		}
+	}
+}
+
+// A name that no Node has is an error: the answers would be those of a node without addresses and pods.
+func TestANodeThatDoesNotExistIsAnError(t *testing.T) {
+	_, err := run(t.Context(), []string{"--file", write(t, filled("", "")), "--node-name", "nod-1"}, &strings.Builder{})
+	assert.EqualError(t, err, `there is no Node "nod-1": check --node-name; there are 1 Nodes, such as ["node-1"]`)
+	_, err = run(t.Context(), []string{"--file", write(t, "apiVersion: v1\nkind: Service\nmetadata: {name: a, namespace: b}"),
+		"--all-nodes"}, &strings.Builder{})
+	assert.EqualError(t, err, "--all-nodes: there are no Nodes")
+}
+
+func TestAllNodes(t *testing.T) {
+	file := write(t, filled("nodePort: 30080", "type: NodePort", strings.Replace(`
+apiVersion: v1
+kind: Node
+metadata: {name: node-2}
+spec: {podCIDRs: [10.244.2.0/24]}
+status: {addresses: [{type: InternalIP, address: 192.0.2.2}]}`, "\n", "", 1)))
+	var out strings.Builder
+	n, err := run(t.Context(), []string{"--file", file, "--all-nodes"}, &out)
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+	assert.Equal(t, "shop/web:http/TCP at 127.0.0.1:30080, from the node: delivered to 2 endpoints, with an address of "+
+		"the node as the source; then not served (S36), on node-1, node-2\n", out.String())
+}
+
+// Whether anybody uses a node port on 127.0.0.1 is what the kernel tells.
+func TestTrackedConnections(t *testing.T) {
+	to := destinations(&model.Node{}, nil, &model.Service{}, model.ServicePort{NodePort: 30080})
+	assert.Empty(t, to, "no family")
+	one := 1
+	d := difference{Object: "shop/web", Before: "a", After: "b", Connections: &one}
+	assert.Equal(t, "shop/web: a; then b; the node is tracking 1 connections", d.String())
+}
