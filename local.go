@@ -150,8 +150,9 @@ func (f *LocalFeed) Explain(name model.ServiceName) (*localstate.Explanation, bo
 	return explain(), true
 }
 
-// maxSilence is how long a source may say nothing of a kind of object before that is logged. API servers send a bookmark about every minute.
-const maxSilence = 2 * time.Minute
+// maxSilence is how long a source may say nothing of a kind of object before that is logged. API servers send a bookmark a
+// minute after the last one, on each watch, and are sometimes busy.
+const maxSilence = 90 * time.Second
 
 var _ interface{ Heard(metav1.Object, string) } = (*intake)(nil)
 
@@ -168,25 +169,37 @@ type intake struct {
 	// Under the feed's mu.
 	listed, complete bool
 	hasNode          bool
-	silent           bool // a kind of object has not been heard of, and that has been logged
+	silent           bool // a kind of object has not been heard of, or nothing ever, and that has been logged
 }
 
 // Heard is called by sources that tell whenever their server has said something: see [watch.Handler].
 func (i *intake) Heard(kind metav1.Object, resourceVersion string) {
 	now := time.Now()
 	_, before := i.heard.Oldest()
+	first := before.IsZero()
+	if first {
+		before = i.began
+	}
 	i.heard.Heard(kind, resourceVersion, now)
 	_, oldest := i.heard.Oldest()
-	if before.IsZero() || now.Sub(before) < maxSilence || !oldest.IsZero() && now.Sub(oldest) >= maxSilence {
+	if now.Sub(before) < maxSilence || !oldest.IsZero() && now.Sub(oldest) >= maxSilence {
 		return
 	}
 	i.feed.mu.Lock()
 	defer i.feed.mu.Unlock()
-	if i.silent {
-		i.silent = false
-		i.handler.Health().SetDisconnected(time.Time{})
+	if !i.silent {
+		return
+	}
+	i.endSilence()
+	if !first {
 		i.log.Info("The API server answers again", "after", now.Sub(before))
 	}
+}
+
+// endSilence takes note that the source is there. The caller holds the feed's mu.
+func (i *intake) endSilence() {
+	i.silent = false
+	i.handler.Health().SetDisconnected(time.Time{})
 }
 
 // checkSource logs that the source says nothing, or that it has not listed everything yet.
@@ -208,6 +221,10 @@ func (i *intake) checkSource(ctx context.Context) {
 			"kind", kind, "since", heard)
 	}
 	if !i.listed && time.Since(i.began) >= maxSilence {
+		if _, heard := i.heard.Oldest(); heard.IsZero() {
+			i.silent = true
+			i.handler.Health().SetDisconnected(i.began)
+		}
 		i.log.Error(nil, "Nothing is applied yet, because not everything has been listed: is the API server reachable?",
 			"since", i.began)
 	}
@@ -231,6 +248,7 @@ func (i *intake) apply(changes []watch.Change) (completed bool) {
 	for _, c := range changes {
 		if _, ok := c.Object.(*corev1.Node); ok {
 			i.hasNode = !c.Deleted
+			i.handler.Health().SetNodeMissing(i.listed && c.Deleted)
 		}
 		changed, err := i.feed.state.Apply(c.Object, c.Deleted)
 		if err != nil {
@@ -259,7 +277,11 @@ func (i *intake) completes() bool {
 func (i *intake) Synced() {
 	i.feed.mu.Lock()
 	i.listed = true
+	if _, heard := i.heard.Oldest(); i.silent && heard.IsZero() {
+		i.endSilence()
+	}
 	if !i.hasNode && i.feed.State.NodeName != "" && i.feed.deliversNodes() {
+		i.handler.Health().SetNodeMissing(true)
 		i.log.Error(nil, "There is no Node of this name: its addresses, zone and podCIDRs are not known. Check the name",
 			"node", i.feed.State.NodeName)
 	}

@@ -322,16 +322,35 @@ func TestASourceThatDoesNotTellIsNotSilent(t *testing.T) {
 func TestAListThatDoesNotComeIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newManual()
-		lines, _ := running(t, src, "")
-		time.Sleep(5 * time.Minute)
+		began := time.Now()
+		lines, proxy := running(t, src, "")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Zero(t, proxy.DisconnectedSince())
+		time.Sleep(4 * time.Minute)
 		synctest.Wait()
 		logged := lines.take()
-		require.Len(t, logged, 2, "every two minutes")
+		require.Len(t, logged, 3, "every 90 s")
 		assert.Contains(t, logged[0], "Nothing is applied yet, because not everything has been listed")
+		assert.True(t, proxy.DisconnectedSince().Equal(began), "nothing has been heard at all")
 		src.Synced()
+		assert.Zero(t, proxy.DisconnectedSince())
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		assert.Equal(t, []string{firstSync}, lines.take())
+	})
+}
+
+// A server that says something before it has sent all lists is there, even if it has been silent at first.
+func TestAServerThatIsHeardLateIsConnected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newManual()
+		_, proxy := running(t, src, "")
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		assert.NotZero(t, proxy.DisconnectedSince())
+		src.heard()
+		assert.Zero(t, proxy.DisconnectedSince())
 	})
 }
 
@@ -347,15 +366,18 @@ func TestANodeThatDoesNotExistIsNoticed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				src := newManual()
-				lines, _ := running(t, src, "node-1")
+				lines, proxy := running(t, src, "node-1")
 				src.Update(test.changes...)
 				src.Synced()
+				assert.Equal(t, test.logged > 0, proxy.NodeMissing())
 				logged := lines.take()
 				require.Len(t, logged, test.logged)
 				for _, line := range logged {
 					assert.Contains(t, line, "There is no Node of this name")
 					assert.Contains(t, line, `"node"="node-1"`)
 				}
+				src.Update(set(node())...)
+				assert.False(t, proxy.NodeMissing(), "it has come")
 			})
 		})
 	}

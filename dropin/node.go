@@ -2,7 +2,9 @@ package dropin
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,8 +23,10 @@ const (
 )
 
 // waitForNode asks the API server for the IPs of a Node. It lists Nodes, because the program has that permission
-// anyway.
-func waitForNode(ctx context.Context, client kubernetes.Interface, name string) ([]netip.Addr, error) {
+// anyway. It calls missing with whether there is no such Node, each time that it knows.
+func waitForNode(
+	ctx context.Context, client kubernetes.Interface, name string, missing func(bool),
+) ([]netip.Addr, error) {
 	return waitForIPs(ctx, name, func(ctx context.Context) ([]netip.Addr, error) {
 		list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{
 			FieldSelector:   fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
@@ -33,11 +37,30 @@ func waitForNode(ctx context.Context, client kubernetes.Interface, name string) 
 		}
 		for i := range list.Items {
 			if list.Items[i].Name == name {
+				missing(false)
 				return nodeIPs(&list.Items[i]), nil
 			}
 		}
+		missing(true)
 		return nil, nil
 	})
+}
+
+// nodeMissing returns a function that reports whether there is a Node of this node's name: at once in the health, and
+// the first time that there is none in the log and as an Event.
+func (p *proxy) nodeMissing(ctx context.Context) func(bool) {
+	var once sync.Once
+	return func(missing bool) {
+		if p.health.SetNodeMissing(missing); !missing {
+			return
+		}
+		once.Do(func() {
+			klog.FromContext(ctx).Error(nil, "Node not found; waiting for it, then continuing without its IPs. Check "+
+				"--hostname-override against kubectl get nodes", "node", p.nodeName, "waitingFor", nodeIPsTimeout)
+			p.events.warning(notice{"NodeNotFound", fmt.Sprintf("There is no Node %q, the name that this kube-proxy was given: "+
+				"check --hostname-override", p.nodeName)})
+		})
+	}
 }
 
 // waitForIPs asks for the node's IPs once a second until it has one, for 30 s at most; then the program goes on without

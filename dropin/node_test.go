@@ -2,12 +2,15 @@ package dropin
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +19,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
@@ -55,8 +59,13 @@ func TestWaitingForTheNode(t *testing.T) {
 					}
 					return true, list, nil
 				})
-				got, err := waitForNode(klog.NewContext(t.Context(), logr.Discard()), client, "n1")
+				var missing []bool
+				got, err := waitForNode(klog.NewContext(t.Context(), logr.Discard()), client, "n1",
+					func(m bool) { missing = append(missing, m) })
 				require.NoError(t, err)
+				require.NotEmpty(t, missing)
+				assert.Equal(t, tc.first == nil && !tc.fails, missing[0])
+				assert.Equal(t, tc.first == nil && tc.later == nil, missing[len(missing)-1])
 				assert.Equal(t, tc.want, got)
 				assert.Equal(t, tc.took, time.Since(start))
 			})
@@ -76,4 +85,27 @@ func TestNodeIPsAreInOrder(t *testing.T) {
 	want := []netip.Addr{netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.1"),
 		netip.MustParseAddr("192.0.2.3")}
 	assert.Equal(t, want, nodeIPs(node))
+}
+
+// A wrong name is told at once, in the log, as an Event and in the health: nobody should have to wait for that.
+func TestANodeThatIsNotFoundIsToldAtOnce(t *testing.T) {
+	events, written := recording(t)
+	var logged []string
+	log := funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
+	p := &proxy{nodeName: "n1", events: events, health: health.New(health.Options{})}
+	missing := p.nodeMissing(klog.NewContext(t.Context(), log))
+	missing(true)
+	missing(true)
+	require.Len(t, logged, 1, "once")
+	assert.Contains(t, logged[0], `"node"="n1"`)
+	event := <-written
+	assert.Equal(t, "NodeNotFound", event.Reason)
+	assert.Contains(t, event.Note, `There is no Node "n1"`)
+	answer := httptest.NewRecorder()
+	p.health.Healthz().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/healthz", nil))
+	assert.Contains(t, answer.Body.String(), `"nodeFound":false`)
+	missing(false)
+	answer = httptest.NewRecorder()
+	p.health.Livez().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/livez", nil))
+	assert.NotContains(t, answer.Body.String(), "nodeFound")
 }

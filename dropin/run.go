@@ -165,7 +165,7 @@ func (p *proxy) feed(ctx context.Context) (kubeproxy.Feed, error) {
 	if p.client == nil {
 		return p.fromBrain(ctx)
 	}
-	ips, err := waitForNode(ctx, p.client, p.nodeName)
+	ips, err := waitForNode(ctx, p.client, p.nodeName, p.nodeMissing(ctx))
 	if err != nil {
 		return nil, err
 	}

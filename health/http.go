@@ -16,6 +16,7 @@ type status struct {
 	LastUpdated      time.Time               `json:"lastUpdated"`
 	CurrentTime      time.Time               `json:"currentTime"`
 	NodeEligible     *bool                   `json:"nodeEligible,omitempty"`
+	NodeFound        *bool                   `json:"nodeFound,omitempty"` // false, or nil
 	AwaitingNodeCIDR bool                    `json:"awaitingNodeCIDR,omitempty"`
 	Disconnected     time.Time               `json:"disconnectedSince,omitzero"`
 	Restored         time.Time               `json:"restoredStateFrom,omitzero"`
@@ -34,6 +35,9 @@ func (p *Proxy) status(now time.Time) status {
 	s := status{CurrentTime: now, Healthy: true, Status: map[string]familyStatus{},
 		AwaitingNodeCIDR: p.Phase() == AwaitingNodeCIDR,
 		Disconnected:     p.DisconnectedSince(), Restored: p.RestoredFrom(), WentBack: p.WentBack()}
+	if p.NodeMissing() {
+		s.NodeFound = new(bool)
+	}
 	for _, f := range model.Families() {
 		h := p.familyAt(f, now)
 		if h.LastApplied.IsZero() {
@@ -50,7 +54,7 @@ func (p *Proxy) status(now time.Time) status {
 
 // Healthz returns the handler of /healthz: 200 if the proxy is healthy and the node eligible, otherwise 503. The body
 // is a JSON object with lastUpdated, currentTime, nodeEligible, healthy (the proxy alone) and status, by family; with
-// awaitingNodeCIDR while the proxy waits for podCIDRs; with disconnectedSince while it has no connection to where its
+// nodeFound, which is false then, while there is no Node of this node's name; with awaitingNodeCIDR while the proxy waits for podCIDRs; with disconnectedSince while it has no connection to where its
 // state comes from; and, if that is a server, with restoredStateFrom, the time of a state from a file, while the proxy
 // has had no other since its start, and with wentBack, the time at which it last took a state that may be older than
 // the one before. lastUpdated is the current time if the answer is 200, as clients expect, otherwise the time when

@@ -47,6 +47,7 @@ type Proxy struct {
 
 	lost, restored moment
 	wentBack       moment // when an older state was last taken
+	nodeMissing    atomic.Bool
 
 	mu       sync.Mutex // guards what follows
 	phase    Phase
@@ -121,6 +122,13 @@ func (p *Proxy) SetRestored(from time.Time) { p.restored.set(from) }
 
 // RestoredFrom returns the time that SetRestored set.
 func (p *Proxy) RestoredFrom() time.Time { return p.restored.get() }
+
+// SetNodeMissing sets whether there is no Node of this node's name, which is probably wrong then. What is served without
+// its addresses, zone and podCIDRs stays as healthy as it is, but the answers say so.
+func (p *Proxy) SetNodeMissing(missing bool) { p.nodeMissing.Store(missing) }
+
+// NodeMissing returns what SetNodeMissing set.
+func (p *Proxy) NodeMissing() bool { return p.nodeMissing.Load() }
 
 // Phase is how far a proxy has got with its startup.
 type Phase int

@@ -78,8 +78,13 @@ func (d *dialer) run(ctx context.Context) {
 		if !d.older.IsZero() {
 			wait = min(wait, max(0, time.Until(d.older.Add(d.client.opts.FreshnessWait)))+rand.N(firstPause))
 		}
-		d.log.Info("Not connected to a server; applied rules stay", "target", target, "reason", err.Error(),
-			"since", d.lost, "retryIn", wait)
+		if s := status.Convert(err); s.Code() == codes.Unavailable && s.Message() == wire.NotListed {
+			d.log.Info("The server is there, but has not listed the cluster yet; applied rules stay", "target", target,
+				"since", d.lost, "retryIn", wait)
+		} else {
+			d.log.Info("Not connected to a server; applied rules stay", "target", target, "reason", err.Error(),
+				"since", d.lost, "retryIn", wait)
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):

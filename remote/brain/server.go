@@ -21,6 +21,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/internal/freshness"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
@@ -326,7 +327,7 @@ func (s *Server) Ready() error {
 	return s.fresh()
 }
 
-var errNotListed = errors.New("not everything has been listed yet")
+var errNotListed = errors.New(wire.NotListed)
 
 // fresh returns why the server may not be up to date. It does not wait for what may hang.
 func (s *Server) fresh() error {

@@ -50,3 +50,6 @@ func makeValid(m protoreflect.Message) {
 		return true
 	})
 }
+
+// NotListed is the reason that a server gives which has not listed everything yet.
+const NotListed = "not everything has been listed yet"
