@@ -30,5 +30,5 @@ func ExampleConfig_Check() {
 	c := dropin.Config{Page: true, NoMetrics: true}
 	_, err := c.Check()
 	fmt.Println(err)
-	// Output: --page: metrics must be served on a loopback address, not on "127.0.0.1:10249"
+	// Output: --page: there are no metrics to serve the page with: give it an address with --page-bind-address=127.0.0.1:10250
 }

@@ -70,13 +70,42 @@ func TestThePageIsForThisMachineAlone(t *testing.T) {
 		"--page --metrics-port=0",
 	} {
 		r := newRig(t)
-		assert.ErrorContains(t, r.run(strings.Fields(args)...),
-			"--page: metrics must be served on a loopback address", args)
+		assert.ErrorContains(t, r.run(strings.Fields(args)...), "with --page-bind-address=127.0.0.1:10250", args)
 	}
+	for _, args := range []string{"--page --page-bind-address=0.0.0.0:80", "--page --page-bind-address=127.0.0.1"} {
+		assert.ErrorContains(t, newRig(t).run(strings.Fields(args)...), "is not a loopback address with a port", args)
+	}
+	assert.ErrorContains(t, newRig(t).run("--page-bind-address=127.0.0.1:80"), "there is no page without --page")
 	for _, args := range []string{"--page", "--page --metrics-bind-address=[::1]:80",
-		"--page --metrics-bind-address=127.0.0.2"} {
+		"--page --metrics-bind-address=127.0.0.2",
+		"--page --metrics-bind-address=0.0.0.0 --page-bind-address=127.0.0.1:10250",
+		"--page --metrics-bind-address= --page-bind-address=[::1]:10250"} {
 		s, _, err := fromArgs(t, strings.Fields(args)...)
 		require.NoError(t, err, args)
 		assert.True(t, s.Page)
 	}
+}
+
+// The page has an address of its own if it is given one, so that Prometheus can reach the metrics from elsewhere.
+func TestThePageOnAnAddressOfItsOwn(t *testing.T) {
+	needModesOfLinux(t)
+	r := newRig(t, cluster()...)
+	stop := r.start(t, append([]string{"--page", "--page-bind-address=127.0.0.1:10250",
+		"--metrics-bind-address=0.0.0.0:10249"}, arguments...)...)
+	r.waitServed(t)
+	own, metrics := r.url(t, "127.0.0.1:10250"), r.url(t, "0.0.0.0:10249")
+	_, body := get(t, own+"/page/")
+	assert.Contains(t, body, "<!doctype html>")
+	code, _ := get(t, own+"/metrics")
+	assert.Equal(t, 404, code)
+	code, _ = get(t, metrics+"/page/")
+	assert.Equal(t, 404, code)
+	code, _ = get(t, metrics+"/metrics")
+	assert.Equal(t, 200, code)
+	code, body = get(t, own+"/page/api/explain?namespace=default&name=web")
+	assert.Equal(t, 200, code)
+	assert.Contains(t, body, `"topology"`)
+	code, _ = get(t, own+"/page/api/explain?namespace=default&name=nobody")
+	assert.Equal(t, 404, code)
+	require.NoError(t, stop())
 }

@@ -11,6 +11,7 @@ import (
 	"net/http/pprof"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,7 +47,7 @@ func metricsHandler(s *settings, g prometheus.Gatherer, p *page.Page) (http.Hand
 	mux.Handle("/healthz", text("text/plain; charset=utf-8", "ok"))
 	mux.Handle("/proxyMode", text("text/plain; charset=utf-8", string(s.Mode)))
 	mux.Handle("/configz", text("application/json", string(configz)))
-	if p != nil {
+	if p != nil && s.PageBindAddress == "" {
 		mux.Handle("/page/", http.StripPrefix("/page", p))
 		paths = append(paths, "/page")
 	}
@@ -142,6 +143,15 @@ func newServers(s *settings, proxy *health.Proxy, g prometheus.Gatherer, p *page
 			listen: s.machine.listen, hardFail: *s.BindAddressHardFail, failure: "FailedToStartMetricServer",
 		})
 	}
+	if p != nil && s.PageBindAddress != "" {
+		mux := http.NewServeMux()
+		mux.Handle("/page/", http.StripPrefix("/page", p))
+		mux.Handle("/{$}", http.RedirectHandler("/page/", http.StatusFound))
+		servers = append(servers, &server{
+			name: "page", address: s.PageBindAddress, handler: mux,
+			listen: s.machine.listen, hardFail: *s.BindAddressHardFail, failure: "FailedToStartPageServer",
+		})
+	}
 	return servers, nil
 }
 
@@ -162,6 +172,9 @@ func (s *server) run(ctx context.Context) error {
 			return nil //nolint:nilerr // it was to end
 		}
 		err = fmt.Errorf("%s server on %s: %w", s.name, s.address, err)
+		if errors.Is(err, syscall.EADDRINUSE) { // a start or two while an old process ends are nothing to worry about
+			err = fmt.Errorf("%w; if this goes on: is another kube-proxy running on this node?", err)
+		}
 		if s.hardFail {
 			return err
 		}

@@ -1,6 +1,7 @@
 package dropin
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -35,9 +36,10 @@ type Config struct {
 
 	// NoHealthz and NoMetrics turn off the servers on healthzBindAddress and metricsBindAddress.
 	NoHealthz, NoMetrics bool
-	// Page serves package page at /page/ with the metrics, which have to be on a loopback address then: it shows all
-	// services to everyone who can reach it.
-	Page bool
+	// Page serves package page at /page/ on PageBindAddress, IP:port, or with the metrics if that is empty. Either has
+	// to be a loopback address, because the page shows all services to everyone who can reach it.
+	Page            bool
+	PageBindAddress string
 	// IPVSLink and IPVSMarks are the options Link and Marks of package backends/ipvs, for mode ipvs; CleanUp uses IPVSLink. The
 	// addresses of that interface are not the node's, in no mode: an earlier process may have left them there.
 	IPVSLink  string
@@ -96,12 +98,34 @@ func (c *Config) settings() (*settings, error) {
 // checkPage checks that the page is served only to this machine, because it shows all services to everyone who can
 // reach it.
 func (s *settings) checkPage() error {
-	address, err := netip.ParseAddrPort(s.MetricsBindAddress)
-	if s.Page && (s.NoMetrics || err != nil || !address.Addr().Unmap().IsLoopback()) {
-		return fmt.Errorf("--page: metrics must be served on a loopback address, not on %q",
-			s.MetricsBindAddress)
+	if !s.Page {
+		if s.PageBindAddress != "" {
+			return errors.New("--page-bind-address: there is no page without --page")
+		}
+		return nil
+	}
+	if s.PageBindAddress != "" {
+		if !onLoopback(s.PageBindAddress) {
+			return fmt.Errorf("--page-bind-address: %q is not a loopback address with a port, such as 127.0.0.1:10250",
+				s.PageBindAddress)
+		}
+		return nil
+	}
+	if s.NoMetrics {
+		return errors.New("--page: there are no metrics to serve the page with: give it an address with " +
+			"--page-bind-address=127.0.0.1:10250")
+	}
+	if !onLoopback(s.MetricsBindAddress) {
+		return fmt.Errorf("--page: the metrics, with which the page is served, are not on a loopback address but on %q: give "+
+			"the page its own with --page-bind-address=127.0.0.1:10250", s.MetricsBindAddress)
 	}
 	return nil
+}
+
+// onLoopback reports whether only this machine reaches an address with a port.
+func onLoopback(address string) bool {
+	a, err := netip.ParseAddrPort(address)
+	return err == nil && a.Addr().Unmap().IsLoopback()
 }
 
 // warnings collects warnings.

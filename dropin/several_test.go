@@ -98,7 +98,7 @@ func TestAConfigurationInCodeIsChecked(t *testing.T) {
 	for want, c := range map[string]Config{
 		"oomScoreAdj": {Configuration: &v1alpha2.KubeProxyConfiguration{
 			Linux: v1alpha2.LinuxConfiguration{OOMScoreAdj: ptr.To[int32](2000)}}},
-		"metrics must be served on a loopback address": {Page: true,
+		"are not on a loopback address but on": {Page: true,
 			Configuration: &v1alpha2.KubeProxyConfiguration{MetricsBindAddress: "0.0.0.0:10249"}},
 		"featureGates": {Configuration: &v1alpha2.KubeProxyConfiguration{
 			FeatureGates: map[string]bool{"NFTablesProxyMode": false}}},

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ import (
 // configuration write to a configuration of version v1alpha1, whose defaults they have.
 type flags struct {
 	set    *pflag.FlagSet
+	groups []group
 	fields v1alpha1.KubeProxyConfiguration
 
 	configFile, writeConfigTo string
@@ -27,6 +29,7 @@ type flags struct {
 	cleanup, initOnly         bool
 	version                   versionValue
 	page                      bool
+	pageAddress               string
 	server                    brainflags.Flags
 
 	// These have no field of their own.
@@ -45,25 +48,29 @@ func parseFlags(args []string, usage io.Writer) (*flags, error) {
 	f.set.SetOutput(usage)
 	f.set.SortFlags = false
 	config.SetDefaultsV1alpha1(&f.fields)
-	f.addProgram()
-	f.addAPI()
-	f.addServer()
-	f.addServing()
-	f.addProxying()
-	f.addIPTables()
-	f.addIPVS()
-	f.addConntrack()
+	f.group("What to do", f.addProgram)
+	f.group("The API server and this node", f.addAPI)
+	f.group("A brain instead of the API server", f.addServer)
+	f.group("What the program serves itself", f.addServing)
+	f.group("Proxying", f.addProxying)
+	f.group("Mode iptables, and all modes but ipvs", f.addIPTables)
+	f.group("Mode ipvs", f.addIPVS)
+	f.group("Connection tracking", f.addConntrack)
 	if runtime.GOOS == "windows" {
-		f.addWindows()
+		f.group("Windows", f.addWindows)
 	}
-	f.addWithoutEffect()
-	logsapi.AddFlags(&f.fields.Logging, f.set)
+	f.group("Logging", func() { logsapi.AddFlags(&f.fields.Logging, f.set) })
+	f.group("Accepted for compatibility, without effect", f.addWithoutEffect)
+	f.set.Usage = func() { f.printUsage(usage) }
 	if err := f.set.Parse(args); err != nil {
-		return nil, err
+		if errors.Is(err, pflag.ErrHelp) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w; see kube-proxy --help", err)
 	}
 	for _, arg := range f.set.Args() {
 		if arg != "" { // as kube-proxy takes it: of a variable in a manifest, say, that is empty
-			return nil, fmt.Errorf("unexpected argument %q", arg)
+			return nil, fmt.Errorf("unexpected argument %q; see kube-proxy --help", arg)
 		}
 	}
 	return f, nil
@@ -71,31 +78,30 @@ func parseFlags(args []string, usage io.Writer) (*flags, error) {
 
 func (f *flags) addProgram() {
 	f.set.StringVar(&f.configFile, "config", "",
-		"`path` of a configuration file, v1alpha1 or v1alpha2; flags for its fields are then ignored")
+		"read the configuration from this `file` (v1alpha1 or v1alpha2) and ignore the flags that it has fields for")
 	f.set.StringVar(&f.writeConfigTo, "write-config-to", "",
-		"write the configuration to this `path`, as v1alpha2, and exit")
-	f.set.BoolVar(&f.cleanup, "cleanup", false, "remove all rules of this program, and exit")
+		"write the configuration to this `file` as v1alpha2, and exit")
+	f.set.BoolVar(&f.cleanup, "cleanup", false, "remove all rules that this program has made, and exit")
 	f.set.BoolVar(&f.initOnly, "init-only", false,
-		"set the kernel parameters, which needs a privileged container, and exit; fails if one cannot be set")
-	f.set.Var(&f.version, "version", "print the version and exit; --version=raw prints all build information")
+		"set the kernel parameters and exit, for a privileged init container")
+	f.set.Var(&f.version, "version", "print the version and exit (raw: with all build information)")
 	f.set.Lookup("version").NoOptDefVal = "true"
 	f.set.Var(cliflag.NewMapStringBool(&f.fields.FeatureGates), "feature-gates",
-		"feature gates as `name=bool,...`: AllowServiceExternalIPs, ComponentFlagz, ComponentStatusz, "+
-			"KubeProxyIPVS, KubeProxyNFTablesLocalhostNodePorts and NativeHistograms")
+		"turn feature gates on or off, as `name=bool,...` (see docs/configuration.md)")
 }
 
 func (f *flags) addAPI() {
 	c := &f.fields.ClientConnection
 	f.set.StringVar(&c.Kubeconfig, "kubeconfig", c.Kubeconfig,
-		"`path` of a kubeconfig file; without it and --master, the pod's service account is used")
-	f.set.StringVar(&f.master, "master", "", "`address` of the API server; overrides the kubeconfig file")
+		"kubeconfig `file` (default: the pod's service account)")
+	f.set.StringVar(&f.master, "master", "", "`URL` of the API server, instead of the one in the kubeconfig file")
 	f.set.StringVar(&c.ContentType, "kube-api-content-type", c.ContentType,
 		"content `type` of requests to the API server")
 	f.set.Int32Var(&c.Burst, "kube-api-burst", c.Burst,
-		"maximum burst of requests to the API server")
-	f.set.Float32Var(&c.QPS, "kube-api-qps", c.QPS, "maximum requests per second to the API server")
+		"most requests to send to the API server at once")
+	f.set.Float32Var(&c.QPS, "kube-api-qps", c.QPS, "most requests per second to the API server")
 	f.set.StringVar(&f.hostnameOverride, "hostname-override", "",
-		"`name` of this node's Node object (default: the host's name)")
+		"`name` of this node's Node object (default: the hostname)")
 }
 
 // addServer adds flags that kube-proxy does not have, for the state from a brain.
@@ -103,59 +109,59 @@ func (f *flags) addServer() {
 	set := flag.NewFlagSet("", flag.ContinueOnError)
 	f.server.Register(set)
 	f.server.RegisterKeep(set)
+	f.set.AddFlag(pflag.PFlagFromGoFlag(set.Lookup("server"))) // the first one, for --help
 	f.set.AddGoFlagSet(set)
 }
 
 func (f *flags) addServing() {
 	c := &f.fields
 	f.set.Var(ipValue{&c.BindAddress}, "bind-address",
-		"primary `IP` of the node, instead of the one in its Node object; nothing binds to it")
+		"primary `IP` of the node, if not the one of its Node object; nothing listens on it")
 	f.set.Var(ipPortValue{&c.HealthzBindAddress}, "healthz-bind-address",
-		"`IP:port` to serve /healthz and /livez on; empty disables them")
+		"serve /healthz and /livez on this `IP:port`; empty turns them off")
 	f.set.Var(ipPortValue{&c.MetricsBindAddress}, "metrics-bind-address",
-		"`IP:port` to serve metrics on; empty disables them")
+		"serve /metrics and the like on this `IP:port`; empty turns them off")
 	f.set.BoolVar(&c.BindAddressHardFail, "bind-address-hard-fail", c.BindAddressHardFail,
-		"exit if the health or metrics address cannot be bound")
-	f.set.BoolVar(&c.EnableProfiling, "profiling", c.EnableProfiling, "serve /debug/pprof with the metrics")
+		"exit if one of these addresses is in use")
+	f.set.BoolVar(&c.EnableProfiling, "profiling", c.EnableProfiling, "serve /debug/pprof beside /metrics")
 	f.set.BoolVar(&f.page, "page", false,
-		"serve a page that shows what this program does, at /page/ with the metrics, which "+
-			"have to be on a loopback address then")
+		"serve a web page at /page/ that shows what this program does")
+	f.set.StringVar(&f.pageAddress, "page-bind-address", "",
+		"loopback `IP:port` of the page (default: with the metrics, if these are on loopback)")
 	f.set.Int32Var(&f.healthzPort, "healthz-port", 10256,
-		"port to use if --healthz-bind-address has none; 0 disables it (deprecated)")
+		"port of --healthz-bind-address if it has none; 0 turns it off (deprecated)")
 	f.set.Int32Var(&f.metricsPort, "metrics-port", 10249,
-		"port to use if --metrics-bind-address has none; 0 disables it (deprecated)")
+		"port of --metrics-bind-address if it has none; 0 turns it off (deprecated)")
 }
 
 func (f *flags) addProxying() {
 	c := &f.fields
 	f.set.Var((*textValue[v1alpha1.ProxyMode])(&c.Mode), "proxy-mode",
-		"proxy `mode`: iptables (default on Linux), nftables or ipvs; on Windows kernelspace")
+		"`mode`: iptables (default), nftables or ipvs; on Windows kernelspace")
 	f.set.BoolVar(&f.masqueradeAll, "masquerade-all", false, "masquerade all traffic to cluster IPs")
 	f.set.Var((*textValue[v1alpha1.LocalMode])(&c.DetectLocalMode), "detect-local-mode",
-		"how to detect traffic from local pods: `mode` ClusterCIDR (default), NodeCIDR, "+
-			"BridgeInterface or InterfaceNamePrefix")
+		"how to tell local pods: ClusterCIDR (default), NodeCIDR, BridgeInterface or InterfaceNamePrefix")
 	f.set.StringVar(&c.ClusterCIDR, "cluster-cidr", c.ClusterCIDR,
-		"pod `CIDRs` of the cluster, for mode ClusterCIDR")
+		"pod `CIDRs` of the cluster, for ClusterCIDR")
 	f.set.StringVar(&c.DetectLocal.BridgeInterface, "pod-bridge-interface", "",
-		"`name` of the bridge that pods are connected to, for mode BridgeInterface")
+		"`name` of the pods' bridge, for BridgeInterface")
 	f.set.StringVar(&c.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "",
-		"name `prefix` of pod interfaces, for mode InterfaceNamePrefix")
+		"`prefix` of the names of pod interfaces, for InterfaceNamePrefix")
 	f.set.StringSliceVar(&c.NodePortAddresses, "nodeport-addresses", c.NodePortAddresses,
-		"addresses that serve node ports: `list` of CIDRs and the keywords primary (the node's own, "+
-			"the default in mode nftables), localhost (127.0.0.0/8 and ::1/128) and all")
-	f.set.Int32Var(c.OOMScoreAdj, "oom-score-adj", *c.OOMScoreAdj, "oom_score_adj of this process, from -1000 to 1000")
+		"where node ports are served: `list` of CIDRs, primary (default in mode nftables), localhost, all")
+	f.set.Int32Var(c.OOMScoreAdj, "oom-score-adj", *c.OOMScoreAdj, "OOM score of this process, -1000 to 1000")
 }
 
 func (f *flags) addIPTables() {
 	c := &f.fields.IPTables
 	f.set.Int32Var(c.MasqueradeBit, "iptables-masquerade-bit", *c.MasqueradeBit,
-		"bit of the packet mark that marks packets to masquerade, 0 to 31, in modes iptables and ipvs")
+		"bit of the packet mark that asks for masquerading, 0 to 31; also in mode ipvs")
 	f.set.BoolVar(c.LocalhostNodePorts, "iptables-localhost-nodeports", *c.LocalhostNodePorts,
-		"also serve node ports on 127.0.0.1, in mode iptables")
+		"serve node ports on 127.0.0.1, too, in mode iptables")
 	f.set.DurationVar(&f.iptablesSyncPeriod, "iptables-sync-period", c.SyncPeriod.Duration,
-		"maximum time until a failed sync is retried, in all modes but ipvs")
+		"retry a failed sync after this time at the latest")
 	f.set.DurationVar(&f.iptablesMinPeriod, "iptables-min-sync-period", c.MinSyncPeriod.Duration,
-		"minimum time between two syncs, in all modes but ipvs; 0: no limit")
+		"wait this long between two syncs; 0: do not wait")
 }
 
 func (f *flags) addIPVS() {
@@ -163,40 +169,39 @@ func (f *flags) addIPVS() {
 	// The minimum period is that of the other modes: the flag differs from the field of the same name there.
 	shared := f.fields.IPTables.MinSyncPeriod.Duration
 	f.set.DurationVar(&f.ipvsSyncPeriod, "ipvs-sync-period", c.SyncPeriod.Duration,
-		"like --iptables-sync-period, for mode ipvs")
+		"retry a failed sync after this time at the latest")
 	f.set.DurationVar(&f.ipvsMinPeriod, "ipvs-min-sync-period", shared,
-		"like --iptables-min-sync-period, for mode ipvs")
-	f.set.StringVar(&c.Scheduler, "ipvs-scheduler", c.Scheduler, "`name` of the IPVS scheduler, for mode ipvs")
+		"wait this long between two syncs; 0: do not wait")
+	f.set.StringVar(&c.Scheduler, "ipvs-scheduler", c.Scheduler, "`name` of the IPVS scheduler (default rr)")
 	f.set.StringSliceVar(&c.ExcludeCIDRs, "ipvs-exclude-cidrs", c.ExcludeCIDRs,
-		"`CIDRs` whose virtual servers mode ipvs never deletes")
+		"never delete virtual servers in these `CIDRs`")
 	f.set.BoolVar(&c.StrictARP, "ipvs-strict-arp", c.StrictARP,
-		"answer ARP only for addresses of the receiving interface (arp_ignore, arp_announce), in mode ipvs")
+		"answer ARP only for addresses of the receiving interface (sets arp_ignore and arp_announce)")
 	f.set.DurationVar(&c.TCPTimeout.Duration, "ipvs-tcp-timeout", 0,
-		"timeout of idle TCP connections in mode ipvs; 0: leave unchanged")
+		"timeout of idle TCP connections; 0: leave unchanged")
 	f.set.DurationVar(&c.TCPFinTimeout.Duration, "ipvs-tcpfin-timeout", 0,
-		"timeout of TCP connections after a FIN in mode ipvs; 0: leave unchanged")
+		"timeout of TCP connections after a FIN; 0: leave unchanged")
 	f.set.DurationVar(&c.UDPTimeout.Duration, "ipvs-udp-timeout", 0,
-		"timeout of UDP flows in mode ipvs; 0: leave unchanged")
+		"timeout of UDP flows; 0: leave unchanged")
 	// kube-proxy does not have these.
 	f.set.StringVar(&f.ipvsInterface, "ipvs-interface", "",
-		"`name` of the dummy interface with the service addresses, in mode ipvs and for --cleanup (default kpl-ipvs0)")
+		"`name` of the dummy interface, also for --cleanup (default kpl-ipvs0)")
 	f.set.Uint32Var(&f.ipvsMarks, "ipvs-marks", 0,
-		"`bits` of packet marks that mode ipvs may use, such as 0x3fff (default 0x7fff00ff without the masquerade bit)")
+		"`bits` of the packet mark to use (default 0x7fff00ff without the masquerade bit)")
 }
 
 func (f *flags) addConntrack() {
 	c := &f.fields.Conntrack
 	f.set.Int32Var(c.MaxPerCore, "conntrack-max-per-core", *c.MaxPerCore,
-		"`number` of tracked connections per CPU core; 0: leave the kernel's limit unchanged, and "+
-			"ignore --conntrack-min")
+		"connections to track per CPU; 0: leave the limit unchanged, whatever --conntrack-min says")
 	f.set.Int32Var(c.Min, "conntrack-min", *c.Min,
-		"minimum `number` of tracked connections, however few CPU cores there are")
+		"connections to track at least, however few CPUs there are")
 	f.set.DurationVar(&c.TCPEstablishedTimeout.Duration, "conntrack-tcp-timeout-established",
 		c.TCPEstablishedTimeout.Duration, "timeout of idle TCP connections; 0: leave unchanged")
 	f.set.DurationVar(&c.TCPCloseWaitTimeout.Duration, "conntrack-tcp-timeout-close-wait",
 		c.TCPCloseWaitTimeout.Duration, "timeout of TCP connections in CLOSE_WAIT; 0: leave unchanged")
 	f.set.BoolVar(&c.TCPBeLiberal, "conntrack-tcp-be-liberal", c.TCPBeLiberal,
-		"treat TCP packets outside of the window as valid")
+		"accept TCP packets outside of the window")
 	f.set.DurationVar(&c.UDPTimeout.Duration, "conntrack-udp-timeout", 0,
 		"timeout of UDP flows without a reply; 0: leave unchanged")
 	f.set.DurationVar(&c.UDPStreamTimeout.Duration, "conntrack-udp-timeout-stream", 0,
@@ -208,21 +213,21 @@ func (f *flags) addWindows() {
 	c := &f.fields.Winkernel
 	f.set.BoolVar(&f.fields.WindowsRunAsService, "windows-service", false, "run as a Windows service")
 	f.set.StringVar(&c.NetworkName, "network-name", "",
-		"`name` of the HNS network (default: the environment variable KUBE_NETWORK)")
+		"`name` of the HNS network (default: $KUBE_NETWORK)")
 	f.set.StringVar(&c.SourceVip, "source-vip", "",
 		"source `IP` of masqueraded traffic in an overlay network")
-	f.set.BoolVar(&c.EnableDSR, "enable-dsr", false, "let endpoints of cluster IPs reply to clients directly (DSR)")
+	f.set.BoolVar(&c.EnableDSR, "enable-dsr", false, "let endpoints reply to clients directly (DSR)")
 	f.set.StringVar(&c.RootHnsEndpointName, "root-hnsendpoint-name", "cbr0",
 		"`name` of the node's own HNS endpoint")
 	f.set.BoolVar(&c.ForwardHealthCheckVip, "forward-healthcheck-vip", false,
-		"forward health checks of load-balancer IPs to the node itself")
+		"let the node itself answer health checks of load-balancer IPs")
 }
 
 // addWithoutEffect adds flags that are accepted only so that kube-proxy's command lines work here.
 func (f *flags) addWithoutEffect() {
 	c := &f.fields
-	f.set.DurationVar(&c.ConfigSyncPeriod.Duration, "config-sync-period", c.ConfigSyncPeriod.Duration, "no effect")
-	f.set.StringVar(&c.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", "", "no effect")
-	f.set.String("boot-id-file", "/proc/sys/kernel/random/boot_id", "no effect")
-	f.set.String("machine-id-file", "/etc/machine-id,/var/lib/dbus/machine-id", "no effect")
+	f.set.DurationVar(&c.ConfigSyncPeriod.Duration, "config-sync-period", c.ConfigSyncPeriod.Duration, "changes are applied as they come")
+	f.set.StringVar(&c.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", "", "no metric is hidden")
+	f.set.String("boot-id-file", "/proc/sys/kernel/random/boot_id", "not read")
+	f.set.String("machine-id-file", "/etc/machine-id,/var/lib/dbus/machine-id", "not read")
 }

@@ -81,7 +81,7 @@ func TestTheFlagsAreKubeProxysWithItsDefaults(t *testing.T) {
 	require.NoError(t, err)
 	got := map[string]string{}
 	f.set.VisitAll(func(flag *pflag.Flag) { got[flag.Name] = flag.DefValue })
-	for _, name := range append(slices.Clone(brainFlags), "page", "ipvs-interface", "ipvs-marks") {
+	for _, name := range append(slices.Clone(brainFlags), "page", "page-bind-address", "ipvs-interface", "ipvs-marks") {
 		assert.Contains(t, got, name)
 		assert.Contains(t, besideFile(), name, "a configuration file cannot say it")
 		delete(got, name)
@@ -382,4 +382,36 @@ func TestVersion(t *testing.T) {
 	_, printed, err := run(t, "--version=false", "--write-config-to="+filepath.Join(t.TempDir(), "written.yaml"))
 	require.NoError(t, err)
 	assert.Empty(t, printed)
+}
+
+// The text for --help reads as a person would want it; this test is for looking at it.
+func TestHelp(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("it has flags of its own")
+	}
+	var out bytes.Buffer
+	_, err := Parse([]string{"--help"}, &out)
+	require.ErrorIs(t, err, pflag.ErrHelp)
+	fakemodel.Golden(t, "testdata/help.txt", out.String())
+	for line := range strings.Lines(out.String()) {
+		if !strings.HasPrefix(line, "      --log-") { // Kubernetes' own words
+			assert.Less(t, len(line), 160, "one line for each flag")
+		}
+	}
+}
+
+// Each flag is in one group.
+func TestEachFlagIsInAGroup(t *testing.T) {
+	f, err := parseFlags(nil, io.Discard)
+	require.NoError(t, err)
+	count := map[string]int{}
+	for _, g := range f.groups {
+		g.flags.VisitAll(func(flag *pflag.Flag) { count[flag.Name]++ })
+	}
+	f.set.VisitAll(func(flag *pflag.Flag) { assert.Equal(t, 1, count[flag.Name], flag.Name) })
+}
+
+func TestAWrongFlagSaysWhereToLook(t *testing.T) {
+	_, err := Parse([]string{"--nonsense"}, io.Discard)
+	assert.EqualError(t, err, "unknown flag: --nonsense; see kube-proxy --help")
 }

@@ -24,12 +24,12 @@ import (
 func besideFile() []string {
 	return []string{"config", "write-config-to", "cleanup", "init-only", "version", "master", "hostname-override",
 		"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure", "server-state-file", "page",
-		"ipvs-interface", "ipvs-marks"}
+		"page-bind-address", "ipvs-interface", "ipvs-marks"}
 }
 
 // config returns the configuration, and warnings about it.
 func (f *flags) config() (c dropin.Config, warnings []config.Warning, err error) {
-	c = dropin.Config{Master: f.master, Page: f.page, Flags: flagValues(f.set), OwnProcess: true,
+	c = dropin.Config{Master: f.master, Page: f.page, PageBindAddress: f.pageAddress, Flags: flagValues(f.set), OwnProcess: true,
 		IPVSLink: f.ipvsInterface, IPVSMarks: f.ipvsMarks}
 	if err := f.server.Check(); err != nil {
 		return c, nil, err
@@ -180,6 +180,7 @@ func (f *flags) notInAFile(c dropin.Config) []config.Warning {
 		{c.NoMetrics, "metricsBindAddress", served},
 		{f.master != "", "--master", fmt.Sprintf("%q %s", f.master, flag)},
 		{f.page, "--page", flag},
+		{f.pageAddress != "", "--page-bind-address", flag},
 		{f.ipvsInterface != "", "--ipvs-interface", flag},
 		{f.ipvsMarks != 0, "--ipvs-marks", flag},
 		{f.server.Given(), "--server", flag},

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"sync"
@@ -47,7 +48,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	showPage := set.Bool("page", false,
 		"serve a page that shows what the proxy does, and play the script until interrupted")
 	address := set.String("page-address", "127.0.0.1:10249",
-		"`address` of the page; keep it on loopback: anyone who can reach it can read it")
+		"`address` of the page; anyone who can reach it can read it, so other addresses than loopback need --page-public")
+	public := set.Bool("page-public", false, "allow a --page-address that other machines can reach")
 	pause := set.Duration("pause", 1500*time.Millisecond, "time between the steps of the script")
 	if err := set.Parse(args); err != nil {
 		return err
@@ -58,6 +60,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 	if *once && *showPage {
 		return errors.New("--once and --page are mutually exclusive")
+	}
+	if err := checkAddress(*address); *showPage && !*public && err != nil {
+		return fmt.Errorf("--page-address %s: %w", *address, err)
 	}
 
 	ctx, cancel := context.WithCancel(ctx)
@@ -76,6 +81,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		Feed:        feed,
 		Sink:        screen,
 		MinInterval: -1, // show every change as it comes
+	}
+	if from.Given() && !*once {
+		fmt.Fprintf(screen.out, "Nothing is shown before everything is listed and the Node %q has podCIDRs, by which the example "+
+			"tells local pods.\nIn a cluster without podCIDRs it gives up after 5 minutes.\n\n", from.NodeName)
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -113,6 +122,19 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 	})
 	return kubeproxy.Run(ctx, opts)
+}
+
+// checkAddress returns an error for an address that other machines can reach, or that is none.
+func checkAddress(address string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	if ip, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !ip.Unmap().IsLoopback()) {
+		return errors.New("other machines may reach this address, and everybody who does sees the whole cluster: take one " +
+			"of 127.0.0.1 or ::1, or add --page-public")
+	}
+	return nil
 }
 
 // wait waits until what is closed, and returns false if ctx ends before that.

@@ -59,7 +59,9 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 		"a kubeconfig that does not exist": {[]string{"--kubeconfig", "nowhere"}, "kubeconfig nowhere"},
 		"a page for a moment":              {[]string{"--page", "--once"}, "--once and --page are mutually exclusive"},
 		"an invalid address":               {[]string{"--page", "--page-address", "nowhere"}, "--page-address"},
-		"an unknown flag":                  {[]string{"--twice"}, "-twice"},
+		"an address for everybody": {[]string{"--page", "--page-address", "0.0.0.0:0"}, "everybody who does sees the whole cluster: " +
+			"take one of 127.0.0.1 or ::1, or add --page-public"},
+		"an unknown flag": {[]string{"--twice"}, "-twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.ErrorContains(t, run(t.Context(), tc.args, &bytes.Buffer{}), tc.want)

@@ -35,7 +35,7 @@ func (f *flowFlags) register(set *flag.FlagSet) {
 	set.StringVar(&f.question, "flow", "",
 		"say what happens to a `packet`, and exit: SOURCE -> ADDRESS:PORT[/PROTOCOL], where "+
 			"SOURCE is pod ADDRESS, pod NAMESPACE/NAME, node, or outside ADDRESS")
-	set.StringVar(&f.url, "url", "", "for --flow: ask the proxy whose page is at this `URL`")
+	set.StringVar(&f.url, "url", "", "for --flow and --explain: ask the proxy whose page is at this `URL`")
 	set.StringVar((*string)(&f.proxy.DetectLocalMode), "detect-local-mode", "",
 		"for --flow: how the proxy detects local pods, `mode` ClusterCIDR, NodeCIDR, "+
 			"BridgeInterface or InterfaceNamePrefix (default: ClusterCIDR if --cluster-cidr is given, else none)")
@@ -60,8 +60,6 @@ func (f *flowFlags) parse() error {
 	c, modes := &f.proxy, []v1alpha2.ProxyMode{v1alpha2.ProxyModeIPTables, v1alpha2.ProxyModeIPVS,
 		v1alpha2.ProxyModeNFTables, v1alpha2.ProxyModeKernelspace}
 	switch mode, names := c.DetectLocalMode, c.DetectLocal; {
-	case f.url != "" && !f.asked():
-		return errors.New("--url is for --flow")
 	case c.Mode != "" && !slices.Contains(modes, c.Mode):
 		return fmt.Errorf("--proxy-mode %q is not one of %v", c.Mode, modes)
 	case mode == v1alpha2.LocalModeBridgeInterface && names.BridgeInterface == "",
@@ -110,16 +108,45 @@ func (f *flowFlags) printer(print printFunc) snapshotPrinter {
 	}
 }
 
-// askProxy asks a running proxy.
+// detectsNothing reports whether the flags say nothing about how the proxy detects pods of the node.
+func (f *flowFlags) detectsNothing() bool {
+	return f.proxy.DetectLocalMode == "" && f.clusterCIDRs == ""
+}
+
+// askProxy asks a running proxy what happens to the packet.
 func (f *flowFlags) askProxy(ctx context.Context, print printFunc, out io.Writer) error {
-	address := strings.TrimSuffix(f.url, "/") + "/api/flow?q=" + url.QueryEscape(f.question)
+	var answer oracle.Answer
+	if err := f.get(ctx, "/api/flow?q="+url.QueryEscape(f.question), &answer); err != nil {
+		return err
+	}
+	return print(out, &answer)
+}
+
+// explainOfProxy asks a running proxy why it uses the endpoints of a service.
+func (f *flowFlags) explainOfProxy(
+	ctx context.Context, name model.ServiceName, print printFunc, out io.Writer,
+) error {
+	var e localstate.Explanation
+	q := url.Values{"namespace": {name.Namespace}, "name": {name.Name}}
+	if err := f.get(ctx, "/api/explain?"+q.Encode(), &e); err != nil {
+		return err
+	}
+	return print(out, &e)
+}
+
+// get asks a running proxy for something.
+func (f *flowFlags) get(ctx context.Context, path string, answer any) error {
+	address := strings.TrimSuffix(f.url, "/") + path
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return fmt.Errorf("--url: %w", err)
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return fmt.Errorf("--url: %w", err)
+		if ctx.Err() != nil {
+			err = errors.New("there is no answer: is the proxy there, and was it started with --page? --timeout waits longer")
+		}
+		return fmt.Errorf("--url %s: %w", f.url, err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<20))
@@ -129,9 +156,8 @@ func (f *flowFlags) askProxy(ctx context.Context, print printFunc, out io.Writer
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s: %s", f.url, response.Status, strings.TrimSpace(string(body)))
 	}
-	var answer oracle.Answer
-	if err := json.Unmarshal(body, &answer); err != nil {
+	if err := json.Unmarshal(body, answer); err != nil {
 		return fmt.Errorf("%s: not a reply from a proxy's page: %w", f.url, err)
 	}
-	return print(out, &answer)
+	return nil
 }

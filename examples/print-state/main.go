@@ -15,7 +15,7 @@
 //	print-state --file DIR --node-name NODE --flow 'pod 10.244.1.5 -> 10.96.0.10:53/UDP'
 //	print-state --url http://127.0.0.1:10249/page/ --flow 'outside 203.0.113.7 -> 192.0.2.1:30080'
 //
-// The second form asks a running proxy that serves package page.
+// The second form asks a running proxy that serves package page. --explain can do so, too.
 //
 // The state can also come from a brain (package remote, examples/brain). With --once it then prints, on standard error,
 // the flags that show later what has changed since:
@@ -38,6 +38,7 @@ import (
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/examples/internal/source"
+	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/remote"
@@ -84,17 +85,31 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 	if flow.asked() && *explain != "" {
 		return errors.New("--flow cannot be used with --explain")
 	}
-	if flow.url != "" {
-		if from.Given() || server.Given() {
-			return errors.New("--url cannot be used with --file, --kubeconfig or --server")
-		}
-		return flow.askProxy(ctx, print, out)
+	service, err := parseService(*explain)
+	if err != nil {
+		return err
+	}
+	if flow.url != "" && (from.Given() || server.Given()) {
+		return errors.New("--url cannot be used with --file, --kubeconfig or --server")
+	}
+	if flow.url != "" && !flow.asked() && *explain == "" {
+		return errors.New("--url is for --flow and --explain")
 	}
 	if *timeout > 0 && (*once || *explain != "" || flow.asked()) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, *timeout,
 			fmt.Errorf("no state after %v: check that the API server, the brain or the file exists", *timeout))
 		defer cancel()
+	}
+	if flow.url != "" {
+		if *explain != "" {
+			return flow.explainOfProxy(ctx, service, print, out)
+		}
+		return flow.askProxy(ctx, print, out)
+	}
+	if flow.detectsNothing() {
+		fmt.Fprintln(notes, "Note: without --detect-local-mode or --cluster-cidr it is unknown which clients are pods of the "+
+			"node. What follows is right for a proxy that does not know either: it never masquerades traffic to cluster IPs.")
 	}
 	state := localstate.Options{NodeName: from.NodeName, DetectLocal: flow.detect}
 	if server.Given() {
@@ -114,19 +129,24 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 	feed := &kubeproxy.LocalFeed{Source: src, State: state,
 		Cluster: localstate.ClusterOptions{EndpointDetails: from.Details}}
 	if *explain != "" {
-		namespace, name, ok := strings.Cut(*explain, "/")
-		if !ok || namespace == "" || name == "" {
-			return fmt.Errorf("--explain %q is not namespace/name", *explain)
-		}
 		return printStates(ctx, feed, true, func(out io.Writer, _ *sink.Snapshot) error {
-			e, ok := feed.Explain(model.ServiceName{Namespace: namespace, Name: name})
+			e, ok := feed.Explain(service)
 			if !ok {
-				return fmt.Errorf("unknown service %s", *explain)
+				return fmt.Errorf("unknown service %s: check the name against kubectl get services -A", *explain)
 			}
 			return print(out, e)
 		}, out)
 	}
 	return printStates(ctx, feed, *once || flow.asked(), flow.printer(print), out)
+}
+
+// parseService returns the name of a service that is written namespace/name, or no name for "".
+func parseService(text string) (model.ServiceName, error) {
+	namespace, name, ok := strings.Cut(text, "/")
+	if text != "" && (!ok || namespace == "" || name == "") {
+		return model.ServiceName{}, fmt.Errorf("--explain %q is not namespace/name", text)
+	}
+	return model.ServiceName{Namespace: namespace, Name: name}, nil
 }
 
 // printStates prints the state whenever it changes, or once.
@@ -135,14 +155,20 @@ func printStates(ctx context.Context, feed kubeproxy.Feed, once bool, print snap
 	defer cancel(nil)
 	var failed error
 	printed := false
+	proxy := health.New(health.Options{})
 	printing := sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
-		if failed = print(out, s); failed != nil || once {
+		if once && proxy.NodeMissing() { // otherwise the log says it, and the Node may come
+			failed = errors.New("there is no Node of this name: check --node-name against kubectl get nodes")
+		} else {
+			failed = print(out, s)
+		}
+		if failed != nil || once {
 			cancel(nil)
 		}
 		printed = true
 		return nil
 	})
-	err := kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: printing, ResyncInterval: -1})
+	err := kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: printing, ResyncInterval: -1, Health: proxy})
 	if cause := context.Cause(ctx); once && !printed && !errors.Is(cause, context.Canceled) {
 		err = errors.Join(err, cause)
 	}

@@ -258,7 +258,7 @@ func TestWithABrain(t *testing.T) {
 	}
 	out, notes := look()
 	assert.Equal(t, string(output(t, "--once")), out)
-	_, flags, ok := strings.Cut(strings.TrimSpace(notes), ": ")
+	_, flags, ok := strings.Cut(strings.TrimSpace(notes), "to see later changes: ")
 	require.True(t, ok, notes)
 	const question = "pod 10.1.1.21 -> 10.96.0.10:53/UDP"
 	answer, _ := look("--flow", question)
@@ -296,4 +296,49 @@ func TestNobodyWaitsForeverForTheState(t *testing.T) {
 			args...), io.Discard, io.Discard)
 		require.EqualError(t, err, "no state after 1ms: check that the API server, the brain or the file exists")
 	}
+}
+
+// A wrong name would give plausible answers: those of a node without addresses, zone and pods.
+func TestANodeThatDoesNotExistIsAnError(t *testing.T) {
+	for _, args := range [][]string{{"--once"}, {"--explain", "shop/web"}, {"--flow", "node -> 10.96.0.10:53/UDP"}} {
+		var out bytes.Buffer
+		err := run(t.Context(), append([]string{"--file", cluster, "--node-name", "nod-1"}, args...), &out, io.Discard)
+		assert.EqualError(t, err, "there is no Node of this name: check --node-name against kubectl get nodes")
+		assert.Empty(t, out.String())
+	}
+}
+
+// Without the flags that say how the proxy tells local pods nobody knows what it masquerades.
+func TestWhatIsUnknownIsSaid(t *testing.T) {
+	for args, told := range map[string]bool{"--once": true, "--once --cluster-cidr 10.1.0.0/16": false,
+		"--once --detect-local-mode NodeCIDR": false} {
+		var notes bytes.Buffer
+		require.NoError(t, run(t.Context(), append([]string{"--file", cluster, "--node-name", "node-1"},
+			strings.Fields(args)...), io.Discard, &notes))
+		assert.Equal(t, told, strings.Contains(notes.String(), "unknown which clients are pods of the node"), args)
+	}
+}
+
+// A running proxy explains a service as print-state itself does. One that does not answer is not waited for forever.
+func TestExplainOfARunningProxy(t *testing.T) {
+	stuck := make(chan struct{})
+	want := output(t, "--explain", "shop/web", "-o", "json")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RequestURI() != "/page/api/explain?name=web&namespace=shop" {
+			<-stuck
+			return
+		}
+		_, _ = w.Write(want)
+	}))
+	defer server.Close()
+	defer close(stuck)
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"--url", server.URL + "/page/", "--explain", "shop/web", "-o", "json"}, &out,
+		io.Discard))
+	assert.Equal(t, string(want), out.String())
+	err := run(t.Context(), []string{"--url", server.URL + "/page/", "--explain", "no/body", "--timeout", "1ms"}, &out,
+		io.Discard)
+	assert.ErrorContains(t, err, "there is no answer: is the proxy there")
+	assert.EqualError(t, run(t.Context(), []string{"--url", server.URL}, &out, io.Discard),
+		"--url is for --flow and --explain")
 }

@@ -23,19 +23,18 @@ type Flags struct {
 // Register adds the flags to a set.
 func (f *Flags) Register(set *flag.FlagSet) {
 	set.StringVar(&f.targets, "server", "",
-		"get the state from a brain: comma-separated `targets`, each ADDRESS:PORT, unix:///PATH, dns:///NAME:PORT, or"+
-			" file:///PATH of a file with a target in each line, or of a directory of such files")
+		"get the state from one of these `brains`: ADDRESS:PORT, unix:///PATH, dns:///NAME:PORT or file:///PATH, with commas")
 	set.StringVar(&f.certFile, "tls-cert-file", "",
-		"`path` of the client certificate for --server ADDRESS:PORT; reloaded when it changes")
-	set.StringVar(&f.keyFile, "tls-private-key-file", "", "`path` of the private key")
-	set.StringVar(&f.caFile, "ca-file", "", "`path` of the CA certificates to verify the server")
-	set.BoolVar(&f.insecure, "insecure", false, "connect to --server ADDRESS:PORT without TLS")
+		"`file` of the certificate to show to the brain; it may be renewed at any time")
+	set.StringVar(&f.keyFile, "tls-private-key-file", "", "`file` of the private key of this certificate")
+	set.StringVar(&f.caFile, "ca-file", "", "`file` of the CA certificates to verify the brain with")
+	set.BoolVar(&f.insecure, "insecure", false, "connect to the brain without TLS")
 }
 
 // RegisterKeep adds the flag of a proxy that keeps its state.
 func (f *Flags) RegisterKeep(set *flag.FlagSet) {
 	set.StringVar(&f.stateFile, "server-state-file", "",
-		"absolute `path` of a file to keep the state in, which is applied after a restart while no brain can be reached")
+		"keep the state in this `file`, to start with it while no brain can be reached")
 }
 
 // Given reports whether the flags name a brain.

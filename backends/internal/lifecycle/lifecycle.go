@@ -202,7 +202,9 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 	}
 	table, err := frontend.New(frontend.Options{Families: s.order, OnProblem: s.Common.OnProblem, Extra: s.Extra,
 		Limits: s.Common.Limits, NodePortAddresses: s.NodePorts.of,
-		Apply: func(ctx context.Context, c *frontend.Changes) error { return s.Apply(s.Families[c.Family()], ctx, c) }})
+		Apply: func(ctx context.Context, c *frontend.Changes) error {
+			return withCure(s.Apply(s.Families[c.Family()], ctx, c))
+		}})
 	if err != nil {
 		return nil, s.orClose(err)
 	}
@@ -269,7 +271,7 @@ func (s *Spec[F]) remove(ctx context.Context) error {
 	var errs []error
 	for _, f := range s.order {
 		if err := s.Remove(s.Families[f], ctx); err != nil {
-			errs = append(errs, fmt.Errorf("%s: cleaning up %v: %w", s.Name, f, err))
+			errs = append(errs, fmt.Errorf("%s: cleaning up %v: %w", s.Name, f, withCure(err)))
 		}
 	}
 	if s.RemoveShared != nil {
