@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -97,4 +98,23 @@ func literal(e ast.Expr) string {
 		return literal(e.X) + literal(e.Y)
 	}
 	return ""
+}
+
+// TestTheLogLinesOfTroubleshootingExist: what troubleshooting.md tells people to look for in the log is logged.
+func TestTheLogLinesOfTroubleshootingExist(t *testing.T) {
+	page, err := os.ReadFile("operate/troubleshooting.md")
+	require.NoError(t, err)
+	logged := logMessages(t, "..")
+	found := 0
+	for _, quoted := range regexp.MustCompile("`([A-Z][a-z]+ [^`=]*)`").FindAllStringSubmatch(
+		strings.Join(strings.Fields(string(page)), " "), -1) {
+		start := strings.TrimSuffix(strings.TrimSuffix(quoted[1], "..."), " ")
+		ok := false
+		for message := range logged {
+			ok = ok || strings.HasPrefix(message, start)
+		}
+		assert.True(t, ok, "nothing logs %q", quoted[1])
+		found++
+	}
+	assert.Greater(t, found, 5)
 }

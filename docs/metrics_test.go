@@ -215,3 +215,21 @@ func promtool(t *testing.T, args ...string) {
 	out, err := exec.CommandContext(t.Context(), need.Program(t, "promtool"), args...).CombinedOutput()
 	require.NoError(t, err, "promtool %s: %s", strings.Join(args, " "), out)
 }
+
+// TestTheTableOfAlertsIsComplete: metrics.md has a row for each alert, in the same words, and for no other.
+func TestTheTableOfAlertsIsComplete(t *testing.T) {
+	page, err := os.ReadFile("operate/metrics.md")
+	require.NoError(t, err)
+	var listed []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `(KubeProxy\\w+)` \\|").FindAllStringSubmatch(string(page), -1) {
+		listed = append(listed, row[1])
+	}
+	rules, err := os.ReadFile("operate/alerts.yaml")
+	require.NoError(t, err)
+	var defined []string
+	for _, rule := range regexp.MustCompile(`(?m)^  - alert: (\w+)$`).FindAllStringSubmatch(string(rules), -1) {
+		defined = append(defined, rule[1])
+	}
+	require.NotEmpty(t, defined)
+	assert.ElementsMatch(t, defined, listed)
+}
