@@ -44,6 +44,10 @@ func TestTheDockerfilesFitTogether(t *testing.T) {
 				assert.Contains(t, string(data), `ENV PATH="C:\Windows\system32;`, "not that of the system it is built on")
 			}
 			assert.Equal(t, copied, entrypoint[0])
+			if goos == "linux" {
+				tool := find(`^RUN .*go build .* -o (\S+) \./examples/print-state$`)
+				assert.Equal(t, "/usr/local/bin/print-state", find(`^COPY --from=build `+regexp.QuoteMeta(tool)+` (\S+)$`))
+			}
 			builder := find(`^FROM .*golang:([0-9.]+) AS build$`)
 			assert.GreaterOrEqual(t, version.Compare("go"+builder, "go"+required[1]), 0, "go.mod requires %s",
 				required[1])

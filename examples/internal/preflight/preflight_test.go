@@ -13,6 +13,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -147,20 +150,9 @@ func TestJSONIsForPipelines(t *testing.T) {
 
 // The configuration of kubeadm's DaemonSet is read from the cluster.
 func TestTheConfigMapIsRead(t *testing.T) {
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/api/v1/namespaces/kube-system/configmaps/kube-proxy" {
-			http.NotFound(w, r)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]string{
-			"config.conf": "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: \"\"\n"}})
-	}))
-	defer api.Close()
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
-		"contexts": [{"name": "c", "context": {"cluster": "c"}}],
-		"clusters": [{"name": "c", "cluster": {"server": "`+api.URL+`"}}]}`), 0o600))
+	kubeconfig := serving(t, map[string]any{"/api/v1/namespaces/kube-system/configmaps/kube-proxy": corev1.ConfigMap{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, Data: map[string]string{
+			"config.conf": "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: \"\"\n"}}})
 	c, err := configuration(t.Context(), "configmap", kubeconfig)
 	require.NoError(t, err)
 	assert.EqualValues(t, "iptables", c.Mode, "kube-proxy's default")
@@ -183,4 +175,74 @@ func TestWrongFlagsAreNamed(t *testing.T) {
 		_, err := run(t.Context(), args, &bytes.Buffer{})
 		require.ErrorContains(t, err, want)
 	}
+}
+
+// The arguments of the running DaemonSet are read, with the file that they name from the ConfigMap that it mounts.
+func TestTheDaemonSetIsRead(t *testing.T) {
+	const config = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\n"
+	for name, test := range map[string]struct {
+		command, args []string
+		volumes       []corev1.Volume
+		mode          string
+		err           string
+	}{
+		"as kubeadm has it": {[]string{"/usr/local/bin/kube-proxy", "--config=/var/lib/kube-proxy/config.conf",
+			"--hostname-override=$(NODE_NAME)"}, nil, mountedAs("config.conf"), "ipvs", ""},
+		"another key": {[]string{"kube-proxy"}, []string{"--config=/var/lib/kube-proxy/other"}, mountedAs("other"), "ipvs", ""},
+		"flags":       {[]string{"kube-proxy"}, []string{"--proxy-mode=nftables", "--v=2"}, nil, "nftables", ""},
+		"a shell":     {[]string{"/bin/sh", "-c"}, []string{"exec kube-proxy --proxy-mode=ipvs 1>>/log 2>&1"}, nil, "ipvs", ""},
+		"no mode":     {[]string{"kube-proxy"}, nil, nil, "iptables", ""},
+		"a file of the node": {[]string{"kube-proxy", "--config=/etc/proxy.yaml"}, nil, nil, "",
+			"DaemonSet kube-system/kube-proxy: --config=/etc/proxy.yaml: it is not in a ConfigMap: copy it from a node, and " +
+				"give its path to --from"},
+		"a flag that nobody knows": {[]string{"kube-proxy", "--magic"}, nil, nil, "", "unknown flag: --magic"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kubeconfig := serving(t, map[string]any{
+				"/api/v1/namespaces/kube-system/configmaps/kube-proxy": corev1.ConfigMap{
+					TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+					Data:     map[string]string{"config.conf": config}},
+				"/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy": appsv1.DaemonSet{
+					TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"},
+					Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Volumes: test.volumes,
+						Containers: []corev1.Container{{Command: test.command, Args: test.args, VolumeMounts: []corev1.VolumeMount{
+							{Name: "kube-proxy", MountPath: "/var/lib/kube-proxy"}}}}}}},
+				}})
+			c, err := configuration(t.Context(), "daemonset", kubeconfig)
+			if test.err != "" {
+				require.ErrorContains(t, err, test.err)
+				return
+			}
+			require.NoError(t, err)
+			assert.EqualValues(t, test.mode, c.Mode)
+		})
+	}
+	_, err := configuration(t.Context(), "daemonset", "")
+	require.EqualError(t, err, "daemonset needs --kubeconfig")
+}
+
+// mountedAs returns the volume of kubeadm's ConfigMap, whose file has a name.
+func mountedAs(path string) []corev1.Volume {
+	return []corev1.Volume{{Name: "kube-proxy", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+		LocalObjectReference: corev1.LocalObjectReference{Name: "kube-proxy"},
+		Items:                []corev1.KeyToPath{{Key: "config.conf", Path: path}}}}}}
+}
+
+// serving serves objects by their paths, and returns a kubeconfig for that.
+func serving(t *testing.T, objects map[string]any) string {
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		object, ok := objects[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(object)
+	}))
+	t.Cleanup(api.Close)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+		"contexts": [{"name": "c", "context": {"cluster": "c"}}],
+		"clusters": [{"name": "c", "cluster": {"server": "`+api.URL+`"}}]}`), 0o600))
+	return kubeconfig
 }
