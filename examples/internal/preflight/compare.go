@@ -154,7 +154,8 @@ func (m *move) compute(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) 
 	p := &proxy{config: c, choice: choice}
 	logger := funcr.NewJSON(func(line string) { p.refused = append(p.refused, ofLog(line)...) }, funcr.Options{})
 	table, err := frontend.New(frontend.Options{Families: model.Families(),
-		Apply: func(context.Context, *frontend.Changes) error { return nil },
+		Apply:             func(context.Context, *frontend.Changes) error { return nil },
+		NodePortAddresses: func(node *model.Node, f model.Family) []netip.Addr { return m.nodePorts(node, f, choice) },
 		OnProblem: func(_ context.Context, problem frontend.Problem) {
 			p.refused = append(p.refused, ofProblem(problem))
 		}})
@@ -183,6 +184,21 @@ func (m *move) compute(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) 
 		LoopbackProxy: c.Mode == v1alpha2.ProxyModeNFTables &&
 			gates.Enabled(config.KubeProxyNFTablesLocalhostNodePorts)}
 	return p, nil
+}
+
+// nodePorts returns the addresses of the node that serve node ports.
+func (m *move) nodePorts(node *model.Node, f model.Family, choice nodeaddr.Choice) (served []netip.Addr) {
+	hosts := m.addresses
+	if hosts == nil {
+		hosts = node.IPs
+	}
+	for _, a := range hosts {
+		if model.FamilyOf(a) == f && (choice.Primary && a == node.IP(f) ||
+			slices.ContainsFunc(choice.CIDRs, func(c netip.Prefix) bool { return c.Contains(a) })) {
+			served = append(served, a)
+		}
+	}
+	return served
 }
 
 // oracle returns the oracle for one service, because one for all looks at each of them for each answer.

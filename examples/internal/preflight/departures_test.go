@@ -103,6 +103,10 @@ spec:
 			cluster: filled("", "externalIPs: [203.0.113.1]", thief),
 			want: "other/thief:http/TCP: whoever came last is served; then not everything is served: 203.0.113.1:80/TCP " +
 				"belongs to shop/web:http/TCP (S59)"},
+		{row: "an external IP that is an address of the node", from: "nftables",
+			cluster: filled("nodePort: 30080", "type: NodePort", strings.NewReplacer("203.0.113.1", "192.0.2.1",
+				"port: 80", "port: 30080").Replace(thief)),
+			want: "other/thief:http/TCP: whoever came last is served; then not everything is served: 192.0.2.1:30080/TCP "},
 		{row: "where the node has no address of a family", from: "nftables",
 			cluster: strings.NewReplacer("ipFamilies: [IPv4]", "ipFamilies: [IPv4, IPv6]", "clusterIPs: [10.96.0.10]",
 				`clusterIPs: [10.96.0.10, "fd00::10"]`).Replace(filled("nodePort: 30080", "type: NodePort")),
