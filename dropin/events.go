@@ -2,6 +2,7 @@ package dropin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -125,8 +126,11 @@ func (e *events) notServed(_ context.Context, p frontend.Problem) {
 // maxNote is the maximum length of an Event's note that the API server accepts.
 const maxNote = 1024
 
-// portFailed reports that a service port is not applied.
+// portFailed reports that a service port is not applied, unless notServed does.
 func (e *events) portFailed(err *sink.PortError) {
+	if errors.As(err.Err, new(frontend.Problem)) {
+		return
+	}
 	note := fmt.Sprintf("node %s failed to apply port %q (%v, %v): %v", e.node.Name, err.Port.Port, err.Port.Protocol,
 		err.Family, err.Err)
 	e.ServiceWarning(err.Port.Service, "FailedToApplyServicePort", "Sync", shorten(note))

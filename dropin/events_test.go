@@ -132,6 +132,13 @@ func TestAServicePortThatCannotBeAppliedIsAnEventOnItsService(t *testing.T) {
 	assert.Equal(t, "Warning FailedToApplyServicePort Sync", got.Type+" "+got.Reason+" "+got.Action)
 	assert.Equal(t, `node n1 failed to apply port "sctp" (SCTP, IPv6): no match sctp`, got.Note)
 
+	e.portFailed(&sink.PortError{Port: port, Family: model.IPv6, Err: errors.Join(frontend.Problem{Message: "too many"})})
+	select {
+	case got := <-written:
+		t.Errorf("notServed has written it: %v", got.Note)
+	default:
+	}
+
 	port.Service.Name = "long" // Events of the same kind about one object are written as a series
 	e.portFailed(&sink.PortError{Port: port, Family: model.IPv6, Err: errors.New(strings.Repeat("ä", 2000))})
 	got = <-written

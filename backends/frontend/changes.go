@@ -50,7 +50,7 @@ func (c *Changes) Difference() *Changes { return &Changes{c.table, c.family, fal
 // the changes afterwards.
 func (c *Changes) Accept() {
 	c.family.early = true
-	c.family.accept(c.table.services)
+	c.family.accept(c.table)
 }
 
 // Ports returns the service ports that differ, or are to be tried again; if Full is true, all of them, as new.

@@ -22,7 +22,10 @@ type family struct {
 	dirty        []*port // that may differ from what was last accepted
 	accepted     bool    // changes have been accepted at least once: until then all ports are dirty
 
-	ledger ledger
+	ledger   ledger
+	index    int // in the table
+	limits   *budget
+	excesses excesses
 
 	full   bool // the backend must not trust its memory
 	failed bool // the last Apply failed
@@ -31,9 +34,11 @@ type family struct {
 }
 
 // newFamily returns a family without service ports, of which the backend has accepted nothing yet.
-func newFamily(f model.Family) *family {
+func newFamily(f model.Family, index int, limits *budget) *family {
 	return &family{
 		family:       f,
+		index:        index,
+		limits:       limits,
 		owners:       newOwners(),
 		hairpins:     newCounted(netip.Addr.Compare),
 		clusterIPs:   newCounted(netip.Addr.Compare),
@@ -62,9 +67,13 @@ type port struct {
 	// did not have.
 	frontends noted[Key, Frontend]
 
-	omitted   int32 // frontends beyond the limit; int would make each port 32 bytes bigger
+	// Types are small, because a port with 8 bytes more takes 32.
+	omitted   int32  // frontends beyond the limit of its service
+	demand    int32  // frontends within that limit, whether or not it is served
+	described uint32 // the round in which it was last described
+	asks      bool   // its service has it
+	excess    excess // why it is not served
 	isDirty   bool
-	described uint64 // the round in which it was last described
 }
 
 func (p *port) key() portID { return portID{p.family, p.name.Port, p.name.Protocol} }
@@ -105,7 +114,7 @@ func (p *port) noteFrontend(k Key, before Frontend) {
 
 // isUnused reports whether nothing is known about a port.
 func (p *port) isUnused() bool {
-	return p.current == nil && p.accepted == nil && !p.isDirty && len(p.endpoints.all) == 0
+	return p.current == nil && p.accepted == nil && !p.isDirty && !p.asks && len(p.endpoints.all) == 0
 }
 
 // update takes over what the service says of a port.
@@ -197,6 +206,7 @@ func isValid(ep *model.Endpoint) bool { return ep.Target.IsValid() && ep.Target.
 func (p *port) setEndpoint(ep *model.Endpoint) {
 	i := p.endpoints.find(ep.Target)
 	if i < 0 {
+		defer p.charge(p.cost())
 		i = p.endpoints.add(endpoint{Endpoint: ep, slots: [numSets]int32{-1, -1, -1}})
 	} else if p.endpoints.all[i].Equal(ep) {
 		return
@@ -210,6 +220,7 @@ func (p *port) deleteEndpoint(target netip.AddrPort) {
 	if i < 0 {
 		return
 	}
+	defer p.charge(p.cost())
 	p.place(i, &model.Endpoint{Port: p.name, Target: target}) // in no set
 	p.endpoints.remove(i)
 	p.mark() // it may be unused now
@@ -282,15 +293,15 @@ func (f *family) inUse(p pair, l *loss) Problem {
 
 // accept makes the next changes relative to the present state, except for refused ports, and forgets ports and services
 // of which nothing is left.
-func (f *family) accept(services map[model.ServiceName]*service) {
+func (f *family) accept(t *Table) {
 	refused := len(f.ledger.refused)
 	f.ledger.prepare()
 	for _, p := range f.dirty {
 		p.isDirty = false
 		f.ledger.accept(p)
 		if s := p.service; p.isUnused() {
-			if s.ports.remove(s.ports.find(p.key())); s.isEmpty() {
-				delete(services, s.name)
+			if s.ports.remove(s.ports.find(p.key())); s.isEmpty() && t.services[s.name] == s {
+				t.forget(s)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package frontend
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -431,6 +432,17 @@ func (r *rig) set(objects ...any) {
 func (r *rig) sync(tb testing.TB) {
 	tb.Helper()
 	require.NoError(tb, r.Sync(quiet(tb)))
+}
+
+// exceed applies what exceeds limits, and returns the errors of service ports.
+func (r *rig) exceed(tb testing.TB) (list []string) {
+	tb.Helper()
+	err := r.Sync(quiet(tb))
+	require.Zero(tb, sink.FailedFamilies(err))
+	for _, e := range sink.PortErrors(err) {
+		list = append(list, fmt.Sprintf("%v %v: %v", e.Family, e.Port, e.Err))
+	}
+	return list
 }
 
 // quiet returns the test's context, without a logger: OnProblem tells what is reported.

@@ -16,6 +16,9 @@ type Problem struct {
 	Message string
 }
 
+// Error returns the message: problems with [Limits] are errors of Sync as well.
+func (p Problem) Error() string { return p.Message }
+
 // key identifies the problem, which is reported once: its message may change.
 func (p Problem) key() Problem { return Problem{Family: p.Family, Port: p.Port, Reason: p.Reason} }
 
@@ -33,8 +36,10 @@ const (
 	DuplicatePort Reason = "DuplicatePort"
 	// InvalidEndpoint: one or more of its endpoints have no address or port number.
 	InvalidEndpoint Reason = "InvalidEndpoint"
-	// TooManyFrontends: its service has more of them in a family than [Limits] allow.
+	// TooManyFrontends: its service, or namespace, has more of them in a family than [Limits] allow.
 	TooManyFrontends Reason = "TooManyFrontends"
-	// TooManySourceRanges: its service has more of them in a family than [Limits] allow.
+	// TooManySourceRanges: its service, or namespace, has more of them in a family than [Limits] allow.
 	TooManySourceRanges Reason = "TooManySourceRanges"
+	// TooManyDestinations: its service, or namespace, has more endpoints times frontends in a family than [Limits] allow.
+	TooManyDestinations Reason = "TooManyDestinations"
 )

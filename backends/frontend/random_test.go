@@ -26,6 +26,8 @@ type described struct {
 	// nodeAddrs are the node's addresses, and contested those and the ports that services asked for in the last wave.
 	nodeAddrs []netip.Addr
 	contested map[Key]bool
+	// limit is what the services of a namespace may ask for.
+	limit Budget
 }
 
 // TestAnyWalkIsFollowedByItsDifferences: whatever is described, fails, is repaired or taken back, a dataplane that
@@ -37,7 +39,11 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 			r := newRig(t)
 			d := described{services: map[model.ServiceName]*model.Service{},
 				endpoints: map[model.EndpointKey]*model.Endpoint{}, inWave: map[model.ServiceName]bool{},
-				versions: map[model.ServiceName]string{}}
+				versions: map[model.ServiceName]string{}, limit: r.budget.Namespace}
+			if seed%2 == 0 { // with limits that services meet now and then
+				d.limit = Budget{Frontends: 10, SourceRanges: 2, Destinations: 40}
+				r.budget.Namespace, r.budget.Service.Destinations = d.limit, 25
+			}
 			for range 80 {
 				clear(d.inWave)
 				if dice.IntN(4) == 0 {
@@ -73,7 +79,8 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 				for _, e := range sink.PortErrors(err) {
 					refused = append(refused, fmt.Sprint(e.Port, e.Family))
 				}
-				assert.ElementsMatch(t, slices.Concat(r.v4.refusedIn(model.IPv4), r.v6.refusedIn(model.IPv6)), refused)
+				assert.ElementsMatch(t, slices.Concat(r.v4.refusedIn(model.IPv4), r.v6.refusedIn(model.IPv6),
+					d.exceedIn(model.IPv4), d.exceedIn(model.IPv6)), refused)
 				d.settle(r.nodeAddrs)
 				if r.v4.fail == nil {
 					served := map[Key]model.PortName{}
@@ -94,7 +101,7 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 			}
 			r.v4.fail, r.v6.fail, r.v4.refuse, r.v6.refuse = nil, nil, nil, nil
 			r.ForceResync()
-			r.sync(t)
+			r.exceed(t)
 			d.compare(t, model.IPv4, r.v4)
 			d.compare(t, model.IPv6, r.v6)
 
@@ -106,6 +113,8 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 			}
 			r.sync(t)
 			assert.Empty(t, r.services, "what has gone is forgotten")
+			assert.Empty(t, r.tenants)
+			assert.Empty(t, r.budget.due)
 			for _, f := range r.families {
 				assert.Empty(t, f.owners.byKey)
 				assert.Empty(t, f.owners.nodePorts.asked)
@@ -117,6 +126,8 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 				assert.Empty(t, f.ledger.refused)
 				assert.Empty(t, f.ledger.obsolete)
 				assert.NoError(t, f.ledger.err)
+				assert.Empty(t, f.excesses.of)
+				assert.NoError(t, f.excesses.error())
 			}
 		})
 	}
@@ -224,8 +235,65 @@ type want struct {
 	s    *model.Service
 }
 
-// wants lists who wants which key.
+// wants lists who wants which key, of those that keep to the limits.
 func (d *described) wants(f model.Family) map[Key][]want {
+	wants, exceed := d.asks(f), d.exceedIn(f)
+	for k, list := range wants {
+		list = slices.DeleteFunc(list, func(w want) bool { return slices.Contains(exceed, fmt.Sprint(w.port, f)) })
+		if wants[k] = list; len(list) == 0 {
+			delete(wants, k)
+		}
+	}
+	return wants
+}
+
+// exceedIn lists the ports that exceed the limits of their namespace or service.
+func (d *described) exceedIn(f model.Family) (list []string) {
+	frontends := map[model.PortName]int{}
+	for _, wants := range d.asks(f) {
+		for _, w := range wants {
+			frontends[w.port]++
+		}
+	}
+	services := slices.SortedFunc(maps.Values(d.services), func(a, b *model.Service) int {
+		return cmp.Or(a.Created.Compare(b.Created), a.Name.Compare(b.Name))
+	})
+	left, limited := d.limit, d.limit.Frontends < 100
+	for _, s := range services {
+		ports := map[model.PortName]bool{}
+		for _, sp := range s.Ports {
+			if sp.Routes(f).Sets() != 0 && sp.Port != 0 {
+				ports[s.PortName(sp)] = true
+			}
+		}
+		ranges, own, any := 0, 25, false
+		if hasVIP(f, s) {
+			ranges = len(s.SourceRanges(f))
+		}
+		for _, name := range slices.SortedFunc(maps.Keys(ports), model.PortName.Compare) {
+			n := frontends[name]
+			destinations := 0
+			for k, ep := range d.endpoints {
+				if k.Port == name && ep.Family() == f {
+					destinations += max(n, 1)
+				}
+			}
+			if limited && (ranges > left.SourceRanges || n > left.Frontends || destinations > min(own, left.Destinations)) {
+				list = append(list, fmt.Sprint(name, f))
+				continue
+			}
+			own, any = own-destinations, true
+			left.Frontends, left.Destinations = left.Frontends-n, left.Destinations-destinations
+		}
+		if any {
+			left.SourceRanges -= ranges
+		}
+	}
+	return list
+}
+
+// asks lists who asks for which key.
+func (d *described) asks(f model.Family) map[Key][]want {
 	wants := map[Key][]want{}
 	for _, s := range d.services {
 		seen := map[string]bool{}

@@ -15,6 +15,9 @@ type service struct {
 	age      int64          // when it was made, in microseconds; the highest if that is unknown
 	ports    list[portID, *port]
 	problems map[Problem]uint64 // that were reported, by key: the round in which they were last there
+	tenant   *tenant
+	// destinations and ranges are what it asks for in each family.
+	destinations, ranges [2]int
 }
 
 // portID identifies a port in its service.
@@ -41,6 +44,18 @@ func (s *service) makePort(id portID) *port {
 		s.ports.add(p)
 	}
 	return p
+}
+
+// leave notes that the service does not have a port any more.
+func (s *service) leave(p *port) {
+	if !p.asks {
+		return
+	}
+	before := p.cost()
+	p.asks, p.demand, p.omitted, p.excess = false, 0, 0, noExcess
+	p.charge(before)
+	p.family.excesses.note(p, nil)
+	p.mark() // it may be unused now
 }
 
 // isEmpty reports whether nothing is known about a service.

@@ -29,7 +29,7 @@ type Options struct {
 	// OnProblem, if given, is called once for each part of a service that is not served, during Sync, for example to
 	// create an Event. Problems are logged in any case.
 	OnProblem func(ctx context.Context, p Problem)
-	// Limits bound what one service may cost.
+	// Limits bound what a service and a namespace may cost.
 	Limits Limits
 	// NodePortAddresses, if given, returns the addresses of one family on which the backend serves node ports (S35). It
 	// is called by every Sync. There a node port and an external IP or VIP of the same number have one owner (S59): if
@@ -66,7 +66,7 @@ func CheckFamilies(families []model.Family) error {
 // sink are called from one goroutine at a time; Repair and CleanUp may be called from any.
 type Table struct {
 	options Options
-	limits  Limits
+	budget  *budget
 
 	// described has the calls since the last Sync, in order.
 	described []description
@@ -79,6 +79,7 @@ type Table struct {
 	mu       sync.Mutex // guards the rest
 	families []*family
 	services map[model.ServiceName]*service
+	tenants  map[string]*tenant
 	current  *model.Node
 	round    uint64
 	active   bool // there has been a Sync, and no CleanUp since
@@ -104,13 +105,13 @@ func New(o Options) (*Table, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("frontend: %w", err)
 	}
-	t := &Table{options: o, limits: o.Limits.complete(), services: map[model.ServiceName]*service{},
-		current: &model.Node{}}
+	t := &Table{options: o, budget: &budget{o.Limits.complete(), map[*tenant]bool{}}, current: &model.Node{},
+		services: map[model.ServiceName]*service{}, tenants: map[string]*tenant{}}
 	if o.Families == nil {
 		o.Families = model.Families()
 	}
-	for _, f := range o.Families {
-		t.families = append(t.families, newFamily(f))
+	for i, f := range o.Families {
+		t.families = append(t.families, newFamily(f, i, t.budget))
 	}
 	return t, nil
 }
@@ -155,8 +156,8 @@ func (t *Table) ForceResync() { t.resyncAll = true }
 func (t *Table) ResyncFailed() { t.resyncFailed = true }
 
 // Sync implements [sink.Sink]: it applies every family, whether or not another one fails. The error is a
-// [*sink.FamilyError] for each that failed, or that has refused service ports, with a [*sink.PortError] for each of
-// these.
+// [*sink.FamilyError] for each that failed, or that has service ports that are refused or exceed [Limits], with a
+// [*sink.PortError] for each of these.
 func (t *Table) Sync(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -173,9 +174,9 @@ func (t *Table) Sync(ctx context.Context) error {
 			if f.retry = false; !f.early {
 				err = c.refuse(err)
 			}
-			f.accept(t.services)
+			f.accept(t)
 		}
-		if err = errors.Join(err, f.ledger.err); err != nil {
+		if err = errors.Join(err, f.ledger.err, f.excesses.error()); err != nil {
 			errs = append(errs, &sink.FamilyError{Family: f.family, Err: err})
 		}
 	}

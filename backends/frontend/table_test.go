@@ -292,9 +292,9 @@ func TestAServiceWithTooManyFrontendsIsServedAsFarAsItGoes(t *testing.T) {
 		b.Port(fmt.Sprintf("p%d", i), uint16(80+i))
 	}
 	r := newRig(t)
-	r.limits.Frontends = 25
+	r.budget.Service.Frontends = 25
 	r.set(b.Build())
-	r.sync(t)
+	assert.Len(t, r.exceed(t), 8)
 	assert.Len(t, r.v4.frontends, 25)
 	require.Len(t, r.problems, 8)
 	assert.Equal(t, "8 of its addresses are not served: a service may have 25 frontends", r.problems[0].Message)
@@ -302,7 +302,7 @@ func TestAServiceWithTooManyFrontendsIsServedAsFarAsItGoes(t *testing.T) {
 	r.sync(t)
 	assert.Len(t, r.v4.frontends, 1)
 	r.set(b.Build())
-	r.sync(t)
+	assert.Len(t, r.exceed(t), 8)
 	assert.Len(t, r.problems, 16, "it had come to an end")
 }
 
@@ -313,9 +313,9 @@ func TestOnlyFrontendsThatAreAskedForCount(t *testing.T) {
 	b.SourceRange("192.0.2.0/24").SourceRange("198.51.100.0/24").LoadBalancerIP("203.0.113.1", "203.0.113.2")
 	b.ExternalIP("203.0.113.1", "203.0.113.3", "203.0.113.3", "10.96.0.1", "203.0.113.4", "203.0.113.5")
 	r := newRig(t)
-	r.limits.SourceRanges, r.limits.Frontends = 1, 4
+	r.budget.Service.SourceRanges, r.budget.Service.Frontends = 1, 4
 	r.set(b.Build())
-	r.sync(t)
+	assert.Len(t, r.exceed(t), 1)
 	for _, k := range []string{"10.96.0.1:80/TCP", "203.0.113.3:80/TCP", "203.0.113.4:80/TCP", "203.0.113.5:80/TCP"} {
 		assert.Equal(t, "default/web", r.v4.owner(k), k)
 	}
@@ -336,7 +336,7 @@ func TestTheVIPsOfAServiceWithTooManySourceRangesAreNotServed(t *testing.T) {
 		return b.Build()
 	}
 	r := newRig(t)
-	r.limits.SourceRanges = 10
+	r.budget.Service.SourceRanges = 10
 	other := fakemodel.Service("default/other").Port("http", 80).LoadBalancerIP("203.0.113.9")
 	r.set(build(10), other.SourceRange("192.0.2.0/24").Build())
 	r.sync(t)
@@ -344,7 +344,8 @@ func TestTheVIPsOfAServiceWithTooManySourceRangesAreNotServed(t *testing.T) {
 	assert.Empty(t, r.problems)
 
 	r.set(build(11))
-	r.sync(t)
+	assert.Equal(t, []string{"IPv4 default/web:http/TCP: its load-balancer IPs are not served: a service may have 10 source ranges"},
+		r.exceed(t))
 	assert.Empty(t, r.v4.owner("203.0.113.1:80/TCP"))
 	assert.Empty(t, r.v4.owner("203.0.113.2:80/TCP"), "as an external IP it would be open to all")
 	assert.Equal(t, "default/web", r.v4.owner("203.0.113.3:80/TCP"))
@@ -363,7 +364,7 @@ func TestTheVIPsOfAServiceWithTooManySourceRangesAreNotServed(t *testing.T) {
 }
 
 func TestLimitsAreNotNegative(t *testing.T) {
-	_, err := New(Options{Apply: newMirror(t).apply, Limits: Limits{SourceRanges: -1}})
+	_, err := New(Options{Apply: newMirror(t).apply, Limits: Limits{Namespace: Budget{SourceRanges: -1}}})
 	assert.ErrorContains(t, err, "limits: must not be negative")
 }
 

@@ -35,6 +35,7 @@ func (t *Table) update(ctx context.Context) {
 			if s = t.services[name]; s == nil {
 				s = &service{name: name}
 				t.services[name] = s
+				t.join(s)
 			}
 		}
 		switch {
@@ -46,7 +47,7 @@ func (t *Table) update(ctx context.Context) {
 			t.setService(ctx, s, d.service)
 		}
 		if s.isEmpty() {
-			delete(t.services, name)
+			t.forget(s)
 			s = nil
 		}
 	}
@@ -54,6 +55,12 @@ func (t *Table) update(ctx context.Context) {
 		t.described = nil
 	} else {
 		t.described = t.described[:0]
+	}
+	if len(t.budget.due) > 0 {
+		t.admit(func(s *service, f *family) {
+			t.round++
+			t.setPorts(ctx, s, f, true)
+		})
 	}
 	for _, f := range t.families {
 		f.settle(func(p Problem) { t.report(ctx, p) })
@@ -114,6 +121,7 @@ func (t *Table) setService(ctx context.Context, s *service, next *model.Service)
 	}
 	s.object = next
 	s.setAge()
+	t.aged(s)
 	t.countHealthCheck(before, next)
 	same := sameFrontends(before, next)
 	t.round++
@@ -133,12 +141,13 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 		affinity = max(next.SessionAffinityTimeout, time.Second)
 	}
 	ranges := next.SourceRanges(f.family)
-	left := t.limits.Frontends
-	tooMany := len(ranges) > t.limits.SourceRanges
+	left := t.budget.Service.Frontends
+	tooMany := len(ranges) > t.budget.Service.SourceRanges
 	if tooMany {
 		ranges = nil // for its load-balancer IPs, which are not served
 	}
 	hasRefusedVIPs := tooMany && hasVIP(f.family, next)
+	t.setRanges(s, f, len(ranges))
 	var addrs addresses
 	known := false // addrs are
 	for i := range next.Ports {
@@ -153,12 +162,12 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 			continue
 		}
 		p := s.makePort(portID{f, sp.Name, sp.Protocol})
-		if p.described == t.round {
+		if p.described == uint32(t.round) {
 			t.found(ctx, s, Problem{Family: f.family, Port: described.Name, Reason: DuplicatePort,
 				Message: "the service has two ports of that name and protocol"})
 			continue
 		}
-		p.described = t.round
+		p.described = uint32(t.round)
 		if described.Routes.External.Endpoints != 0 {
 			described.SourceRanges = ranges
 		}
@@ -174,22 +183,37 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 			asked, omitted = frontends(&addrs, sp, &described, left)
 			p.omitted = int32(min(omitted, math.MaxInt32))
 		}
+		var found []Problem
 		if hasRefusedVIPs && described.Routes.External.Endpoints != 0 {
-			t.found(ctx, s, Problem{Family: f.family, Port: described.Name, Reason: TooManySourceRanges,
+			found = append(found, Problem{Family: f.family, Port: described.Name, Reason: TooManySourceRanges,
 				Message: fmt.Sprintf("its load-balancer IPs are not served: a service may have %d source ranges",
-					t.limits.SourceRanges)})
+					t.budget.Service.SourceRanges)})
 		}
 		if p.omitted > 0 {
-			t.found(ctx, s, Problem{Family: f.family, Port: described.Name, Reason: TooManyFrontends,
+			found = append(found, Problem{Family: f.family, Port: described.Name, Reason: TooManyFrontends,
 				Message: fmt.Sprintf("%d of its addresses are not served: a service may have %d frontends",
-					p.omitted, t.limits.Frontends)})
+					p.omitted, t.budget.Service.Frontends)})
 		}
 		left -= len(asked)
+		before := p.cost()
+		p.asks, p.demand = true, int32(len(asked))
+		p.charge(before)
+		if p.excess != noExcess {
+			found = append(found, p.excess.problem(p, &t.budget.Limits))
+		}
+		for _, problem := range found {
+			t.found(ctx, s, problem)
+		}
+		if f.excesses.note(p, found); p.excess != noExcess {
+			p.remove()
+			continue
+		}
 		p.spec = sp
 		p.update(described, asked)
 	}
 	for _, p := range s.ports.all {
-		if p.family == f && p.described != t.round {
+		if p.family == f && p.described != uint32(t.round) {
+			s.leave(p)
 			p.remove()
 		}
 	}
@@ -201,7 +225,23 @@ func (t *Table) deleteService(s *service) {
 	s.object, s.problems = nil, nil
 	t.round++
 	for _, p := range s.ports.all {
+		s.leave(p)
 		p.remove()
+	}
+	for _, f := range t.families {
+		t.setRanges(s, f, 0)
+	}
+	t.aged(s)
+}
+
+// setRanges notes how many source ranges a service has: only those of load-balancer IPs count.
+func (t *Table) setRanges(s *service, f *family, n int) {
+	if n > 0 && !hasVIP(f.family, s.object) {
+		n = 0
+	}
+	if before := s.ranges[f.index]; n != before {
+		s.ranges[f.index] = n
+		s.charge(f, Budget{SourceRanges: n - before})
 	}
 }
 

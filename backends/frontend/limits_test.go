@@ -1,0 +1,85 @@
+package frontend
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+// withFrontends is a service with a cluster IP and so many external IPs.
+func withFrontends(name string, year, number, external int) *model.Service {
+	b := fakemodel.Service(name).ClusterIP(fmt.Sprintf("10.96.0.%d", number)).Port("http", 80).Created(inYear(year))
+	for i := range external {
+		b.ExternalIP(fmt.Sprintf("203.0.113.%d", 16*number+i))
+	}
+	return b.Build()
+}
+
+func TestANamespaceThatAsksForTooMuchAffectsNobodyElse(t *testing.T) {
+	old, big, young := withFrontends("evil/old", 2021, 1, 2), withFrontends("evil/big", 2022, 2, 9), withFrontends("evil/young", 2023, 3, 2)
+	bystander := withFrontends("prod/web", 2024, 4, 9)
+	const refused = "IPv4 evil/big:http/TCP: it is not served: the services of a namespace may have 12 frontends " +
+		"together, and older ones have them"
+	for _, order := range [][]any{{old, big, young, bystander}, {bystander, young, big, old}, {big, young, old, bystander}} {
+		r := newRig(t)
+		r.budget.Namespace.Frontends = 12
+		for _, s := range order {
+			r.set(s)
+			r.exceed(t)
+		}
+		assert.Equal(t, []string{refused}, r.exceed(t), "every Sync says so")
+		assert.Len(t, r.v4.frontends, 3+3+10, "of the oldest, and of what still fits")
+		assert.Equal(t, "prod/web", r.v4.owner("10.96.0.4:80/TCP"))
+		told := len(r.problems)
+		r.DeleteService(old.Name)
+		assert.Equal(t, []string{"IPv4 evil/young:http/TCP" + refused[len("IPv4 evil/big:http/TCP"):]}, r.exceed(t),
+			"the older one fits now, and the younger one does not")
+		assert.Equal(t, "evil/big", r.v4.owner("10.96.0.2:80/TCP"))
+		assert.Len(t, r.problems, told+1)
+		assert.Equal(t, TooManyFrontends, r.problems[told].Reason)
+		r.DeleteService(big.Name)
+		r.sync(t)
+		assert.Equal(t, "evil/young", r.v4.owner("10.96.0.3:80/TCP"))
+	}
+}
+
+// What another service owns counts as well: a namespace cannot wait for more than it may have.
+func TestFrontendsOfOthersCountForWhoAsksForThem(t *testing.T) {
+	owner, copied := withFrontends("prod/web", 2021, 4, 9), withFrontends("evil/copy", 2022, 4, 9)
+	copied.ClusterIPs = nil
+	r := newRig(t)
+	r.budget.Namespace.Frontends = 10
+	r.set(owner)
+	r.sync(t)
+	r.budget.Namespace.Frontends = 8
+	r.set(copied)
+	assert.Len(t, r.exceed(t), 1)
+	r.DeleteService(owner.Name)
+	assert.Len(t, r.exceed(t), 1)
+	assert.Empty(t, r.v4.frontends)
+}
+
+// Endpoints come and go without their service.
+func TestEndpointsTimesFrontendsAreLimited(t *testing.T) {
+	s := withFrontends("default/web", 2021, 1, 4)
+	r := newRig(t)
+	r.budget.Service.Destinations = 10
+	endpoint := func(i int) *model.Endpoint {
+		return fakemodel.Endpoint("default/web:http/TCP", fmt.Sprintf("10.1.0.%d:80", i)).Build()
+	}
+	r.set(s, endpoint(1), endpoint(2))
+	r.sync(t)
+	assert.Len(t, r.v4.frontends, 5)
+	r.set(endpoint(3))
+	assert.Equal(t, []string{
+		"IPv4 default/web:http/TCP: it is not served: a service may have 10 endpoints times frontends"}, r.exceed(t))
+	assert.Empty(t, r.v4.frontends)
+	r.DeleteEndpoint(endpoint(1).Key())
+	r.sync(t)
+	assert.Len(t, r.v4.frontends, 5)
+	assert.Len(t, r.v4.ports[endpoint(2).Port].sets[0], 2)
+}
