@@ -131,7 +131,9 @@ func (o *owners) claimNodePorts() {
 			o.unsettle(k, o.byKey[k]).heirs = served.service
 		}
 	}
-	n.changed, n.passed, n.added = map[Key]bool{}, map[Key]*port{}, map[netip.Addr]bool{}
+	if len(n.changed) > 0 || len(n.passed) > 0 || len(n.added) > 0 { // most waves have nothing of that
+		n.changed, n.passed, n.added = map[Key]bool{}, map[Key]*port{}, map[netip.Addr]bool{}
+	}
 }
 
 // setAsked notes whether a port asks for an address, and reports whether none did before.
