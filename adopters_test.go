@@ -49,13 +49,37 @@ func (f *felix) sync(_ context.Context, s *sink.Snapshot) error {
 	return nil
 }
 
+// apply does the same on package frontend, with what it gets of changes.
+func (f *felix) apply(_ context.Context, c *frontend.Changes) error {
+	for p := range c.Ports() {
+		for _, set := range []model.EndpointSets{model.ClusterSet, frontend.Draining} {
+			for _, e := range p.EndpointChanges(set) {
+				if e.Before != nil && !p.Has(model.ClusterSet, e.Before.Target) && !p.Has(frontend.Draining, e.Before.Target) {
+					delete(f.established, e.Before.Target)
+				}
+				if e.After != nil && set == model.ClusterSet {
+					f.established[e.After.Target] = true
+				}
+			}
+		}
+	}
+	return nil
+}
+
 func TestADataplaneThatTracksConnectionsKeepsThoseOfAnUnreadyPod(t *testing.T) {
-	kept := func(opts localstate.Options) map[netip.AddrPort]bool {
+	kept := func(opts localstate.Options, onFrontend bool) map[netip.AddrPort]bool {
 		f := &felix{established: map[netip.AddrPort]bool{}}
+		var backend sink.Sink = sink.NewFullState(f.sync)
+		if onFrontend {
+			table, err := frontend.New(frontend.Options{Families: []model.Family{model.IPv4}, Apply: f.apply,
+				AllEndpoints: opts.AllEndpoints})
+			require.NoError(t, err)
+			backend = table
+		}
 		synctest.Test(t, func(t *testing.T) {
 			src := newManual()
 			stop := start(t, kubeproxy.Options{Feed: &kubeproxy.LocalFeed{Source: src, State: opts},
-				Sink: sink.NewFullState(f.sync), MinInterval: -1})
+				Sink: backend, MinInterval: -1})
 			pods := slice("web", "10.1.0.1", "10.1.0.2", "10.1.0.3")
 			src.Update(set(service("web", "10.96.0.1"), pods)...)
 			src.Synced()
@@ -72,9 +96,13 @@ func TestADataplaneThatTracksConnectionsKeepsThoseOfAnUnreadyPod(t *testing.T) {
 		return f.established
 	}
 	first, second := netip.MustParseAddrPort("10.1.0.1:8080"), netip.MustParseAddrPort("10.1.0.2:8080")
-	assert.Equal(t, map[netip.AddrPort]bool{first: true, second: true}, kept(localstate.Options{AllEndpoints: true}))
-	assert.Equal(t, map[netip.AddrPort]bool{first: true}, kept(localstate.Options{DrainingEndpoints: true}),
-		"those that get no traffic are only handed over on request")
+	for _, onFrontend := range []bool{false, true} {
+		assert.Equal(t, map[netip.AddrPort]bool{first: true, second: true},
+			kept(localstate.Options{AllEndpoints: true}, onFrontend))
+		assert.Equal(t, map[netip.AddrPort]bool{first: true},
+			kept(localstate.Options{DrainingEndpoints: true}, onFrontend),
+			"those that get no traffic are only handed over on request")
+	}
 }
 
 func TestACallbackIsCalledWhenASyncIsAskedFor(t *testing.T) {

@@ -32,7 +32,8 @@ type Options struct {
 	DrainingEndpoints bool
 	// AllEndpoints hands over every known endpoint of a service, in no set if it gets no new traffic: those that are
 	// not ready, that no longer serve, or that hints or a policy exclude. It includes DrainingEndpoints. It is for
-	// dataplanes that track connections themselves and end those whose endpoint they no longer know.
+	// dataplanes that track connections themselves and end those whose endpoint they no longer know. Package frontend
+	// has an option of the same name.
 	AllEndpoints bool
 	// ExtraSets are endpoint sets to compute for every service that is not headless, even where no route uses them.
 	// It is for dataplanes that need a set for something other than a traffic policy: for direct server return, say,

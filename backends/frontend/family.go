@@ -13,6 +13,7 @@ import (
 // family is the table of one IP family: all service ports as of the last wave, and as they were last accepted.
 type family struct {
 	family     model.Family
+	all        bool           // Options.AllEndpoints
 	localPods  []netip.Prefix // of the node
 	owners     owners
 	hairpins   counted[netip.Addr]
@@ -185,8 +186,14 @@ func (p *port) place(i int, ep *model.Endpoint) {
 	var used model.EndpointSets
 	if p.current != nil && isValid(ep) {
 		used = ep.Sets
-		member = [numSets]bool{used.Has(model.ClusterSet), used.Has(model.LocalSet), used == 0 && ep.Serving}
+		member = [numSets]bool{used.Has(model.ClusterSet), used.Has(model.LocalSet),
+			used == 0 && (ep.Serving || p.family.all)}
 	}
+	p.placeIn(i, ep, member, used)
+}
+
+// placeIn puts an endpoint into sets. used are those of them that routes use.
+func (p *port) placeIn(i int, ep *model.Endpoint, member [numSets]bool, used model.EndpointSets) {
 	if p.endpoints.place(i, ep, member) {
 		p.mark()
 	}
@@ -221,7 +228,7 @@ func (p *port) deleteEndpoint(target netip.AddrPort) {
 		return
 	}
 	defer p.charge(p.cost())
-	p.place(i, &model.Endpoint{Port: p.name, Target: target}) // in no set
+	p.placeIn(i, p.endpoints.all[i].Endpoint, [numSets]bool{}, 0)
 	p.endpoints.remove(i)
 	p.mark() // it may be unused now
 }

@@ -85,8 +85,8 @@ func (p *Port) equal(o *Port) bool {
 }
 
 // Draining is the backend set of the endpoints that get no new connections by any route and still serve their existing
-// ones. No route uses it; it is for dataplanes that distinguish a draining endpoint from one that is gone. Endpoints
-// that do not serve are in no backend set, even with AllEndpoints of localstate.Options.
+// ones. No route uses it; it is for dataplanes that distinguish a draining endpoint from one that is gone. With
+// [Options.AllEndpoints] it has those that do not serve as well; otherwise they are in no backend set.
 const Draining model.EndpointSets = 1 << 7
 
 // RouteSets are the backend sets that routes can point at.

@@ -35,6 +35,10 @@ type Options struct {
 	// is called by every Sync. There a node port and an external IP or VIP of the same number have one owner (S59): if
 	// it is the node port, the other one is not among the frontends. Without it, the node port always gives way.
 	NodePortAddresses func(*model.Node, model.Family) []netip.Addr
+	// AllEndpoints puts every endpoint that is in no other backend set into [Draining], also those that do not serve. It
+	// is for dataplanes that end the connections of endpoints that they do not know: set AllEndpoints of
+	// localstate.Options as well, without which most of these endpoints do not get here.
+	AllEndpoints bool
 	// Extra, if given, returns what else the backend needs to know about a service, for example from an annotation. The
 	// value must be comparable with ==. A port whose Extra differs is reported as changed.
 	Extra func(*model.Service) any
@@ -111,7 +115,9 @@ func New(o Options) (*Table, error) {
 		o.Families = model.Families()
 	}
 	for i, f := range o.Families {
-		t.families = append(t.families, newFamily(f, i, t.budget))
+		family := newFamily(f, i, t.budget)
+		family.all = o.AllEndpoints
+		t.families = append(t.families, family)
 	}
 	return t, nil
 }

@@ -148,6 +148,36 @@ func TestAnEndpointThatTakesNoNewConnectionsIsDrainingWhileItServes(t *testing.T
 	assert.Zero(t, p.Size(model.Route{}.Endpoints), "a route that carries no traffic")
 }
 
+// A dataplane that ends the connections of endpoints that it does not know asks for those that do not serve, too.
+func TestAnEndpointThatDoesNotServeIsDrainingOnRequest(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		var sizes []int
+		table, err := New(Options{Families: []model.Family{model.IPv4}, AllEndpoints: all,
+			Apply: func(_ context.Context, c *Changes) error {
+				for p := range c.Ports() {
+					sizes = append(sizes, p.After.Size(Draining))
+				}
+				return nil
+			}})
+		require.NoError(t, err)
+		unready, gone, used := *ep("10.1.0.1:80", 0), *ep("10.1.0.2:80", 0), ep("10.1.0.3:80", model.ClusterSet)
+		unready.Ready, unready.Serving, gone.Serving = false, false, false
+		table.SetService(web().Build())
+		noPort := &model.Endpoint{Port: used.Port, Target: netip.MustParseAddrPort("10.1.0.4:0")}
+		for _, e := range []*model.Endpoint{&unready, &gone, used, noPort} {
+			table.SetEndpoint(e)
+		}
+		require.NoError(t, table.Sync(quiet(t)))
+		table.DeleteEndpoint(gone.Key())
+		require.NoError(t, table.Sync(quiet(t)))
+		if all {
+			assert.Equal(t, []int{2, 1}, sizes)
+		} else {
+			assert.Equal(t, []int{0}, sizes)
+		}
+	}
+}
+
 // Whatever is no backend set has no endpoints, and is no reason to panic.
 func TestWhatIsNoBackendSetIsEmpty(t *testing.T) {
 	target := netip.MustParseAddrPort("10.1.0.1:80")
