@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -241,7 +243,11 @@ func (s service) object() metav1.Object {
 			}
 		}
 	}
-	return b.ClusterIP(ips...).Build()
+	svc := b.ClusterIP(ips...).Build()
+	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		svc.Spec.AllocateLoadBalancerNodePorts = &s.nodePort // or an API server would allocate node ports
+	}
+	return svc
 }
 
 // The zones that hints name: that of the node under test, and another one.
@@ -255,7 +261,7 @@ func (s service) slices() []metav1.Object {
 		for i, e := range p.endpoints {
 			place := network.PlaceNamed(e.at)
 			for _, f := range s.families {
-				b := kube.EndpointSlice(s.name).Name(fmt.Sprintf("%s-%s-%d-%v", s.name, p.name, i, f))
+				b := kube.EndpointSlice(s.name).Name(strings.ToLower(fmt.Sprintf("%s-%s-%d-%v", s.name, p.name, i, f)))
 				addPort(b, p.name, e.target, p.protocol)
 				b.Endpoint(place.Addr(f).String()).OnNode(otherNode)
 				if place.Kind == oracle.LocalPod || place.Kind == oracle.Node {
