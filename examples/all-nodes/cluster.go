@@ -49,9 +49,7 @@ func (c *cluster) Update(changes ...watch.Change) {
 		case isNode && change.Deleted:
 			delete(c.nodes, node.Name)
 			delete(c.classOf, node.Name)
-			for service := range c.written[node.Name] {
-				c.put(node.Name, service, "")
-			}
+			c.clear(node.Name)
 		case isNode:
 			if c.nodes[node.Name] == nil { // there are no options that could be wrong
 				c.nodes[node.Name], _ = localstate.NewNodeTracker(context.Background(),
@@ -113,13 +111,39 @@ func (c *cluster) publish() {
 			c.publishService(class, service)
 		}
 	}
+	c.dropClasses()
+}
+
+// dropClasses drops the classes whose last node has left, once that node has its load balancers elsewhere.
+func (c *cluster) dropClasses() {
+	used := map[*class]bool{}
+	for _, class := range c.classOf {
+		used[class] = true
+	}
+	for key, class := range c.classes {
+		if !used[class] {
+			c.clear(class.where())
+			delete(c.classes, key)
+		}
+	}
+}
+
+// where is the name of the group of nodes in the database.
+func (c *class) where() string { return fmt.Sprintf("zone %q", c.key.Zone) }
+
+// clear deletes what is written for a group or a node.
+func (c *cluster) clear(where string) {
+	for service := range c.written[where] {
+		c.put(where, service, "")
+	}
+	delete(c.written, where)
 }
 
 // publishService writes a service for a class, and for the nodes of the class whose traffic goes elsewhere.
 func (c *cluster) publishService(class *class, service model.ServiceName) {
 	entry := class.snapshot.Service(service)
 	shared := rules(entry, nil, class.key)
-	c.put(fmt.Sprintf("zone %q", class.key.Zone), service, shared)
+	c.put(class.where(), service, shared)
 	parts := class.state.NodeParts(service, func(node string) bool { return c.classOf[node] == class })
 	for node, of := range c.classOf {
 		own := ""

@@ -90,6 +90,15 @@ func TestEveryNodeHasItsLoadBalancers(t *testing.T) {
 				zones[change.Object.GetName()] = change.Object.GetLabels()["topology.kubernetes.io/zone"]
 			}
 		}
+		used := map[string]bool{}
+		for name, zone := range zones {
+			used[zone] = used[zone] || objects["/"+name] != nil
+		}
+		for zone, used := range used {
+			_, exists := c.classes[localstate.Class{Zone: zone}]
+			assert.Equal(t, used, exists, "%s: zone %s has nodes", step.name, zone)
+			assert.True(t, used || len(d[`zone "`+zone+`"`]) == 0, "%s: nothing is left of zone %s", step.name, zone)
+		}
 		for _, name := range []string{"n1", "n2", "n3"} {
 			if objects["/"+name] == nil {
 				assert.Empty(t, d[name], "%s: nothing is left of %s", step.name, name)
