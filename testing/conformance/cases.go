@@ -13,6 +13,8 @@ import (
 // elsewhere either.
 const (
 	sharedAffinityCase = "a client stays with its endpoint, at all addresses of the port"
+	nodeRefusedCase    = "the node itself is refused at external addresses without endpoints"
+	freeNumbersCase    = "where node ports are not served, their numbers are free for the node's own processes"
 	unknownPortsCase   = "other ports of a cluster IP are refused"
 	externalPortsCase  = "other ports of external addresses are left alone"
 	bridgeCase         = "local pods are known by the bridge that they are behind"

@@ -255,11 +255,8 @@ func wildcardListenersGetNothing(ctx context.Context, s *session, svc service) e
 	}
 	unknown := service{name: "a process of the node", slot: full.slot, ports: []servicePort{
 		{protocol: model.TCP, number: nodeProcessPort}, {protocol: model.UDP, number: nodeProcessPort}}}
-	noPort := leftAlone
-	if !s.factory.lacks(UnusedAddresses) && !s.factory.waives(unknownPortsCase) {
-		noPort = refused.strictly()
-	}
-	guard := []traffic{{as: &unknown, from: fromAll, to: toCluster, want: noPort}}
+	// Whether the ports that a service does not have refuse is another case.
+	guard := []traffic{{as: &unknown, from: fromAll, to: toCluster, want: refused}}
 	if !s.factory.waives(externalPortsCase) {
 		guard = append(guard,
 			traffic{as: &unknown, from: fromAll, to: []destination{toExternalIP, toVIP}, want: leftAlone})
@@ -268,8 +265,7 @@ func wildcardListenersGetNothing(ctx context.Context, s *session, svc service) e
 	for _, st := range []step{
 		{services: one(svc), traffic: append(guard,
 			traffic{from: fromAll, to: everywhere, want: keeping(localPod1, remotePod1)})},
-		{then: "there is no endpoint", services: one(empty), traffic: append(guard,
-			traffic{from: fromAll, to: everywhere, want: refused})},
+		{then: "there is no endpoint", services: one(empty), traffic: append(guard, refusing(traffic{})...)},
 		{then: "the service has gone", traffic: []traffic{
 			{as: &full, from: fromAll, to: []destination{toClusterIP, toExternalIP, toVIP}, want: leftAlone}}},
 	} {

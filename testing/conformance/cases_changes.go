@@ -24,10 +24,9 @@ func changeCases() []trafficCase {
 
 	return []trafficCase{
 		inTurn("the first endpoint ends the refusal, the last one's end begins it", "S25",
-			step{services: with(web(nil)), traffic: and(traffic{from: fromAll, to: everywhere, want: refused})},
+			step{services: with(web(nil)), traffic: and(refusing(traffic{})...)},
 			step{then: "an endpoint comes", services: with(web(at(remotePod1))), traffic: reached(remotePod1)},
-			step{then: "it goes", services: with(web(nil)),
-				traffic: and(traffic{from: fromAll, to: everywhere, want: refused})},
+			step{then: "it goes", services: with(web(nil)), traffic: and(refusing(traffic{})...)},
 			step{then: "another one comes", services: with(web(at(localPod1))), traffic: reached(localPod1)}),
 		inTurn("endpoints come and go", "S21",
 			step{services: with(web(at(localPod1))), traffic: reached(localPod1)},

@@ -163,7 +163,12 @@ func (s *session) inventory(ctx context.Context) ([]string, error) {
 			return nil, fmt.Errorf("dump: %w", err)
 		}
 		for line := range strings.Lines(text) {
-			add("dump: %s", strings.TrimRight(line, "\n"))
+			// The dump of a program is that of the node: of it, what has been listed already is left out, and what is
+			// empty. What remains are the rules and chains of the old iptables.
+			if line = strings.TrimRight(line, "\n "); s.program == nil || strings.HasPrefix(line, "-A ") ||
+				strings.HasPrefix(line, ":") && strings.HasSuffix(line, " -") {
+				add("dump: %s", line)
+			}
 		}
 	}
 	return list, nil

@@ -28,6 +28,15 @@ func external(s service) service {
 
 func one(s service) []service { return []service{s} }
 
+// refusing is traffic to a service without endpoints, from everywhere to all its addresses, except for what the node
+// itself sends to external IPs and VIPs: that has a case of its own, because kube-proxy's mode iptables lets it pass.
+func refusing(tr traffic) []traffic {
+	node := tr
+	tr.from, tr.to, tr.want = []string{localPod3, remotePod3, thirdNode, client}, everywhere, refused
+	node.from, node.to, node.want = fromNode, []destination{toClusterIP, toNodePort}, refused
+	return []traffic{tr, node}
+}
+
 // endpointCases are about which endpoints get the traffic, and what happens without any: S21 to S25.
 func endpointCases() []trafficCase {
 	everyEndpoint := at(localPod1, localPod2, remotePod1, remotePod2)
@@ -45,10 +54,19 @@ func endpointCases() []trafficCase {
 			traffic{from: fromNonPods, to: toCluster, want: masquerading(remotePod1)},
 			traffic{from: fromAll, to: externalDestinations, want: masquerading(remotePod1)}),
 		inState("a service without endpoints refuses on every address", "S25", one(external(service{})),
-			traffic{from: fromAll, to: everywhere, want: refused}),
+			refusing(traffic{})...),
 		inState("a service whose endpoints are all unready refuses", "S21, S25",
-			one(external(service{endpoints: inPhase(unready, localPod1, remotePod1)})),
-			traffic{from: fromAll, to: everywhere, want: refused}),
+			one(external(service{endpoints: inPhase(unready, localPod1, remotePod1)})), refusing(traffic{})...),
+		inTurn(nodeRefusedCase, "S25",
+			step{services: one(external(service{})),
+				traffic: []traffic{{from: fromNode, to: externalDestinations, want: refused}}},
+			step{then: "an unready endpoint comes",
+				services: one(external(service{endpoints: inPhase(unready, localPod1)})),
+				traffic:  []traffic{{from: fromNode, to: externalDestinations, want: refused}}},
+			step{then: "it becomes ready", services: one(external(service{endpoints: at(localPod1)})),
+				traffic: []traffic{{from: fromNode, to: externalDestinations, want: masquerading(localPod1)}}},
+			step{then: "it goes", services: one(external(service{externalLocal: true})),
+				traffic: []traffic{{from: fromNode, to: externalDestinations, want: refused}}}),
 		inState("an unready endpoint gets nothing", "S21", one(external(service{endpoints: append(at(localPod1),
 			inPhase(unready, localPod2, remotePod1)...)})),
 			traffic{from: fromPod, to: toCluster, want: keeping(localPod1)},
@@ -117,8 +135,7 @@ func endpointCases() []trafficCase {
 			traffic{as: &service{name: "udp", slot: 2, ports: []servicePort{{protocol: model.TCP}}}, from: fromAll,
 				to: []destination{toNodePort}, want: leftAlone}),
 		inState("an SCTP service without endpoints refuses", "S25",
-			one(external(service{ports: []servicePort{{protocol: model.SCTP}}})),
-			traffic{from: fromAll, to: everywhere, want: refused}).needing(SCTP),
+			one(external(service{ports: []servicePort{{protocol: model.SCTP}}})), refusing(traffic{})...).needing(SCTP),
 		inState("a named target port may be another number in each pod", "S15",
 			one(service{endpoints: []endpoint{{at: localPod1, target: serverPort2},
 				{at: remotePod1, target: serverPort3}, {at: remotePod2}}}),
@@ -134,12 +151,11 @@ func endpointCases() []trafficCase {
 			{name: "a", protocol: model.TCP, number: 80, endpoints: at(localPod1)},
 			{name: "b", protocol: model.TCP, number: 81, endpoints: at(remotePod1)},
 			{name: "none", protocol: model.TCP, number: 90, endpoints: []endpoint{}},
-		}})),
+		}})), append(refusing(traffic{ports: []string{"none"}}),
 			traffic{from: fromPod, to: toCluster, ports: []string{"a"}, want: keeping(localPod1)},
 			traffic{from: fromPod, to: toCluster, ports: []string{"b"}, want: keeping(remotePod1)},
 			traffic{from: fromAll, to: externalDestinations, ports: []string{"a"}, want: masquerading(localPod1)},
-			traffic{from: fromAll, to: externalDestinations, ports: []string{"b"}, want: masquerading(remotePod1)},
-			traffic{from: fromAll, to: everywhere, ports: []string{"none"}, want: refused}),
+			traffic{from: fromAll, to: externalDestinations, ports: []string{"b"}, want: masquerading(remotePod1)})...),
 		inState("many endpoints are all reached", "S21",
 			one(service{ports: []servicePort{{protocol: model.UDP}}, endpoints: allServers()}),
 			traffic{from: fromPod, to: toCluster, want: keepingAll(allServers())}),
@@ -148,13 +164,12 @@ func endpointCases() []trafficCase {
 			external(service{name: "b", endpoints: at(localPod1, remotePod1), externalLocal: true}),
 			external(service{name: "c", endpoints: at(localPod1, remotePod1), internalLocal: true}),
 			external(service{name: "d"}),
-		},
+		}, append(refusing(traffic{of: "d"}),
 			traffic{of: "a", from: fromAll, to: externalDestinations, want: masquerading(localPod1, remotePod1)},
 			traffic{of: "b", from: fromOutside, to: externalDestinations, want: keeping(localPod1)},
 			traffic{of: "c", from: fromAll, to: externalDestinations, want: masquerading(localPod1, remotePod1)},
 			traffic{of: "c", from: fromPod, to: toCluster, want: keeping(localPod1)},
-			traffic{of: "b", from: fromPod, to: toCluster, want: keeping(localPod1, remotePod1)},
-			traffic{of: "d", from: fromAll, to: everywhere, want: refused}),
+			traffic{of: "b", from: fromPod, to: toCluster, want: keeping(localPod1, remotePod1)})...),
 		inState("endpoints may be on the host network, of this node too", "S21",
 			one(external(service{endpoints: at(theNode, otherNode)})),
 			traffic{from: fromPod, to: toCluster, want: keeping(theNode, otherNode).fromAnySource()},

@@ -16,11 +16,11 @@ import (
 func lifecycleCases() []testCase {
 	stays := sceneBefore().services[0]
 	return []testCase{
-		{name: "what is described takes effect at Sync, not before", rules: "S43", inSimulation: true,
+		{name: "what is described takes effect at Sync, not before", rules: "S43", stepwise: true, inSimulation: true,
 			run: nothingBeforeSync},
-		{name: "calls that change nothing change nothing", rules: "S14", inSimulation: true, run: idempotentCalls},
-		{name: "a Sync that is cancelled loses nothing", rules: "S46", inSimulation: true, run: cancelledSync},
-		{name: "a Sync that fails loses nothing", rules: "S46", hook: "Fail",
+		{name: "calls that change nothing change nothing", rules: "S14", stepwise: true, inSimulation: true, run: idempotentCalls},
+		{name: "a Sync that is cancelled loses nothing", rules: "S46", stepwise: true, inSimulation: true, run: cancelledSync},
+		{name: "a Sync that fails loses nothing", rules: "S46", stepwise: true, hook: "Fail",
 			has: func(f Factory) bool { return f.Fail != nil }, run: whileConnected(stays, failedSync)},
 		{name: "a restart keeps traffic, and corrects what has changed meanwhile", rules: "S44",
 			run: restartKeepsTraffic},
@@ -280,6 +280,7 @@ func (s *session) breakRules(ctx context.Context) error {
 func (s *session) isBroken(ctx context.Context, st step) error {
 	impatient := *s
 	impatient.patience.Answer = s.patience.Quiet
+	impatient.program = nil // nothing is waited for
 	if impatient.traffic(ctx, st) == nil {
 		return errors.New("the factory's Break does not break anything: all traffic still gets through")
 	}
@@ -306,11 +307,12 @@ func driftIsRepaired(ctx context.Context, s *session) error {
 	return s.traffic(ctx, st)
 }
 
-// soon tries something until it is right, or for longer than a repair may take. If that takes long it asks for a resync
-// once more, and waits in full only the last time.
+// soon tries something until it is right, or for longer than a repair may take. It waits for answers in full only the
+// last time.
 func (s *session) soon(ctx context.Context, try func(*session) error) error {
 	impatient := *s
 	impatient.patience.Answer = min(s.patience.Answer, time.Second)
+	impatient.program = nil
 	for deadline := time.Now().Add(s.patience.repair); time.Now().Before(deadline); {
 		if err := try(&impatient); err == nil || ctx.Err() != nil {
 			return err

@@ -9,7 +9,7 @@ import (
 
 func nodePortCases() []testCase {
 	return []testCase{
-		{name: "where node ports are not served, their numbers are free for the node's own processes", rules: "S35",
+		{name: freeNumbersCase, rules: "S35",
 			needs: []Feature{NodePortAddresses}, run: otherAddressesStayFree},
 	}
 }

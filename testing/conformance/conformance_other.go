@@ -3,9 +3,11 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"testing"
 
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
@@ -19,6 +21,11 @@ func Test(t *testing.T, f Factory) {
 func Random(t *testing.T, f Factory, seed uint64, n int) {
 	t.Helper()
 	need.That(t, false, "Linux, for network namespaces")
+}
+
+// Judge runs the suite against a program. It needs Linux: here it fails.
+func Judge(context.Context, Proxy, JudgeOptions) (*report.Report, error) {
+	return nil, errors.New("the judge needs Linux, for network namespaces")
 }
 
 // Scale measures what a backend costs at several sizes. It needs Linux: here it skips.

@@ -49,6 +49,11 @@
 // Nothing is skipped silently: a case that needs a feature in Factory.Lacks, or a function that the factory does not
 // have, or that Factory.Waives names, is reported as skipped, and listed at the end.
 //
+// # Programs
+//
+// [Judge] tests a service proxy that is a program of its own, by the objects of an API server: the cases and the oracle
+// are the same, but nobody says when it has applied a change. testing/judge is the command for that.
+//
 // # Simulated dataplanes
 //
 // [Simulate] and [SimulateRandom] test a backend whose real dataplane is not available: the cases, the random states

@@ -21,7 +21,11 @@ type testCase struct {
 	has  func(Factory) bool
 	// inSimulation: the case needs no network namespaces and no established connections.
 	inSimulation bool
-	run          func(ctx context.Context, s *session) error
+	// stepwise: the case describes states and calls Sync itself, which a program of its own has no equal of.
+	stepwise bool
+	// continues: the case may begin with the services of another one, as long as its own replace them.
+	continues bool
+	run       func(ctx context.Context, s *session) error
 }
 
 // cases returns all cases of the suite: those that consist of states and traffic, and the others.
@@ -37,7 +41,8 @@ func cases() []testCase {
 func (c trafficCase) testCase() testCase {
 	return testCase{
 		name: c.name, rules: c.rules, needs: append(slices.Clone(c.needs), c.setup.needs()...), setup: c.setup,
-		run: func(ctx context.Context, s *session) error { return c.run(ctx, s) },
+		continues: true,
+		run:       func(ctx context.Context, s *session) error { return c.run(ctx, s) },
 	}
 }
 
@@ -85,13 +90,23 @@ func (c trafficCase) run(ctx context.Context, s *session) error {
 	for _, st := range c.steps {
 		if err := s.step(ctx, st); err != nil {
 			if st.then != "" {
-				return fmt.Errorf("after the step %q:\n\n%w", st.then, err)
+				return &stepError{st.then, err}
 			}
 			return err
 		}
 	}
 	return nil
 }
+
+// stepError is what went wrong after a step of a case.
+type stepError struct {
+	step string
+	error
+}
+
+func (e *stepError) Error() string { return fmt.Sprintf("after the step %q:\n\n%v", e.step, e.error) }
+
+func (e *stepError) Unwrap() error { return e.error }
 
 // serving runs a case that begins with a service.
 func serving(svc service, run func(context.Context, *session, service) error) func(context.Context, *session) error {

@@ -34,13 +34,16 @@ type session struct {
 	waived *waivers
 
 	// The running backend.
-	setup setup
-	env   Env
-	sink  sink.Sink // nil: none
-	end   func()    // ends the context that it was started with
-	told  state     // what it was told
+	setup    setup
+	env      Env
+	sink     sink.Sink // nil: none
+	end      func()    // ends the context that it was started with
+	told     state     // what it was told
+	services []service // where that comes from
 	// cluster is where that comes from.
 	cluster *cluster
+	// program is what the sink stands for, if the backend is a program of its own.
+	program *program
 }
 
 // newSession builds the network for a backend, in the IP families that the machine has.
@@ -161,12 +164,16 @@ func (s *session) describe(services ...service) error {
 	if err != nil {
 		return err
 	}
+	s.services = services
 	return s.describeObjects(objects)
 }
 
 func (s *session) describeObjects(objects []metav1.Object) error {
 	return s.host.Do(func() (err error) {
 		s.told, err = s.cluster.put(objects, s.sink)
+		if s.program != nil {
+			s.program.describe(objects)
+		}
 		return err
 	})
 }

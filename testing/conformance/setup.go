@@ -79,14 +79,26 @@ func (s setup) localstate(families []model.Family) localstate.Options {
 
 // objects returns the Node and the ServiceCIDR.
 func (s setup) objects(families []model.Family) []metav1.Object {
-	node := kube.Node(theNode).Zone(zoneHere)
 	var services []string
 	for _, f := range families {
-		p := network.PlanOf(f)
-		node.InternalIP(p.HostAddresses()[0].String()).PodCIDR(p.LocalPods.String())
 		services = append(services, clusterIPs(f).String())
 	}
-	return []metav1.Object{node.Build(), kube.ServiceCIDR("kubernetes", services...)}
+	return []metav1.Object{nodeObject(theNode, families), kube.ServiceCIDR("kubernetes", services...)}
+}
+
+// nodeObject returns the Node of a node. Only that of the node under test has a zone and a range of pods.
+func nodeObject(name string, families []model.Family) metav1.Object {
+	node := kube.Node(name)
+	if name == theNode {
+		node.Zone(zoneHere)
+	}
+	for _, f := range families {
+		node.InternalIP(network.PlaceNamed(name).Addr(f).String())
+		if name == theNode {
+			node.PodCIDR(network.PlanOf(f).LocalPods.String())
+		}
+	}
+	return node.Build()
 }
 
 // oracleConfig returns the setup as the oracle wants it.

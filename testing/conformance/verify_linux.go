@@ -1,8 +1,8 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -18,9 +18,9 @@ import (
 // maxFailures is how many failures of one case are printed in full.
 const maxFailures = 5
 
-// failures is an error that says what went wrong with flows.
+// failures collects what went wrong with flows.
 type failures struct {
-	list []string
+	list []error
 	more int
 }
 
@@ -31,7 +31,7 @@ func (f *failures) add(err error) {
 	case len(f.list) == maxFailures:
 		f.more++
 	default:
-		f.list = append(f.list, err.Error())
+		f.list = append(f.list, err)
 	}
 }
 
@@ -39,12 +39,37 @@ func (f *failures) err() error {
 	if len(f.list) == 0 {
 		return nil
 	}
-	text := strings.Join(f.list, "\n\n")
-	if f.more > 0 {
-		text += fmt.Sprintf("\n\n... and %d more", f.more)
-	}
-	return errors.New(text)
+	return &flowErrors{failures: *f}
 }
+
+// flowErrors is the error that failures become.
+type flowErrors struct{ failures }
+
+func (e *flowErrors) Error() string {
+	var texts []string
+	for _, err := range e.list {
+		texts = append(texts, err.Error())
+	}
+	text := strings.Join(texts, "\n\n")
+	if e.more > 0 {
+		text += fmt.Sprintf("\n\n... and %d more", e.more)
+	}
+	return text
+}
+
+// flowError says that a flow did not end as it should.
+type flowError struct {
+	expectation
+	seen network.Seen
+	text string // instead of what was seen, if not ""
+}
+
+func (e *flowError) Error() string {
+	return fmt.Sprintf("flow: %v\nseen: %v\nwant: %v", e.Attempt, e.what(), e.out)
+}
+
+// what says what was seen.
+func (e *flowError) what() string { return cmp.Or(e.text, e.seen.String()) }
 
 // expectation is a flow and its expected outcome.
 type expectation struct {
@@ -84,7 +109,7 @@ func (e *expectation) check(s network.Seen) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("flow: %v\nseen: %v\nwant: %v", e.Attempt, s, e.out)
+	return &flowError{expectation: *e, seen: s}
 }
 
 // tolerated is an outcome that is right too because of a feature that the backend lacks or a case that it waives.
@@ -150,7 +175,7 @@ func attempts(endpoints int) int {
 // verify tries flows until each has reached all its possible endpoints, and reports what went wrong.
 func (s *session) verify(ctx context.Context, flows []expectation) error {
 	var failed failures
-	for _, wrong := range s.judge(ctx, flows) {
+	for _, wrong := range s.settled(ctx, flows, s.judge(ctx, flows)) {
 		failed.add(wrong)
 	}
 	return failed.err()
@@ -191,8 +216,8 @@ func (s *session) judge(ctx context.Context, flows []expectation) []error {
 		}
 		open = slices.DeleteFunc(open, func(i int) bool {
 			if wrong[i] == nil && len(missing[i]) > 0 && tried[i] >= attempts(len(flows[i].out.Endpoints)) {
-				wrong[i] = fmt.Errorf("flow: %v\nseen: none of %d connections reached %v\nwant: %v",
-					flows[i].Attempt, tried[i], slices.Collect(maps.Keys(missing[i])), flows[i].out)
+				wrong[i] = &flowError{expectation: flows[i], text: fmt.Sprintf("none of %d connections reached %v", tried[i],
+					slices.Collect(maps.Keys(missing[i])))}
 			}
 			return wrong[i] != nil || len(missing[i]) == 0
 		})

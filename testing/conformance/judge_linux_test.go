@@ -1,0 +1,288 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+	"sigs.k8s.io/kube-proxy-lib/watch"
+)
+
+// The mutants that no program can be, because nobody outside sees a Sync, or because their faults need more than the
+// judge is given here.
+func notPrograms() []mutant { return []mutant{appliesAtOnce, forgetsFailures} }
+
+// someMutants are those that are tried unless KPL_JUDGE_MUTANTS=all: one of each kind.
+func someMutants() []mutant {
+	return []mutant{"", masqueradesNever, keepsEndpoints, rejectsInsteadOfDrops, flushesOnStart,
+		leavesATable, ignoresNodePortAddresses}
+}
+
+// Every mutant is caught as a program, too, which learns from an API server what it serves.
+func TestTheJudgeCatchesMutants(t *testing.T) {
+	need.Program(t, "nft")
+	needNetwork(t)
+	list := someMutants()
+	if os.Getenv("KPL_JUDGE_MUTANTS") == "all" {
+		list = append(slices.Sorted(maps.Keys(mustCatch)), "")
+	}
+	for _, m := range list {
+		if slices.Contains(notPrograms(), m) {
+			continue
+		}
+		t.Run(string(m), func(t *testing.T) {
+			t.Parallel()
+			catchers := slices.Collect(maps.Keys(mustCatch[m]))
+			if m == "" {
+				catchers = []string{"a cluster IP leads to all endpoints, of this node and others",
+					"endpoints come and go", "no new connection is lost while the backend restarts",
+					"rules that somebody else removed come back",
+					"clean-up leaves nothing, and touches nothing of others"}
+			}
+			var names []string
+			for _, name := range catchers {
+				names = append(names, regexp.QuoteMeta(name))
+			}
+			r, err := Judge(t.Context(), mutantProxy(t, m), JudgeOptions{Lanes: 1, Seed: 1,
+				Run: regexp.MustCompile("^(" + strings.Join(names, "|") + ")$")})
+			require.NoError(t, err)
+			tried := 0
+			for _, result := range r.Results {
+				if !slices.Contains(catchers, result.Case) || caseNamed(t, result.Case).stepwise {
+					continue
+				}
+				tried++
+				if m == "" {
+					assert.Contains(t, []report.Verdict{report.Passed, report.Slow}, result.Verdict, "%s: %+v", result.Case,
+						result.Failures)
+					continue
+				}
+				assert.True(t, r.Problem != "" || slices.Contains([]report.Verdict{report.Failed, report.Unsupported},
+					result.Verdict), "not caught by %q: %s %s", result.Case, result.Verdict, result.Why)
+			}
+			assert.NotZero(t, tried)
+			if m == "" {
+				assert.Empty(t, r.Problem)
+			}
+		})
+	}
+}
+
+// mutantProxy is the simple backend, or a mutant, as a program.
+func mutantProxy(t *testing.T, m mutant) Proxy {
+	return Proxy{Configures: true, Cleans: true, Breaks: true,
+		Open: func(_ context.Context, env Env, c Configuration) (Host, error) {
+			api, err := apiserver.New()
+			if err != nil {
+				return nil, err
+			}
+			listener, err := net.Listen("tcp", "127.0.0.1:6443")
+			if err != nil {
+				return nil, err
+			}
+			h := &mutantHost{api: api, server: &http.Server{Handler: api, ReadHeaderTimeout: time.Minute},
+				factory: simpleFactory(m), env: env}
+			go func() { _ = h.server.Serve(listener) }()
+			set, err := setupFor(c, env.Families)
+			if err != nil {
+				return nil, err
+			}
+			h.start = func() *exec.Cmd {
+				order, _ := json.Marshal([]any{m, listener.Addr().String(), set.detector, set.nodePorts, set.masqueradeAll,
+					env.Families})
+				cmd := child(context.Background(), "TestChildProxy")
+				cmd.Env = append(cmd.Env, "KPL_CONFORMANCE_PROXY="+string(order))
+				cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+				return cmd
+			}
+			return h, nil
+		}}
+}
+
+// setupFor finds the setup that a configuration comes from.
+func setupFor(c Configuration, families []model.Family) (setup, error) {
+	for d := byNodeCIDR; d <= undetected; d++ {
+		for n := onNodeIPs; n <= onLoopbackByProxy; n++ {
+			for _, all := range []bool{false, true} {
+				s := setup{detector: d, nodePorts: n, masqueradeAll: all}
+				if reflect.DeepEqual(s.configuration(families), c) {
+					return s, nil
+				}
+			}
+		}
+	}
+	return setup{}, fmt.Errorf("no setup is configured like this: %+v", c)
+}
+
+// TestChildProxy is a whole proxy.
+func TestChildProxy(t *testing.T) {
+	childOnly(t)
+	var m mutant
+	var server string
+	var set setup
+	var families []model.Family
+	require.NoError(t, json.Unmarshal([]byte(os.Getenv("KPL_CONFORMANCE_PROXY")),
+		&[]any{&m, &server, &set.detector, &set.nodePorts, &set.masqueradeAll, &families}))
+	ctx, cancel := signal.NotifyContext(t.Context(), syscall.SIGTERM)
+	defer cancel()
+	env := set.env(families)
+	env.ID = "judge"
+	var err error
+	env.NetNS, err = os.Open("/proc/self/ns/net")
+	require.NoError(t, err)
+	backend, err := simpleFactory(m).New(ctx, env)
+	require.NoError(t, err)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://" + server})
+	require.NoError(t, err)
+	source, err := watch.NewClientset(client, watch.ClientsetOptions{})
+	require.NoError(t, err)
+	feed := &kubeproxy.LocalFeed{Source: source, State: set.localstate(families)}
+	err = kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: backend, ResyncInterval: 5 * time.Second})
+	if ctx.Err() == nil {
+		t.Fatal(err)
+	}
+}
+
+// mutantHost is the node of such a program.
+type mutantHost struct {
+	api     *apiserver.Server
+	server  *http.Server
+	factory Factory
+	env     Env
+	start   func() *exec.Cmd
+
+	cmd    *exec.Cmd
+	ended  chan struct{}
+	err    error
+	output lockedBuilder
+}
+
+func (h *mutantHost) Put(_ context.Context, set, deleted []metav1.Object) error {
+	return errors.Join(h.api.Set(set...), h.api.Delete(deleted...))
+}
+
+func (h *mutantHost) Start(context.Context) error {
+	cmd, ended := h.start(), make(chan struct{})
+	cmd.Stdout, cmd.Stderr = &h.output, &h.output
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	h.cmd, h.ended = cmd, ended
+	go func() {
+		h.err = cmd.Wait()
+		close(ended)
+	}()
+	return nil
+}
+
+func (h *mutantHost) Ended() <-chan struct{} { return h.ended }
+
+func (h *mutantHost) Failure() error {
+	return fmt.Errorf("it has ended: %w\n%s", h.err, h.output.String())
+}
+
+func (h *mutantHost) Stop(context.Context) error {
+	if h.cmd == nil {
+		return nil
+	}
+	_ = h.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-h.ended:
+	case <-time.After(10 * time.Second):
+		_ = h.cmd.Process.Kill()
+		<-h.ended
+	}
+	h.cmd, h.ended = nil, nil
+	return nil
+}
+
+func (h *mutantHost) Cleanup(ctx context.Context) error        { return h.factory.Cleanup(ctx, h.env) }
+func (h *mutantHost) Break(ctx context.Context) error          { return h.factory.Break(ctx, h.env) }
+func (h *mutantHost) Dump(ctx context.Context) (string, error) { return h.factory.Dump(ctx, h.env) }
+func (h *mutantHost) Usage() (time.Duration, int64)            { return 0, 0 }
+func (h *mutantHost) Requests() string                         { return fmt.Sprint(h.api.Requests()) }
+
+func (h *mutantHost) Close() {
+	_ = h.Stop(context.Background())
+	_ = h.server.Close()
+}
+
+// lockedBuilder is a text that grows while it is read.
+type lockedBuilder struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *lockedBuilder) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuilder) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+func TestChangesOfObjects(t *testing.T) {
+	object := func(name, version string) metav1.Object {
+		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}}
+	}
+	same, old, changed, gone, fresh := object("same", "1"), object("changed", "1"), object("changed", "2"),
+		object("gone", "1"), object("new", "1")
+	set, deleted := changes([]metav1.Object{same, old, gone}, []metav1.Object{fresh, changed, object("same", "1")})
+	assert.Equal(t, []metav1.Object{fresh, changed}, set)
+	assert.Equal(t, []metav1.Object{gone}, deleted)
+}
+
+// What an extended feature lacks is no failure; what it does in part is.
+func TestAnAbsentFeatureIsNoFailure(t *testing.T) {
+	of := func(p report.Profile, feature string, v report.Verdict) report.Result {
+		return report.Result{Profile: p, Feature: feature, Verdict: v}
+	}
+	list := []report.Result{
+		of(report.Extended, "none", report.Failed), of(report.Extended, "none", report.NotRun),
+		of(report.Extended, "half", report.Failed), of(report.Extended, "half", report.Slow),
+		of(report.Core, "", report.Failed), of(report.Note, "", report.Failed)}
+	absent(list)
+	var verdicts []report.Verdict
+	for _, r := range list {
+		verdicts = append(verdicts, r.Verdict)
+	}
+	assert.Equal(t, []report.Verdict{report.Unsupported, report.NotRun, report.Failed, report.Slow, report.Failed,
+		report.Failed}, verdicts)
+}
+
+// A profile names a case that exists: otherwise a renamed case would silently become core.
+func TestProfilesNameCases(t *testing.T) {
+	for name := range profiles() {
+		caseNamed(t, name)
+	}
+}

@@ -1,0 +1,67 @@
+package conformance
+
+import (
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
+)
+
+// profile is how much a case counts for a program, and the feature that it is about.
+type profile struct {
+	report.Profile
+	feature string
+}
+
+func extended(feature string) profile { return profile{report.Extended, feature} }
+
+// note is for our own departures from Kubernetes.
+func note() profile { return profile{Profile: report.Note} }
+
+// The features that there are commands for.
+const (
+	cleanUpFeature = "CleanUp"
+	repairFeature  = "Repair"
+)
+
+// profiles has the cases that are not core, by name.
+func profiles() map[string]profile {
+	return map[string]profile{
+		nodeRefusedCase:            extended("NodeRefusal"),
+		freeNumbersCase:            extended("FreeNodePortNumbers"),
+		sharedAffinityCase:         extended("SharedAffinity"),
+		"session affinity expires": extended("SessionAffinityTimeout"),
+		unknownPortsCase:           extended("UnusedAddresses"),
+		"addresses of the service CIDRs that no service has are dropped":                        extended("UnusedAddresses"),
+		"UDP flows to a service that has gone are cut":                                          note(),
+		"node ports follow the addresses of the host":                                           extended("HostAddresses"),
+		"rules that somebody else removed come back":                                            extended(repairFeature),
+		"rules that somebody else removed while no backend ran come back":                       extended(repairFeature),
+		"clean-up leaves nothing, and touches nothing of others":                                extended(cleanUpFeature),
+		"of services that list one address the owner keeps it, and the oldest newcomer is next": note(),
+	}
+}
+
+// profile returns how much the case counts.
+func (c testCase) profile() profile {
+	if p, ok := profiles()[c.name]; ok {
+		return p
+	}
+	switch c.setup.nodePorts {
+	case onLoopbackByProxy:
+		return note()
+	case onLocalhostToo, onPrimaryAndLocalhost, onLocalhostAlone:
+		return extended(string(LoopbackNodePorts))
+	case onOtherIPv4Only, onPrimaryAndOtherIPv4:
+		return extended(string(NodePortAddresses))
+	}
+	switch {
+	case c.setup.masqueradeAll:
+		return extended("MasqueradeAll")
+	case c.setup.detector == byBridge, c.setup.detector == byInterface:
+		return extended("LocalTrafficByInterface")
+	}
+	for _, f := range c.needs {
+		if f == SCTP {
+			return extended(string(SCTP))
+		}
+	}
+	return profile{Profile: report.Core}
+}
