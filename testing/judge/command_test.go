@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
+)
+
+// The command of a proxy with kube-proxy's flags, as it is started for a case.
+func Example() {
+	flags := kubeProxyFlags(conformance.Configuration{Local: conformance.NodeCIDR,
+		NodePorts: nodeaddr.Choice{Primary: true}})
+	command, err := replace("kube-proxy --hostname-override {node} {flags}", map[string]string{"node": "n1", "flags": flags})
+	fmt.Println(command, err)
+	// Output:
+	// kube-proxy --hostname-override n1 --detect-local-mode=NodeCIDR --nodeport-addresses=primary --iptables-localhost-nodeports=false <nil>
+}
+
+func TestPlaceholders(t *testing.T) {
+	values := map[string]string{"node": "n1", "dir": "/tmp/x"}
+	for command, want := range map[string]string{
+		"a {node} {dir}/b":               "a n1 /tmp/x/b",
+		"{node}{node}":                   "n1n1",
+		`x "${HOME}" {}`:                 `x "${HOME}" {}`,
+		"nft '{ type nat hook x; }' {no": "nft '{ type nat hook x; }' {no",
+		"\xff{node}\x00":                 "\xffn1\x00",
+	} {
+		got, err := replace(command, values)
+		require.NoError(t, err)
+		assert.Equal(t, want, got)
+	}
+	_, err := replace("a {nodes}", values)
+	assert.ErrorContains(t, err, "there is no {nodes}")
+}
+
+func TestFlagsOfAConfiguration(t *testing.T) {
+	pods := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
+	for _, tc := range []struct {
+		c    conformance.Configuration
+		want string
+	}{
+		{conformance.Configuration{}, "--detect-local-mode=ClusterCIDR --nodeport-addresses=0.0.0.0/0,::/0 " +
+			"--iptables-localhost-nodeports=false"},
+		{conformance.Configuration{Local: conformance.ClusterCIDR, ClusterCIDRs: pods, MasqueradeAll: true,
+			LocalhostNodePorts: true}, "--detect-local-mode=ClusterCIDR --cluster-cidr=10.0.0.0/8,fd00::/8 " +
+			"--masquerade-all=true --nodeport-addresses=0.0.0.0/0,::/0 --iptables-localhost-nodeports=true"},
+		{conformance.Configuration{Local: conformance.BridgeInterface, Bridge: "br0",
+			NodePorts: nodeaddr.Choice{Primary: true, CIDRs: pods[:1]}, LoopbackProxy: true},
+			"--detect-local-mode=BridgeInterface --pod-bridge-interface=br0 --nodeport-addresses=primary,10.0.0.0/8 " +
+				"--iptables-localhost-nodeports=false --feature-gates=KubeProxyNFTablesLocalhostNodePorts=true"},
+	} {
+		assert.Equal(t, tc.want, kubeProxyFlags(tc.c))
+	}
+}
+
+func TestFlagsThatMakeNoSense(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "--proxy is missing"},
+		{[]string{"--proxy", " "}, "--proxy is missing"},
+		{[]string{"--proxy", "kube-proxy", "--kubeconfig", "x"}, "not defined: -kubeconfig"},
+		{[]string{"--proxy", "kube-proxy", "{kubeconfig}"}, "quote the whole command"},
+		{[]string{"--proxy", "kube-proxy {nodename}"}, "there is no {nodename}"},
+		{[]string{"--proxy", "a", "--cleanup", "a {nodename}"}, "there is no {nodename}"},
+		{[]string{"--proxy", "a", "--run", "("}, "--run: error parsing regexp"},
+		{[]string{"--proxy", "a", "--assume", "detect=maybe"}, `--assume: unknown "detect=maybe"`},
+		{[]string{"--proxy", "a {flags}", "--assume", "detect=none"}, "the command has {flags}"},
+	} {
+		var out bytes.Buffer
+		_, err := run(context.Background(), append(tc.args, "--report", t.TempDir()), &out, &out)
+		assert.ErrorContains(t, err, tc.want, "%v", tc.args)
+	}
+}
+
+func TestTheCommandThatRepeatsARun(t *testing.T) {
+	o, err := parse([]string{"--core", "--proxy", "PATH=x kp --a 'b'", "--report", "out", "--lacks", "SCTP"}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, `go run ./testing/judge --proxy 'PATH=x kp --a '\''b'\''' --lacks 'SCTP' --core`, o.reproduce())
+	assert.Equal(t, "kp", o.implementation().Name)
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+)
+
+// judged runs the program, and returns the report.
+func judged(t *testing.T, args ...string) (r *report.Report, passed bool, output string) {
+	t.Helper()
+	need.Root(t)
+	need.Program(t, "nft")
+	folder := t.TempDir()
+	var out bytes.Buffer
+	passed, err := run(t.Context(), append(args, "--report", folder), &out, &out)
+	require.NoError(t, err, "%s", out.String())
+	for _, name := range []string{"junit.xml", "report.html", "proxy-1.log"} {
+		assert.FileExists(t, filepath.Join(folder, name))
+	}
+	text, err := os.ReadFile(filepath.Join(folder, "report.yaml"))
+	require.NoError(t, err)
+	r, err = report.Read(text)
+	require.NoError(t, err)
+	return r, passed, out.String()
+}
+
+// someCases are a part of the cases: one of each kind, in three setups.
+const someCases = "^(a cluster IP leads|external addresses lead|a service without endpoints|endpoints come and go|" +
+	"external traffic policy Local keeps|a pod that reaches itself|source ranges guard|a client stays with its endpoint$|" +
+	"UDP flows move when their endpoint goes|no new connection is lost while the backend restarts|" +
+	"local pods are known by the bridge|node ports are served on all addresses|clean-up leaves nothing)"
+
+// The drop-in replacement, as a program that is judged like any other.
+func TestTheDropIn(t *testing.T) {
+	need.Root(t)
+	program := buildDropIn(t)
+	t.Run("leaves rules", func(t *testing.T) { leavesRules(t, program) })
+	r, passed, out := judged(t, "--run", someCases, "-v", "--cleanup", program+" --cleanup", "--proxy", program+
+		" --kubeconfig {kubeconfig} --hostname-override {node} --proxy-mode nftables --conntrack-max-per-core 0 {flags}")
+	assert.True(t, passed, "%s", out)
+	assert.Empty(t, r.Problem)
+	assert.Equal(t, 11, r.Counts(report.Core).Passed+r.Counts(report.Core).Slow, "%s", out)
+	assert.Equal(t, 2, r.Counts(report.Extended).Passed+r.Counts(report.Extended).Slow, "%s", out)
+}
+
+func buildDropIn(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kube-proxy")
+	cmd := exec.Command("go", "build", "-o", path, "./examples/kube-proxy")
+	cmd.Dir, cmd.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return path
+}
+
+// Programs that are no proxies get a verdict that says so.
+func TestBadPrograms(t *testing.T) {
+	need.Root(t)
+	need.Program(t, "nft")
+	everything := `nft add table inet x; nft add chain inet x p '{ type nat hook prerouting priority -100; }'; ` +
+		`nft add rule inet x p meta l4proto tcp dnat ip to 10.180.1.12:8080; ` +
+		`nft add rule inet x p meta l4proto tcp dnat ip6 to '[fd00:180:1::12]:8080'; exec sleep 1000`
+	for _, tc := range []struct{ name, command, want, log string }{
+		{"does nothing", "exec sleep 1000", "the program never became ready", ""},
+		{"is not there", "no-such-program", "the program has ended by itself: exit status 127", "no-such-program"},
+		{"exits", "echo no such flag >&2; exit 3", "the program has ended by itself: exit status 3", "no such flag"},
+		{"ends in order", "true", "the program has ended by itself: exit status 0", ""},
+		{"answers everything", everything, "the program answers everything", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r, passed, out := judged(t, "--run", "a cluster IP leads", "--start-timeout", "5s", "--proxy", tc.command)
+			assert.False(t, passed)
+			assert.Contains(t, r.Problem, tc.want)
+			assert.Contains(t, r.Log, tc.log)
+			assert.Equal(t, "failure", r.Conclusion(report.Core))
+			assert.NotContains(t, out, "goroutine")
+			for _, result := range r.Results {
+				assert.Equal(t, report.NotRun, result.Verdict)
+			}
+		})
+	}
+}
+
+// leavesRules: a right proxy whose clean-up does nothing fails that case alone, and the report says what is left.
+func leavesRules(t *testing.T, program string) {
+	r, passed, out := judged(t, "--run", "^(clean-up leaves nothing|a cluster IP leads)", "--cleanup", "true", "--lanes", "1",
+		"--proxy", program+" --kubeconfig {kubeconfig} --hostname-override {node} --proxy-mode nftables "+
+			"--conntrack-max-per-core 0 {flags}")
+	assert.Empty(t, r.Problem)
+	assert.False(t, passed, "%s", out)
+	for _, result := range r.Results {
+		switch result.Profile {
+		case report.Core:
+			assert.Contains(t, []report.Verdict{report.Passed, report.NotRun}, result.Verdict, "%s", out)
+		case report.Extended:
+			if result.Feature == "CleanUp" {
+				assert.Equal(t, report.Failed, result.Verdict)
+				require.NotEmpty(t, result.Failures)
+				assert.Contains(t, result.Failures[0].Seen, "left: nft ")
+			}
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
+)
+
+func main() {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	passed, err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "judge:", err)
+		os.Exit(2)
+	case !passed:
+		os.Exit(1)
+	}
+}
+
+// suiteVersion is the version of the cases.
+const suiteVersion = "0.1"
+
+// options are the flags.
+type options struct {
+	proxy, cleanup, breaks, report string
+	name, version, mode, url       string
+	run, assume, lacks             string
+	core, verbose                  bool
+	lanes                          int
+	seed                           uint64
+	startTimeout                   time.Duration
+	opened                         atomic.Int64 // nodes so far, for the names of files
+}
+
+func parse(args []string, usage io.Writer) (*options, error) {
+	o := &options{}
+	f := flag.NewFlagSet("judge", flag.ContinueOnError)
+	f.SetOutput(usage)
+	f.Usage = func() {
+		fmt.Fprintf(usage, "usage: judge --proxy COMMAND [--report FOLDER] [...]\n\n"+
+			"Tests a service proxy. In commands, which a shell runs on the node, these are replaced:\n%s\n", placeholderHelp())
+		f.PrintDefaults()
+	}
+	f.StringVar(&o.proxy, "proxy", "", "`command` that starts the proxy and stays in the foreground (required)")
+	f.StringVar(&o.cleanup, "cleanup", "", "`command` that removes everything that the proxy has applied; it does not run then")
+	f.StringVar(&o.breaks, "break", "", "`command` that removes rules while the proxy runs, so that it has to repair them")
+	f.StringVar(&o.report, "report", "", "`folder` for the report and the logs of the proxy (default: a temporary one)")
+	f.StringVar(&o.run, "run", "", "`pattern` of the names of the cases to run")
+	f.BoolVar(&o.core, "core", false, "run only what Kubernetes documents")
+	f.StringVar(&o.assume, "assume", "",
+		"`list` of how the proxy is configured, without {flags}: detect=node-cidr|cluster-cidr|none, "+
+			"nodeports=primary|all|localhost, masquerade-all (default: it is found out)")
+	f.StringVar(&o.lacks, "lacks", "", "`features` that the proxy does not claim to have: IPv6, SCTP, SourceRanges ...")
+	f.BoolVar(&o.verbose, "v", false, "print for each failure what happened, what should have, and the objects")
+	f.IntVar(&o.lanes, "lanes", 0, "`number` of networks, each with a proxy of its own (default 4)")
+	f.Uint64Var(&o.seed, "seed", 0, "`seed` of the source ports (default: a random one)")
+	f.DurationVar(&o.startTimeout, "start-timeout", 0, "how long the proxy may take to serve at first (default 1m)")
+	f.StringVar(&o.name, "name", "", "name of the proxy in the report (default: that of the program)")
+	f.StringVar(&o.version, "version", "", "version of the proxy in the report")
+	f.StringVar(&o.mode, "mode", "", "mode of the proxy in the report")
+	f.StringVar(&o.url, "url", "", "where the proxy comes from, in the report")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	switch {
+	case f.NArg() > 0:
+		return nil, fmt.Errorf("unexpected argument %q: quote the whole command", f.Arg(0))
+	case strings.TrimSpace(o.proxy) == "":
+		return nil, errors.New("--proxy is missing: the command that starts the proxy")
+	}
+	return o, nil
+}
+
+// run judges. It returns whether nothing that every proxy must do failed.
+func run(ctx context.Context, args []string, out, usage io.Writer) (passed bool, err error) {
+	o, err := parse(args, usage)
+	if err != nil {
+		return false, err
+	}
+	judge := conformance.JudgeOptions{CoreOnly: o.core, Lanes: o.lanes, Seed: o.seed, StartTimeout: o.startTimeout}
+	if o.run != "" {
+		if judge.Run, err = regexp.Compile(o.run); err != nil {
+			return false, fmt.Errorf("--run: %w", err)
+		}
+	}
+	if o.report == "" {
+		if o.report, err = os.MkdirTemp("", "judge-"); err != nil {
+			return false, err
+		}
+	}
+	if o.report, err = filepath.Abs(o.report); err != nil {
+		return false, err
+	}
+	if err := os.MkdirAll(o.report, 0o755); err != nil {
+		return false, err
+	}
+	p, err := o.program()
+	if err != nil {
+		return false, err
+	}
+	began, done := time.Now(), 0
+	judge.Say = func(text string) { fmt.Fprintf(out, "%7.1fs  %s\n", time.Since(began).Seconds(), report.Clean(text)) }
+	judge.Progress = func(r report.Result, of int) {
+		done++
+		if r.Why == "it was not selected" {
+			return
+		}
+		fmt.Fprintf(out, "%7.1fs %3d/%d  %-11s %s%s\n", time.Since(began).Seconds(), done, of, r.Verdict, r.Case, about(r))
+		if o.verbose {
+			printFailures(out, r)
+		}
+	}
+	judge.Say("start the program; its log is in " + o.report)
+	r, err := conformance.Judge(ctx, p, judge)
+	if r == nil {
+		return false, err
+	}
+	r.Implementation = o.implementation()
+	r.Suite = suiteVersion
+	fmt.Fprintln(out)
+	if err := errors.Join(err, write(o.report, r), report.WriteText(out, r, false)); err != nil {
+		return false, err
+	}
+	fmt.Fprintf(out, "\nThe report is in %s; it took %v.\n", o.report, time.Since(began).Round(time.Second))
+	return r.Problem == "" && r.Counts(report.Core).Failed == 0 && r.Counts(report.Extended).Failed == 0, nil
+}
+
+// about says in brackets what a result is, if it is not core.
+func about(r report.Result) string {
+	switch {
+	case r.Profile == report.Extended:
+		return " (extended: " + r.Feature + ")"
+	case r.Profile == report.Note:
+		return " (note)"
+	}
+	return ""
+}
+
+func printFailures(out io.Writer, r report.Result) {
+	for _, f := range r.Failures {
+		var b strings.Builder
+		if f.Step != "" {
+			fmt.Fprintf(&b, "%s\n", f.Step)
+		}
+		if f.Flow != nil {
+			fmt.Fprintf(&b, "flow: %v\n", f.Flow)
+		}
+		fmt.Fprintf(&b, "seen: %s\n", f.Seen)
+		for _, w := range f.Want {
+			fmt.Fprintf(&b, "want: %s\n", w.What)
+			for _, reason := range w.Reasons {
+				fmt.Fprintf(&b, "    %v\n", reason)
+			}
+		}
+		if f.Objects != "" {
+			fmt.Fprintf(&b, "with these objects:\n%s", f.Objects)
+		}
+		text := strings.TrimRight(report.Clean(b.String()), "\n")
+		fmt.Fprintf(out, "    %s\n\n", strings.ReplaceAll(text, "\n", "\n    "))
+	}
+}
+
+// implementation is what the flags say of the proxy.
+func (o *options) implementation() report.Implementation {
+	name := o.name
+	if name == "" {
+		for _, word := range strings.Fields(o.proxy) {
+			if !strings.Contains(word, "=") { // a variable
+				name = filepath.Base(word)
+				break
+			}
+		}
+	}
+	return report.Implementation{Name: name, Version: o.version, Mode: o.mode, URL: o.url,
+		Command: o.reproduce()}
+}
+
+// reproduce is the command that repeats the run.
+func (o *options) reproduce() string {
+	command := "go run ./testing/judge"
+	for _, f := range []struct{ name, value string }{
+		{"proxy", o.proxy}, {"cleanup", o.cleanup}, {"break", o.breaks}, {"assume", o.assume}, {"lacks", o.lacks},
+		{"run", o.run},
+	} {
+		if f.value != "" {
+			command += " --" + f.name + " '" + strings.ReplaceAll(f.value, "'", `'\''`) + "'"
+		}
+	}
+	if o.core {
+		command += " --core"
+	}
+	return command
+}
+
+// write writes the files of a report.
+func write(folder string, r *report.Report) error {
+	var errs []error
+	for name, writer := range map[string]func(io.Writer, *report.Report) error{
+		"report.yaml": report.WriteYAML, "junit.xml": report.WriteJUnit,
+		"report.html": func(w io.Writer, r *report.Report) error { return report.WriteHTML(w, r) },
+	} {
+		file, err := os.Create(filepath.Join(folder, name))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, writer(file, r), file.Close())
+	}
+	return errors.Join(errs...)
+}
