@@ -94,7 +94,7 @@ var layers = []struct {
 		"k8s.io/klog/v2"}},
 	{"oracle", []string{module + "/model", module + "/sink"}},
 	{"page", []string{module + "/model", module + "/sink", module + "/localstate", module + "/health",
-		module + "/oracle"}},
+		module + "/oracle", "github.com/tidwall/btree"}},
 	{"internal/manifest", []string{"k8s.io/api/", "k8s.io/apimachinery/", "sigs.k8s.io/yaml", "sigs.k8s.io/json"}},
 	{"watch", []string{module + "/internal/manifest", "k8s.io/", "github.com/fsnotify/fsnotify"}},
 	{"internal/nodeports", []string{module + "/model", module + "/internal/lenient"}},

@@ -95,7 +95,7 @@ func TestNoticesAboutTheModeAreEventsOnTheNode(t *testing.T) {
 	}
 }
 
-// A service that loses an address to another one is told so by an Event, in every mode (S59).
+// A service that loses an address to another one is told so by an Event, and the page knows, in every mode (S59).
 func TestALostAddressIsAnEventOnTheServiceThatLosesIt(t *testing.T) {
 	e, written := recording(t)
 	t.Setenv(networkVariable, hnsNetwork)
@@ -108,6 +108,10 @@ func TestALostAddressIsAnEventOnTheServiceThatLosesIt(t *testing.T) {
 				backendOptions{Common: frontend.Common{Families: []model.Family{model.IPv4}, OnProblem: e.notServed}})
 			require.NoError(t, err)
 			defer func() { assert.NoError(t, b.Close()) }()
+			reported := map[string][]string{}
+			b.(sink.ProblemReporter).ReportProblems(func(name model.ServiceName, problems []string) {
+				reported[name.String()] = problems
+			})
 			b.SetService(fakemodel.Service("prod/web").Port("http", 80).ExternalIP("203.0.113.1").Build())
 			require.NoError(t, b.Sync(t.Context()))
 			other := string(m.name) + "/x" // Events of the same kind about one object are written as a series
@@ -118,6 +122,7 @@ func TestALostAddressIsAnEventOnTheServiceThatLosesIt(t *testing.T) {
 			assert.Equal(t, "Warning AddressInUse Sync", got.Type+" "+got.Reason+" "+got.Action)
 			assert.Equal(t, `node n1 does not serve part of port "http" (TCP, IPv4): 203.0.113.1:80/TCP belongs to `+
 				"prod/web:http/TCP", got.Note)
+			assert.Equal(t, map[string][]string{other: {"203.0.113.1:80/TCP belongs to prod/web:http/TCP"}}, reported)
 		})
 	}
 }

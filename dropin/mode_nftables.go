@@ -62,6 +62,11 @@ func (n *nftablesAndLoopback) Close() error { return errors.Join(n.loopback.Clos
 // Repairs implements sink.Repairer.
 func (n *nftablesAndLoopback) Repairs() (last []sink.Repair, total int) { return n.kernel.Repairs() }
 
+// ReportProblems implements sink.ProblemReporter. The other backend has no problems of its own.
+func (n *nftablesAndLoopback) ReportProblems(report func(model.ServiceName, []string)) {
+	n.kernel.ReportProblems(report)
+}
+
 // DescribeService implements sink.Describer.
 func (n *nftablesAndLoopback) DescribeService(ctx context.Context, name model.ServiceName) (string, error) {
 	rules, err := n.kernel.DescribeService(ctx, name)

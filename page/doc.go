@@ -7,13 +7,22 @@
 //
 // # What it shows
 //
+//   - An overview: how many services and endpoints there are, in which families; which services have a problem, and why;
+//     how long the last Syncs took; which services change most often; whether the source still says something.
 //   - All services, with a search by name, address, port and endpoint.
 //   - For one service a diagram of the paths of its traffic: who sends, to which address, by which policy, to which
 //     endpoints, and which endpoints are not used and why (with SetExplainer).
 //   - The backend's rules for the service, if it is a [sink.Describer].
-//   - What happens to a packet, from anywhere to anywhere: package oracle's answer, with the rules.
+//   - What happens to a packet, from anywhere to anywhere: package oracle's answer about the state that is applied, with
+//     the rules and their texts.
 //   - When changes arrived and were applied, by family; the last changes and errors; and repairs of changes by others,
 //     if the backend is a [sink.Repairer].
+//
+// # Problems
+//
+// A service has a problem if the backend refused a part of it (a [sink.PortError]), if it does not serve a part of it,
+// such as an address that another service owns (S59; the backend has to be a [sink.ProblemReporter]), or if traffic to
+// it finds no endpoint. External traffic that must stay on this node may find none here.
 //
 // # Guarantees
 //
@@ -35,10 +44,12 @@
 //
 // The JSON is for the web page, and may change with it. The paths are relative to the one at which the page is mounted:
 //
-//	api/state                                 the node, the health of each family, the last changes
-//	api/services?q=TEXT&offset=N&limit=N      services; &problems=true for those with problems only
+//	api/state                                 the node, the source, the health of each family, the worst problems, the
+//	                                          last Syncs and changes, the services that change most often
+//	api/services?q=TEXT&offset=N&limit=N      services; &problems=true for those with problems only, the worst first
 //	api/service?namespace=NAMESPACE&name=NAME one service
 //	api/flow?q=QUESTION                       what happens to a packet: an [oracle.Answer], see [oracle.Oracle.Ask],
-//	                                          with 200 endpoints of each outcome; more has the numbers of the others
+//	                                          with 200 endpoints of each outcome; more has the numbers of the others,
+//	                                          appliedAt the time of the state
 //	api/events                                what changes, as server-sent events
 package page

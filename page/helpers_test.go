@@ -26,9 +26,18 @@ type backend struct {
 	rules     string
 	described error // of DescribeService
 	repairs   []sink.Repair
+	problems  map[model.ServiceName][]string // to be reported by the next Sync
+	report    func(model.ServiceName, []string)
 }
 
-func (b *backend) Sync(context.Context) error { return b.err }
+func (b *backend) Sync(context.Context) error {
+	for name, list := range b.problems {
+		b.report(name, list)
+	}
+	return b.err
+}
+
+func (b *backend) ReportProblems(report func(model.ServiceName, []string)) { b.report = report }
 
 func (b *backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
 	if b.described != nil {

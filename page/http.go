@@ -1,21 +1,21 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
 // assets are all files that a browser loads.
@@ -28,29 +28,20 @@ var assets embed.FS
 const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
+// contentTypes are those of the assets, by extension.
+func contentTypes() map[string]string {
+	return map[string]string{".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+		".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".json": "application/json"}
+}
+
 // routes returns the handler.
 func (p *Page) routes() http.Handler {
 	mux := http.NewServeMux()
-	for path, file := range map[string]struct{ name, contentType string }{
-		"GET /{$}":      {"index.html", "text/html; charset=utf-8"},
-		"GET /page.js":  {"page.js", "text/javascript; charset=utf-8"},
-		"GET /page.css": {"page.css", "text/css; charset=utf-8"},
-		"GET /icon.svg": {"icon.svg", "image/svg+xml"},
-	} {
-		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
-			text, err := assets.ReadFile("assets/" + file.name)
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusInternalServerError)
-				return
-			}
-			w.Header().Set("Content-Type", file.contentType)
-			w.Header().Set("Cache-Control", "no-cache")
-			_, _ = w.Write(text) // the client is gone
-		})
-	}
+	mux.HandleFunc("GET /{file}", serveAsset)
+	mux.HandleFunc("GET /{$}", serveAsset)
 	mux.HandleFunc("GET /api/state", func(w http.ResponseWriter, _ *http.Request) {
 		v := p.view()
-		writeJSON(w, p.state(&v, 0))
+		writeJSON(w, p.state(&v, 0, 0))
 	})
 	question := func(answer http.HandlerFunc) http.HandlerFunc {
 		return limited(p.questions, "questions are already being answered", answer)
@@ -61,6 +52,19 @@ func (p *Page) routes() http.Handler {
 	mux.HandleFunc("GET /api/explain", question(p.serveExplanation))
 	mux.HandleFunc("GET /api/events", limited(p.browsers, "browsers already follow this page", p.serveEvents))
 	return p.guard(mux)
+}
+
+// serveAsset serves an embedded file.
+func serveAsset(w http.ResponseWriter, r *http.Request) {
+	name := cmp.Or(r.PathValue("file"), "index.html")
+	text, err := assets.ReadFile("assets/" + name)
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", contentTypes()[path.Ext(name)])
+	w.Header().Set("Cache-Control", "no-cache")
+	_, _ = w.Write(text) // the client is gone
 }
 
 // guard refuses requests that the page itself never makes, and sets security headers.
@@ -203,59 +207,4 @@ func (p *Page) serveService(w http.ResponseWriter, r *http.Request) {
 	if inTurn(r.Context(), p.describing, func() { v.describe(r.Context(), s) }) {
 		writeJSON(w, s)
 	}
-}
-
-func (p *Page) serveFlow(w http.ResponseWriter, r *http.Request) {
-	var answer *flowAnswer
-	var status int
-	var err error
-	switch {
-	case !inTurn(r.Context(), p.turn, func() { answer, status, err = p.flow(r.FormValue("q")) }):
-	case err != nil:
-		http.Error(w, err.Error(), status)
-	default:
-		writeJSON(w, answer)
-	}
-}
-
-// flowAnswer is the oracle's answer with the first maxEndpointsShown endpoints of each outcome.
-type flowAnswer struct {
-	*oracle.Answer
-	// More has the numbers of endpoints that are left out, of the outcome and of each alternative; nil if none are.
-	More []int `json:"more,omitempty"`
-}
-
-func newFlowAnswer(a *oracle.Answer) *flowAnswer {
-	out := &flowAnswer{Answer: a, More: make([]int, 1+len(a.Outcome.AlsoAllowed))}
-	outcomes := []*oracle.Outcome{&a.Outcome}
-	for i := range a.Outcome.AlsoAllowed {
-		outcomes = append(outcomes, &a.Outcome.AlsoAllowed[i])
-	}
-	any := false
-	for i, o := range outcomes {
-		if more := len(o.Endpoints) - maxEndpointsShown; more > 0 {
-			o.Endpoints, out.More[i], any = o.Endpoints[:maxEndpointsShown], more, true
-		}
-	}
-	if !any {
-		out.More = nil
-	}
-	return out
-}
-
-// flow returns what happens to a packet, or an error with its HTTP status.
-func (p *Page) flow(question string) (*flowAnswer, int, error) {
-	v := p.view()
-	if v.sync == nil {
-		return nil, http.StatusServiceUnavailable, errors.New("nothing has been applied yet")
-	}
-	o, err := oracle.OfSnapshot(v.snapshot, p.opts.Config())
-	if err != nil {
-		return nil, http.StatusInternalServerError, err
-	}
-	answer, err := o.Ask(question)
-	if err != nil {
-		return nil, http.StatusBadRequest, err
-	}
-	return newFlowAnswer(answer), http.StatusOK, nil
 }

@@ -120,8 +120,10 @@ func TestThePageIsSelfContained(t *testing.T) {
 	r := newRig(t, nil, Options{})
 	total := 0
 	for path, contentType := range map[string]string{
-		"/": "text/html; charset=utf-8", "/page.js": "text/javascript; charset=utf-8",
-		"/page.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml",
+		"/": "text/html; charset=utf-8", "/base.js": "text/javascript; charset=utf-8",
+		"/overview.js": "text/javascript; charset=utf-8", "/services.js": "text/javascript; charset=utf-8",
+		"/picture.js": "text/javascript; charset=utf-8", "/packet.js": "text/javascript; charset=utf-8",
+		"/page.js": "text/javascript; charset=utf-8", "/page.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml",
 	} {
 		w := r.request(path)
 		require.Equal(t, http.StatusOK, w.Code, path)

@@ -31,14 +31,28 @@ const (
 	kindError   eventKind = "error"   // a Sync failed
 )
 
-// log holds the last events.
+// syncPoint is a Sync in the curve of the last ones.
+type syncPoint struct {
+	// Number counts the Syncs, from 1.
+	Number uint64    `json:"number"`
+	At     time.Time `json:"at"`
+	Micros int64     `json:"micros"` // that it took
+	// Services is how many services changed with it.
+	Services int  `json:"services"`
+	Failed   bool `json:"failed,omitempty"`
+}
+
+// log holds the last events, and the last Syncs.
 type log struct {
-	number uint64
-	ring   []event
+	number  uint64
+	ring    []event
+	syncs   []syncPoint
+	numSync uint64
 }
 
 const (
 	maxEvents     = 200 // remembered
+	maxSyncs      = 60  // likewise
 	maxPerSync    = 50  // of one Sync that are told one by one
 	maxTold       = 3   // endpoints that an event names
 	maxErrorBytes = 2000
@@ -63,37 +77,45 @@ func (l *log) events() []event {
 	return list
 }
 
-func (l *log) listed(at time.Time, s *sink.Snapshot) {
-	l.add(event{At: at.UTC(), Kind: kindListed,
-		Text: fmt.Sprintf("%s with %s listed", count(s.NumServices(), "service"),
-			count(s.NumEndpoints(), "endpoint"))})
+func (l *log) addSync(s syncPoint) {
+	l.numSync++
+	s.Number = l.numSync
+	if len(l.syncs) < maxSyncs {
+		l.syncs = append(l.syncs, s)
+		return
+	}
+	l.syncs[(l.numSync-1)%maxSyncs] = s
 }
 
-// changes records the differences between two snapshots.
-func (l *log) changes(at time.Time, before, after *sink.Snapshot) {
-	at = at.UTC()
-	if !after.Node().Equal(before.Node()) && after.Node() != nil {
-		l.add(event{At: at, Kind: kindNode, Text: after.Node().String()})
+// lastSyncs returns them, the latest last.
+func (l *log) lastSyncs() []syncPoint {
+	list := make([]syncPoint, 0, len(l.syncs))
+	for i := range uint64(len(l.syncs)) {
+		list = append(list, l.syncs[(l.numSync-uint64(len(l.syncs))+i)%maxSyncs])
 	}
-	n := 0
-	for c := range after.ChangesSince(before) {
-		if n++; n > maxPerSync {
-			continue
-		}
-		e := event{At: at, Service: c.Name, Kind: kindChange}
-		switch {
-		case c.Old == nil:
-			e.Kind, e.Text = kindAdded, fmt.Sprintf("added with %s", count(len(c.New.Endpoints), "endpoint"))
-		case c.New == nil:
-			e.Kind, e.Text = kindRemoved, "removed"
-		default:
-			e.Text = changeText(&c)
-		}
-		l.add(e)
-	}
+	return list
+}
+
+func (l *log) listed(at time.Time, s *sink.Snapshot) {
+	l.add(event{At: at.UTC(), Kind: kindListed,
+		Text: fmt.Sprintf("%s with %s listed", count(s.NumServices(), "service"), count(s.NumEndpoints(), "endpoint"))})
+}
+
+// change records a difference between two snapshots, the n-th of a Sync.
+func (l *log) change(at time.Time, c *sink.Change, n int) {
 	if n > maxPerSync {
-		l.add(event{At: at, Kind: kindChange, Text: fmt.Sprintf("and %d more services", n-maxPerSync)})
+		return
 	}
+	e := event{At: at, Service: c.Name, Kind: kindChange}
+	switch {
+	case c.Old == nil:
+		e.Kind, e.Text = kindAdded, fmt.Sprintf("added with %s", count(len(c.New.Endpoints), "endpoint"))
+	case c.New == nil:
+		e.Kind, e.Text = kindRemoved, "removed"
+	default:
+		e.Text = changeText(c)
+	}
+	l.add(e)
 }
 
 // changeText describes what changed in a service.

@@ -49,6 +49,14 @@ type Page struct {
 	snapshot  *sink.Snapshot // of the last Sync
 	sync      *syncResult    // nil before the first one
 	failing   map[model.ServiceName][]string
+	unserved  map[model.ServiceName][]string // parts of services that the backend does not serve
+	problems  problems
+	shown     problems // a copy that does not change
+	told      uint64   // how often the backend had something new to say about a service that did not change
+	totals    totals
+	busy      busy
+	busiest   []busyService // nil: not known yet
+	applied   model.PerFamily[appliedState]
 	log       log
 	updated   chan struct{} // closed at the next Sync
 }
@@ -59,6 +67,15 @@ type syncResult struct {
 	Duration string    `json:"duration"`
 	Error    string    `json:"error,omitempty"` // shortened
 	whole    string    // the error, to compare it with the previous one
+	// Failed: it failed for a whole family, and not only for some service ports.
+	Failed bool `json:"failed,omitempty"`
+	failed model.FamilySet
+}
+
+// appliedState is what a family's last Sync without an error of the whole family has applied.
+type appliedState struct {
+	snapshot *sink.Snapshot // nil: nothing yet
+	at       time.Time
 }
 
 // New returns a page that shows nothing yet.
@@ -70,7 +87,8 @@ func New(opts Options) *Page {
 	p := &Page{opts: opts, snapshot: &sink.Snapshot{}, updated: make(chan struct{}),
 		questions: make(chan struct{}, maxQuestions),
 		browsers:  make(chan struct{}, cmp.Or(opts.maxBrowsers, 32)),
-		turn:      make(chan struct{}, 1), describing: make(chan struct{}, 1)}
+		turn:      make(chan struct{}, 1), describing: make(chan struct{}, 1),
+		unserved: map[model.ServiceName][]string{}, problems: newProblems(), shown: newProblems()}
 	p.handler = p.routes()
 	return p
 }
@@ -91,13 +109,23 @@ type view struct {
 	explainer Explainer
 	backend   sink.Sink
 	sync      *syncResult
-	failing   map[model.ServiceName][]string // never written to
-	events    []event                        // never written to
+	problems  problems
+	told      uint64
+	totals    totals
+	busiest   []busyService // never written to
+	busySince time.Time
+	applied   model.PerFamily[appliedState]
+	events    []event     // never written to
+	syncs     []syncPoint // never written to
 	updated   <-chan struct{}
 }
 
 func (p *Page) view() view {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return view{p.snapshot, p.explainer, p.backend, p.sync, p.failing, p.log.events(), p.updated}
+	if p.busiest == nil {
+		p.busiest = p.busy.busiest()
+	}
+	return view{p.snapshot, p.explainer, p.backend, p.sync, p.shown, p.told, p.totals, p.busiest, p.busy.began,
+		p.applied, p.log.events(), p.log.lastSyncs(), p.updated}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -83,33 +84,102 @@ func TestServicesAreFound(t *testing.T) {
 func TestProblemsAreFound(t *testing.T) {
 	b := &backend{}
 	r := newRig(t, b, Options{})
-	fine, empty, nobodyHere, failing := service("fine", 1, true), service("empty", 2, false),
-		service("remote", 3, true), service("wrong", 4, false)
-	for _, s := range []*model.Service{fine, empty, nobodyHere, failing} {
+	fine, empty, nobodyHere, failing, loser := service("fine", 1, true), service("empty", 2, false),
+		service("remote", 3, true), service("wrong", 4, false), service("loser", 5, false)
+	for _, s := range []*model.Service{fine, empty, nobodyHere, failing, loser} {
 		r.sink.SetService(s)
 	}
-	for _, s := range []*model.Service{fine, failing} {
+	for _, s := range []*model.Service{fine, failing, loser} {
 		r.sink.SetEndpoint(endpoint(s, "10.244.1.5:8080", cluster|local))
 	}
 	r.sink.SetEndpoint(endpoint(nobodyHere, "10.244.2.5:8080", cluster))
 	b.err = &sink.PortError{Port: failing.PortName(failing.Ports[0]), Family: model.IPv4, Err: errors.New("no room")}
+	b.problems = map[model.ServiceName][]string{loser.Name: {"203.0.113.1:80/TCP belongs to shop/fine:http/TCP"}}
 	require.Error(t, r.sink.Sync(t.Context()))
-	got := get[serviceList](r, "/api/services", "problems", "true")
-	problems := map[string]string{}
-	for _, s := range got.Services {
-		problems[s.Name.Name] = string(s.Status) + ": " + s.Problem
+	found := func() (list []string) {
+		got := get[serviceList](r, "/api/services", "problems", "true")
+		for _, s := range got.Services {
+			list = append(list, s.Name.Name+" "+string(s.Status)+": "+s.Problem)
+		}
+		assert.Equal(t, len(list), got.Total)
+		return list
 	}
-	assert.Equal(t, map[string]string{
-		"empty":  "empty: traffic to the cluster IP is rejected",
-		"remote": "empty: traffic from outside is dropped",
-		"wrong":  "failing: service port shop/wrong:http/TCP (IPv4): no room",
-	}, problems)
-	assert.Equal(t, 3, got.Total)
-	assert.Equal(t, 1, get[pageState](r, "/api/state").Failing)
+	assert.Equal(t, []string{ // the worst first
+		"wrong failing: service port shop/wrong:http/TCP (IPv4): no room",
+		"loser unserved: 203.0.113.1:80/TCP belongs to shop/fine:http/TCP",
+		"empty empty: traffic to the cluster IP is rejected",
+	}, found(), "external traffic that must stay on this node goes to other nodes")
+	state := get[pageState](r, "/api/state")
+	assert.Equal(t, problemState{Total: 3, Failing: 1, Unserved: 1, Empty: 1, First: []problem{
+		{failing.Name, statusFailing, "service port shop/wrong:http/TCP (IPv4): no room"},
+		{loser.Name, statusUnserved, "203.0.113.1:80/TCP belongs to shop/fine:http/TCP"},
+		{empty.Name, statusEmpty, "traffic to the cluster IP is rejected"},
+	}}, state.Problems)
+	assert.Equal(t, 1, state.Failing)
+	assert.Equal(t, 1, get[serviceList](r, "/api/services", "problems", "true", "q", "empt").Total)
+	assert.Len(t, get[serviceList](r, "/api/services", "problems", "true", "offset", "1", "limit", "1").Services, 1)
 
-	b.err = nil
+	b.err, b.problems = nil, map[model.ServiceName][]string{loser.Name: nil}
+	r.sink.SetEndpoint(endpoint(empty, "10.244.1.6:8080", cluster))
+	r.sink.DeleteEndpoint(endpoint(nobodyHere, "10.244.2.5:8080", cluster).Key())
 	r.apply()
-	assert.Equal(t, 2, get[serviceList](r, "/api/services", "problems", "true").Total)
+	assert.Equal(t, []string{"remote empty: traffic to the cluster IP is rejected"}, found())
+	r.sink.DeleteService(nobodyHere.Name)
+	r.apply()
+	assert.Empty(t, found())
+	assert.Equal(t, problemState{First: []problem{}}, get[pageState](r, "/api/state").Problems)
+}
+
+// The problems are those that a look at all services would find, whatever changes.
+func TestProblemsAreFollowed(t *testing.T) {
+	dice := rand.New(rand.NewPCG(1, 2))
+	b := &backend{}
+	r := newRig(t, b, Options{})
+	unserved := map[model.ServiceName][]string{}
+	for range 300 {
+		b.err, b.problems = nil, map[model.ServiceName][]string{}
+		for range 1 + dice.IntN(4) {
+			n := dice.IntN(8)
+			s := service(fmt.Sprintf("s%d", n), n, n%2 == 0)
+			switch dice.IntN(6) {
+			case 0:
+				r.sink.DeleteEndpoint(endpoint(s, "10.244.1.5:8080", cluster).Key())
+				r.sink.DeleteService(s.Name)
+			case 1:
+				r.sink.SetService(s)
+				r.sink.SetEndpoint(endpoint(s, "10.244.1.5:8080", []model.EndpointSets{0, cluster, local, cluster | local}[dice.IntN(4)]))
+			case 2:
+				r.sink.SetService(s)
+			case 3:
+				b.err = errors.Join(b.err, &sink.PortError{Port: s.PortName(s.Ports[0]), Family: model.IPv4, Err: errors.New("no")})
+			case 4:
+				b.problems[s.Name], unserved[s.Name] = []string{"lost"}, []string{"lost"}
+			case 5:
+				b.problems[s.Name], unserved[s.Name] = nil, nil
+			}
+		}
+		_ = r.sink.Sync(t.Context())
+		v := r.view()
+		want, endpoints := map[string]status{}, 0
+		failing := map[model.ServiceName][]string{}
+		for _, e := range sink.PortErrors(b.err) {
+			failing[e.Port.Service] = []string{"no"}
+		}
+		for e := range v.snapshot.Services() {
+			endpoints += len(e.Endpoints)
+			if d := diagnose(e.Service.Name, e, failing[e.Service.Name], unserved[e.Service.Name]); d.Status != statusOK {
+				want[d.Service.Name] = d.Status
+			}
+		}
+		got := map[string]status{}
+		for e := range v.withProblems() {
+			got[e.Service.Name.Name] = v.summary(e).Status
+		}
+		require.Equal(t, want, got)
+		require.Equal(t, totals{IPv4: total{v.snapshot.NumServices(), endpoints}}, v.totals)
+		n := v.problems.counts
+		require.Equal(t, v.problems.len(), n[0]+n[1]+n[2])
+	}
 }
 
 // explainer says the same of every service.

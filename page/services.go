@@ -1,6 +1,7 @@
 package page
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -34,15 +35,6 @@ type summary struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// status is the status of a service.
-type status string
-
-const (
-	statusOK      status = "ok"
-	statusEmpty   status = "empty"   // traffic of some kind is rejected or dropped, because it has no endpoint
-	statusFailing status = "failing" // the backend could not apply it
-)
-
 const (
 	defaultLimit, maxLimit = 100, 1000
 	maxPortsListed         = 4
@@ -62,26 +54,42 @@ func newQuery(text string, problems bool, offset, limit int) query {
 	return query{strings.Fields(strings.ToLower(text)), problems, max(offset, 0), min(limit, maxLimit)}
 }
 
-// services returns the services that match a query.
+// services returns the services that match a query, in the order of their names; those with problems the worst first.
 func (v *view) services(q query) *serviceList {
 	out := &serviceList{Revision: v.snapshot.Revision(), Offset: q.offset, Services: []summary{}}
-	if len(q.words) == 0 && !q.problems {
-		out.Total = v.snapshot.NumServices()
+	all := v.snapshot.Services()
+	if q.problems {
+		all = v.withProblems()
+	}
+	if len(q.words) == 0 {
+		if out.Total = v.snapshot.NumServices(); q.problems {
+			out.Total = v.problems.len()
+		}
 	}
 	n := 0
-	for e := range v.snapshot.Services() {
-		if !q.matches(e) || q.problems && v.summary(e).Status == statusOK {
+	for e := range all {
+		if out.Total > 0 && len(out.Services) == q.limit {
+			return out
+		}
+		if !q.matches(e) {
 			continue
 		}
 		if n++; n > q.offset && len(out.Services) < q.limit {
 			out.Services = append(out.Services, v.summary(e))
 		}
-		if out.Total > 0 && len(out.Services) == q.limit {
-			return out
-		}
 	}
 	out.Total = n
 	return out
+}
+
+// withProblems yields the services that have a problem.
+func (v *view) withProblems() iter.Seq[*sink.ServiceEntry] {
+	return func(yield func(*sink.ServiceEntry) bool) {
+		v.problems.list.Scan(func(p problem) bool {
+			e := v.snapshot.Service(p.Service)
+			return e == nil || yield(e) // never nil: see diagnose
+		})
+	}
 }
 
 // matches reports whether every word is found in the service.
@@ -124,8 +132,9 @@ func matches(e *sink.ServiceEntry, word string) bool {
 
 // summary returns the summary of a service for a list.
 func (v *view) summary(e *sink.ServiceEntry) summary {
-	s := e.Service
-	out := summary{Name: s.Name, Type: s.Type, ClusterIPs: s.ClusterIPs, Ports: []string{}, Status: statusOK}
+	s, p := e.Service, v.problems.get(e.Service.Name)
+	out := summary{Name: s.Name, Type: s.Type, ClusterIPs: s.ClusterIPs, Ports: []string{}, Status: p.Status,
+		Problem: p.Text}
 	if out.ClusterIPs == nil {
 		out.ClusterIPs = []netip.Addr{}
 	}
@@ -133,69 +142,21 @@ func (v *view) summary(e *sink.ServiceEntry) summary {
 		if i < maxPortsListed {
 			out.Ports = append(out.Ports, strconv.Itoa(int(p.Port))+"/"+p.Protocol.String())
 		}
-		counts := countEndpoints(e, &p)
-		for _, f := range model.Families() {
-			n := counts.At(f)
-			out.Endpoints = max(out.Endpoints, n.used)
-			if out.Problem == "" {
-				out.Problem = n.problem(p.Routes(f))
-			}
-		}
+		used := countEndpoints(e, &p)
+		out.Endpoints = max(out.Endpoints, used.IPv4, used.IPv6)
 	}
 	out.MorePorts = max(len(s.Ports)-maxPortsListed, 0)
-	if out.Problem != "" {
-		out.Status = statusEmpty
-	}
-	if failing := v.failing[s.Name]; len(failing) > 0 {
-		out.Status, out.Problem = statusFailing, shorten(strings.Join(failing, "; "))
-	}
 	return out
 }
 
-// counts has the numbers of endpoints of a port and family, by set.
-type counts struct{ used, cluster, local int }
-
-// countEndpoints counts those of a port, for both families.
-func countEndpoints(e *sink.ServiceEntry, p *model.ServicePort) (n model.PerFamily[counts]) {
+// countEndpoints counts the endpoints of a port that get traffic, by family.
+func countEndpoints(e *sink.ServiceEntry, p *model.ServicePort) (used model.PerFamily[int]) {
 	for _, ep := range e.PortEndpoints(p.Name, p.Protocol) {
-		c := n.At(ep.Family())
 		if ep.Sets != 0 {
-			c.used++
-		}
-		if ep.Sets.Has(model.ClusterSet) {
-			c.cluster++
-		}
-		if ep.Sets.Has(model.LocalSet) {
-			c.local++
+			*used.At(ep.Family())++
 		}
 	}
-	return n
-}
-
-// problem says which traffic has no endpoint; "" if all has one.
-func (c *counts) problem(r model.Routes) string {
-	for _, way := range []struct {
-		traffic string
-		route   model.Route
-	}{
-		{"traffic to the cluster IP", r.ClusterIP},
-		{"traffic from outside", r.External},
-		{"external traffic from pods of this node", r.ExternalFromPod},
-		{"external traffic from the node", r.ExternalFromNode},
-	} {
-		if way.route.Endpoints != 0 && c.of(way.route.Endpoints) == 0 {
-			return way.traffic + " is " + verb(way.route.Empty)
-		}
-	}
-	return ""
-}
-
-// of returns the number of endpoints in a set.
-func (c *counts) of(set model.EndpointSets) int {
-	if set == model.LocalSet {
-		return c.local
-	}
-	return c.cluster
+	return used
 }
 
 // verb says what happens to a packet without an endpoint.

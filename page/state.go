@@ -19,11 +19,20 @@ type pageState struct {
 	Families []familyState `json:"families"`
 	// Sync is the result of the last Sync, nil before the first one.
 	Sync *syncResult `json:"sync"`
+	// Source says what is wrong with where the state comes from; nil if nothing is, or without Options.Health.
+	Source *sourceState `json:"source,omitempty"`
 	// Failing is the number of services that the backend could not apply.
-	Failing int      `json:"failing"`
-	Repairs *repairs `json:"repairs,omitempty"`
+	Failing  int          `json:"failing"`
+	Problems problemState `json:"problems"`
+	Totals   totals       `json:"totals"`
+	// Busiest are the services that changed most often since BusySince, which is five to ten minutes ago.
+	Busiest   []busyService `json:"busiest"`
+	BusySince time.Time     `json:"busySince,omitzero"`
+	Repairs   *repairs      `json:"repairs,omitempty"`
 	// Events are the last ones, the latest first; in a message only the new ones.
 	Events []event `json:"events"`
+	// Syncs are the last ones, the latest last; in a message only the new ones.
+	Syncs []syncPoint `json:"syncs"`
 
 	// The rest is only in messages. Changed are the services that differ from the previous message; All means that
 	// there are too many to name, or that this is the first message. Listed means that services were added or removed.
@@ -43,6 +52,25 @@ type familyState struct {
 	Healthy       bool      `json:"healthy"`
 }
 
+// sourceState says what is wrong with where the state comes from: see [health.Proxy].
+type sourceState struct {
+	// DisconnectedSince is since when nothing has come from there, RestoredFrom the time of the state if it comes from
+	// a file, and WentBack when a state was last taken that may be older than the one before.
+	DisconnectedSince time.Time `json:"disconnectedSince,omitzero"`
+	RestoredFrom      time.Time `json:"restoredFrom,omitzero"`
+	WentBack          time.Time `json:"wentBack,omitzero"`
+}
+
+// problemState is what is wrong with services: the number of those that have a problem, of each status, and the worst
+// ones with the reasons.
+type problemState struct {
+	Total    int       `json:"total"`
+	Failing  int       `json:"failing"`
+	Unserved int       `json:"unserved"`
+	Empty    int       `json:"empty"`
+	First    []problem `json:"first"`
+}
+
 // repairs has the repairs of changes by others.
 type repairs struct {
 	Total int `json:"total"`
@@ -58,18 +86,30 @@ type repair struct {
 }
 
 const (
-	maxChangedNamed = 100
-	maxEventsSent   = 100
+	maxChangedNamed  = 100
+	maxFirstProblems = 10
+	maxEventsSent    = 100
 )
 
-// state returns the state with the events after a number.
-func (p *Page) state(v *view, after uint64) *pageState {
+// state returns the state with the events and Syncs after these numbers.
+func (p *Page) state(v *view, after, syncsAfter uint64) *pageState {
+	n := v.problems.counts
 	s := &pageState{
 		Revision: v.snapshot.Revision(), Node: v.snapshot.Node(), Services: v.snapshot.NumServices(),
-		Endpoints: v.snapshot.NumEndpoints(), Sync: v.sync, Failing: len(v.failing), Families: []familyState{},
-		Events: []event{},
+		Endpoints: v.snapshot.NumEndpoints(), Sync: v.sync, Failing: n[0], Families: []familyState{},
+		Problems: problemState{v.problems.len(), n[0], n[1], n[2], v.problems.first(maxFirstProblems)},
+		Totals:   v.totals, Busiest: v.busiest, BusySince: v.busySince.UTC(), Events: []event{}, Syncs: []syncPoint{},
+	}
+	for _, one := range v.syncs {
+		if one.Number > syncsAfter {
+			s.Syncs = append(s.Syncs, one)
+		}
 	}
 	if h := p.opts.Health; h != nil {
+		source := sourceState{h.DisconnectedSince().UTC(), h.RestoredFrom().UTC(), h.WentBack().UTC()}
+		if source != (sourceState{}) {
+			s.Source = &source
+		}
 		s.Phase = h.Phase().String()
 		for _, f := range model.Families() {
 			if d := h.Family(f); d != (health.Family{Healthy: true}) {
@@ -100,15 +140,18 @@ func (p *Page) state(v *view, after uint64) *pageState {
 // message returns what is new since an earlier view, nil if there was none.
 func (p *Page) message(before, now *view) *pageState {
 	if before == nil {
-		s := p.state(now, 0)
+		s := p.state(now, 0, 0)
 		s.All, s.Listed = true, true
 		return s
 	}
-	after := uint64(0)
+	var after, syncsAfter uint64
 	if len(before.events) > 0 {
 		after = before.events[0].Number
 	}
-	s := p.state(now, after)
+	if n := len(before.syncs); n > 0 {
+		syncsAfter = before.syncs[n-1].Number
+	}
+	s := p.state(now, after, syncsAfter)
 	for c := range now.snapshot.ChangesSince(before.snapshot) {
 		s.Listed = s.Listed || c.Old == nil || c.New == nil
 		if len(s.Changed) == maxChangedNamed {
@@ -120,6 +163,6 @@ func (p *Page) message(before, now *view) *pageState {
 		}
 		s.Changed = append(s.Changed, c.Name)
 	}
-	s.All = s.All || len(before.failing) > 0 || len(now.failing) > 0
+	s.All = s.All || before.told != now.told
 	return s
 }

@@ -16,6 +16,16 @@ type Describer interface {
 	DescribeService(ctx context.Context, name model.ServiceName) (string, error)
 }
 
+// ProblemReporter is implemented by backends that may leave parts of a service out for reasons that lie in the services
+// themselves, such as an address that another service owns (S59), and not in the dataplane, as those of a [PortError]
+// do. As with [Describer], middleware does not pass it on.
+type ProblemReporter interface {
+	// ReportProblems makes each Sync call report, from its goroutine, with every service whose problems have changed,
+	// and all that it does not serve of it now, in words; nil if it serves everything. Call it once, before the first
+	// Sync.
+	ReportProblems(report func(name model.ServiceName, problems []string))
+}
+
 // Repairer is implemented by backends that repair what others change in their dataplane. As with [Describer],
 // middleware does not pass it on.
 type Repairer interface {

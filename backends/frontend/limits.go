@@ -263,6 +263,7 @@ func (e *excesses) note(p *port, found []Problem) {
 	for _, problem := range e.of[p] {
 		if !slices.ContainsFunc(found, func(other Problem) bool { return other.Reason == problem.Reason }) {
 			delete(p.service.problems, problem.key()) // it is told again
+			p.family.owners.reporter.mark(p.service.name)
 		}
 	}
 	if e.isNew = true; len(found) == 0 {

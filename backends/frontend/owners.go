@@ -23,6 +23,7 @@ type owners struct {
 	unsettled []*contest
 	wave      uint64
 	nodePorts nodePorts
+	reporter  *reporter
 }
 
 // claim is a service port that asks for a key.
@@ -79,6 +80,8 @@ type rival struct {
 	claim
 	age  int64 // of its service
 	gone bool  // in the present wave
+	// updated: its kind or restriction is another one since the present wave.
+	updated bool
 }
 
 func newRival(c claim) rival { return rival{claim: c, age: c.port.service.age} }
@@ -161,6 +164,7 @@ func (o *owners) update(p *port, before, after Frontend) {
 		r.gone = true
 		next.kind, next.restricted = after.Kind, after.Restricted
 		c.add(next)
+		c.rivals[len(c.rivals)-1].updated = true
 		return
 	}
 	o.lose(k, h.claim)
@@ -199,6 +203,7 @@ func (o *owners) decide(list []*contest, report func(loser, owner *port, k Key))
 	for _, c := range list {
 		k := c.key
 		h := o.byKey[k]
+		o.withdrawn(c)
 		c.tidy()
 		lost := h.port
 		if i := c.heir(h, o.wave); i >= 0 {
@@ -210,9 +215,14 @@ func (o *owners) decide(list []*contest, report func(loser, owner *port, k Key))
 			}
 			o.gain(k, next)
 			h.claim = next
+			o.reporter.found(next.port, k)
 		}
 		c.sorted = len(c.rivals)
 		for i, r := range c.rivals {
+			if r.wave == o.wave || r.updated || h.port != c.before {
+				c.rivals[i].updated = false
+				o.reporter.lost(r.port, k, h.port)
+			}
 			if r.wave == o.wave || r.port == lost || i < maxTold && h.port != c.before {
 				report(r.port, h.port, k)
 			}
@@ -222,6 +232,18 @@ func (o *owners) decide(list []*contest, report func(loser, owner *port, k Key))
 		}
 		if o.byKey[k] = h; h.port == nil {
 			delete(o.byKey, k)
+		}
+	}
+}
+
+// withdrawn tells the reporter of the claims that are gone.
+func (o *owners) withdrawn(c *contest) {
+	if o.reporter == nil {
+		return
+	}
+	for _, r := range c.rivals {
+		if r.gone {
+			o.reporter.found(r.port, c.key)
 		}
 	}
 }

@@ -37,6 +37,7 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			dice, refusals := rand.New(rand.NewPCG(seed, 7)), rand.New(rand.NewPCG(seed, 8))
 			r := newRig(t)
+			reported := r.follow()
 			d := described{services: map[model.ServiceName]*model.Service{},
 				endpoints: map[model.EndpointKey]*model.Endpoint{}, inWave: map[model.ServiceName]bool{},
 				versions: map[model.ServiceName]string{}, limit: r.budget.Namespace}
@@ -82,6 +83,7 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 				assert.ElementsMatch(t, slices.Concat(r.v4.refusedIn(model.IPv4), r.v6.refusedIn(model.IPv6),
 					d.exceedIn(model.IPv4), d.exceedIn(model.IPv6)), refused)
 				d.settle(r.nodeAddrs)
+				r.compareReport(t, reported)
 				if r.v4.fail == nil {
 					served := map[Key]model.PortName{}
 					for k, o := range d.owned {
@@ -115,6 +117,8 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 			assert.Empty(t, r.services, "what has gone is forgotten")
 			assert.Empty(t, r.tenants)
 			assert.Empty(t, r.budget.due)
+			assert.Empty(t, reported)
+			assert.Empty(t, r.reporter.losses)
 			for _, f := range r.families {
 				assert.Empty(t, f.owners.byKey)
 				assert.Empty(t, f.owners.nodePorts.asked)

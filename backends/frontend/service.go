@@ -14,7 +14,7 @@ type service struct {
 	object   *model.Service // nil if it is not set
 	age      int64          // when it was made, in microseconds; the highest if that is unknown
 	ports    list[portID, *port]
-	problems map[Problem]uint64 // that were reported, by key: the round in which they were last there
+	problems map[Problem]told // that were reported, by key
 	tenant   *tenant
 	// destinations and ranges are what it asks for in each family.
 	destinations, ranges [2]int

@@ -78,7 +78,8 @@ type Table struct {
 	// resyncAll and resyncFailed say for which families the next Sync reports everything as new.
 	resyncAll, resyncFailed bool
 
-	repairs repairs
+	repairs  repairs
+	reporter *reporter // nil: nobody asks
 
 	mu       sync.Mutex // guards the rest
 	families []*family

@@ -3,7 +3,6 @@ package frontend
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -65,6 +64,7 @@ func (t *Table) update(ctx context.Context) {
 	for _, f := range t.families {
 		f.settle(func(p Problem) { t.report(ctx, p) })
 	}
+	t.reporter.tell(t.services)
 }
 
 func (d *description) name() model.ServiceName {
@@ -128,9 +128,7 @@ func (t *Table) setService(ctx context.Context, s *service, next *model.Service)
 	for _, f := range t.families {
 		t.setPorts(ctx, s, f, same)
 	}
-	maps.DeleteFunc(s.problems, func(k Problem, found uint64) bool {
-		return found != t.round && k.Reason != InvalidEndpoint // of which the service says nothing
-	})
+	t.forgetProblems(s)
 }
 
 // setPorts updates the ports of a service in one family.
@@ -222,6 +220,9 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 // deleteService withdraws everything that a service asks for. Its endpoints stay until they are deleted, too.
 func (t *Table) deleteService(s *service) {
 	t.countHealthCheck(s.object, nil)
+	if len(s.problems) > 0 {
+		t.reporter.mark(s.name)
+	}
 	s.object, s.problems = nil, nil
 	t.round++
 	for _, p := range s.ports.all {
@@ -259,12 +260,16 @@ func (t *Table) countHealthCheck(before, after *model.Service) {
 // found reports a problem of a service unless it was there before.
 func (t *Table) found(ctx context.Context, s *service, p Problem) {
 	if s.problems == nil {
-		s.problems = map[Problem]uint64{}
+		s.problems = map[Problem]told{}
 	}
-	if _, told := s.problems[p.key()]; !told {
+	before, known := s.problems[p.key()]
+	if !known {
 		t.report(ctx, p)
 	}
-	s.problems[p.key()] = t.round
+	if before.message != p.Message {
+		t.reporter.mark(s.name)
+	}
+	s.problems[p.key()] = told{t.round, p.Message}
 }
 
 func (t *Table) report(ctx context.Context, p Problem) {

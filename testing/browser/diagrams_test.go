@@ -1,14 +1,12 @@
 package browser
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -18,8 +16,6 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // diagram is a code block of a document that forges draw with Mermaid.
@@ -55,17 +51,12 @@ type painter struct{ *tab }
 
 func newPainter(t *testing.T) painter {
 	t.Helper()
-	need.Program(t, "npm")
+	program := fromNPM(t, "mermaid")
 	tab := newTab(t)
-	var stdout, stderr bytes.Buffer
-	download := exec.CommandContext(t.Context(), "./mermaid")
-	download.Stdout, download.Stderr = &stdout, &stderr
-	err := download.Run()
-	need.That(t, err == nil, "Mermaid from the npm registry: "+stderr.String())
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/mermaid.js" {
 			w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
-			_, _ = w.Write(stdout.Bytes())
+			_, _ = w.Write(program)
 			return
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")

@@ -1,32 +1,18 @@
 package browser
 
 import (
-	"bufio"
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
-	"image"
-	"image/color"
-	"image/png"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
+	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
-	cdplog "github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/network"
-	cdppage "github.com/chromedp/cdproto/page"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
@@ -35,178 +21,23 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/page"
 	"sigs.k8s.io/kube-proxy-lib/sink"
-	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
-
-// patience is how long a test waits for a browser before it counts as stuck.
-const patience = 2 * time.Minute
-
-// tab is a tab of a headless Chromium. It notes what a page does that it should not.
-type tab struct {
-	t   *testing.T
-	ctx context.Context
-
-	mu       sync.Mutex
-	requests []string
-	mischief []string // errors, dialogs, and what the content security policy stopped
-}
-
-// newTab starts a browser.
-func newTab(t *testing.T) *tab {
-	t.Helper()
-	program := need.Program(t, "chromium")
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox,
-		// CI runs as root
-		chromedp.DisableGPU, chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(1280, 860))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
-	tab := &tab{t: t, ctx: ctx}
-	require.NoError(t, chromedp.Listen(ctx, tab.note))
-	tab.do(chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
-		if _, err := cdp.Call(ctx, target, network.Enable, network.EnableParams{}); err != nil {
-			return err
-		}
-		_, err := cdp.Call(ctx, target, cdplog.Enable, cdp.Empty{})
-		return err
-	}))
-	return tab
-}
-
-func (b *tab) note(event any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch e := event.(type) {
-	case *network.EventRequestWillBeSent:
-		b.requests = append(b.requests, e.Request.URL)
-	case *runtime.EventExceptionThrown:
-		b.mischief = append(b.mischief, "exception: "+e.ExceptionDetails.Text)
-	case *runtime.EventConsoleAPICalled:
-		b.mischief = append(b.mischief, fmt.Sprint("console: ", e.Type))
-	case *cdplog.EventEntryAdded:
-		if !strings.Contains(e.Entry.Text, "400 (Bad Request)") { // to malformed questions
-			b.mischief = append(b.mischief, fmt.Sprintf("%v: %s", e.Entry.Source, e.Entry.Text))
-		}
-	case *cdppage.EventJavascriptDialogOpening:
-		b.mischief = append(b.mischief, "dialog: "+e.Message)
-	}
-}
-
-// behaved fails if a page did anything wrong, or sent a request to anything but its own proxy.
-func (b *tab) behaved(base string) {
-	b.t.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	assert.Empty(b.t, b.mischief)
-	assert.NotEmpty(b.t, b.requests)
-	for _, url := range b.requests {
-		assert.True(b.t, strings.HasPrefix(url, base) || url == "about:blank", "the page asks for %s", url)
-	}
-}
-
-// do runs the steps of a reader.
-func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
-	b.t.Helper()
-	require.NoError(b.t, chromedp.Do(b.ctx, steps...))
-}
-
-// value returns the value of an expression.
-func value[T any](b *tab, expression string) T {
-	b.t.Helper()
-	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
-	require.NoError(b.t, err, expression)
-	return v
-}
-
-// script runs statements.
-func script(statements string) chromedp.Action[chromedp.Void] {
-	return func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
-		_, err := chromedp.Evaluate[bool](statements+"; true")(ctx, target)
-		return chromedp.Void{}, err
-	}
-}
-
-// until waits until an expression is true. It polls from outside, because the content security policy forbids
-// chromedp's polling within the page.
-func until(expression string) chromedp.Action[chromedp.Void] {
-	return func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
-		ticker := time.NewTicker(20 * time.Millisecond)
-		defer ticker.Stop()
-		for {
-			if ok, err := chromedp.Evaluate[bool]("Boolean("+expression+")")(ctx, target); ok {
-				return chromedp.Void{}, nil
-			} else if ctx.Err() != nil {
-				return chromedp.Void{}, fmt.Errorf("waiting for %s: %w", expression, err)
-			}
-			select {
-			case <-ctx.Done():
-				return chromedp.Void{}, fmt.Errorf("waiting for %s: %w", expression, ctx.Err())
-			case <-ticker.C:
-			}
-		}
-	}
-}
-
-// text waits until an element shows a text.
-func text(selector, want string) chromedp.Action[chromedp.Void] {
-	return until(fmt.Sprintf("document.querySelector(%q)?.textContent.includes(%q)", selector, want))
-}
-
-// focus gives an element the keyboard focus, as the Tab key would.
-func focus(selector string) chromedp.Action[chromedp.Void] {
-	return script(fmt.Sprintf("document.querySelector(%q).focus()", selector))
-}
-
-// fill replaces the text of a field in the form about packets, and submits the form.
-func fill(selector, text string) chromedp.Action[chromedp.Void] {
-	return script(fmt.Sprintf("document.querySelector(%q).value = %q; document.querySelector('#flow').requestSubmit()",
-		selector, text))
-}
-
-// visit goes to a page.
-func visit(url string) chromedp.Action[chromedp.Void] { return chromedp.Navigate(url) }
-
-// open goes to a view of the loaded page.
-func open(fragment string) chromedp.Action[chromedp.Void] {
-	return script(fmt.Sprintf("location.hash = %q", fragment))
-}
-
-// mock runs the example, and returns the address of its page.
-func mock(t *testing.T) string {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "mock")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/mock")
-	build.Dir = filepath.Join("..", "..")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	run := exec.CommandContext(t.Context(), program, "--page", "--page-address", "127.0.0.1:0", "--pause", "24h")
-	stdout, err := run.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, run.Start())
-	t.Cleanup(func() { _ = run.Wait() }) // it ends with the test's context
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	require.NoError(t, err)
-	_, url, ok := strings.Cut(strings.TrimSpace(line), "The page is at ")
-	require.True(t, ok, line)
-	return url
-}
 
 // A reader without a mouse finds a service, reads where its traffic goes, and asks about a packet.
 func TestTheMocksPage(t *testing.T) {
-	b := newTab(t)
 	url := mock(t)
+	b := newTab(t)
 	b.do(visit(url), until("document.querySelectorAll('#rows a').length === 5"),
 		text("#node", "node node-1, zone-a · 5 services"), text("#health", "IPv4 applied"),
-		text("#count", "5 services"))
+		text("#tiles", "IPv4 10 · IPv6 2"), text("#problems-now", "Every service has what it asks for"),
+		text("#syncs", "one Sync"), text("#families", "last applied"), text("#busiest", "No service has changed"))
 
 	// The slash leads to the search, the arrows through the list, Enter to the service.
 	slash := script("document.body.dispatchEvent(new KeyboardEvent('keydown', {key: '/', bubbles: true}))")
 	b.do(slash, until("document.activeElement.id === 'q'"), chromedp.KeyEvent("10.96.0.10"),
 		until("document.querySelectorAll('#rows a').length === 1"),
-		chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter), text("#service h2", "kube-system/kube-dns"))
+		chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter), text("#service h2", "kube-system/kube-dns"),
+		until("document.activeElement.id === 'service'"))
 	shown := value[string](b, "document.querySelector('#service').textContent")
 	for _, want := range []string{"anyone", "10.96.0.10:53/UDP", "any endpoint", "10.1.1.10:53",
 		"kube-system/coredns-a",
@@ -220,26 +51,60 @@ func TestTheMocksPage(t *testing.T) {
 		until("document.querySelector('#service details').open"),
 		text("#service pre", "10.96.0.10:53/TCP"))
 
+	// Escape leads back to the row.
+	b.do(chromedp.KeyEvent(kb.Escape), until("document.activeElement.getAttribute('href') === '#/service/kube-system/kube-dns'"))
+
 	// Links of the service lead to the question about a packet.
 	b.do(open("#/service/shop/web"), text("#service h2", "shop/web"), text("#service svg", "this node"),
 		focus("#service a.mono"), chromedp.KeyEvent(kb.Enter), until("document.activeElement.id === 'source'"),
 		chromedp.KeyEvent("shop/cart-a"), chromedp.KeyEvent(kb.Enter),
 		text("#answer .verdict", "The packet is delivered"),
 		text("#answer", "shop/web-a"), text("#answer .reasons", "S28"))
+	link := value[string](b, "location.href")
+	assert.Contains(t, link, "#/packet?flow=pod%20shop%2Fcart-a%20-%3E%2010.96.10.1%3A443%2FTCP")
+	b.followsThePacket(link)
 	b.do(fill("#to", "10.96.0.10:99"), text("#answer .verdict", "The packet is rejected"),
 		fill("#to", "nowhere"), text("#answer .warning", "not ADDRESS:PORT"))
 
-	b.do(open("#/activity"), text("#events", "5 services with"), text("#families", "last applied"),
-		text("#repairs", "This backend does not report repairs"))
+	b.do(open("#/activity"), text("#events", "5 services with"), text("#repairs", "This backend does not report repairs"))
 
 	// The first link of the page leads to its content, whatever that shows.
 	for _, view := range []struct{ fragment, section string }{
-		{"#/packet", "packet"}, {"#/activity", "activity"}, {"#/service/shop/web", "service"}} {
+		{"#/packet", "packet"}, {"#/activity", "activity"}, {"#/service/shop/web", "service"}, {"#/", "overview"}} {
 		b.do(open(view.fragment), until("document.getElementById('"+view.section+"').offsetParent"),
 			focus(".skip"), chromedp.KeyEvent(kb.Enter), until("document.activeElement.id === 'main'"))
 		assert.Equal(t, view.fragment, value[string](b, "location.hash"))
 	}
 	b.behaved(url)
+}
+
+// followsThePacket opens a link to a trace, and goes with the packet from stop to stop.
+func (b *tab) followsThePacket(link string) {
+	b.do(visit("about:blank"), visit(link), text("#answer .verdict", "The packet is delivered"))
+	assert.Equal(b.t, "shop/cart-a 10.96.10.1:443 TCP",
+		value[string](b, "[...document.querySelectorAll('#source, #to, #protocol')].map((e) => e.value).join(' ')"))
+	b.do(text("#step", "Step 4 of 4"), until("document.querySelector('.stops li:nth-child(4)[aria-current]')")) // by itself
+	places := map[string]bool{}
+	for i := 4; i >= 1; i-- {
+		b.do(text("#step", fmt.Sprintf("Step %d of 4", i)), until("document.getAnimations().length === 0"))
+		places[value[string](b, "getComputedStyle(document.querySelector('.dot')).transform")] = true
+		if i > 1 {
+			b.do(focus("#step-back"), chromedp.KeyEvent(kb.Enter))
+		}
+	}
+	assert.Len(b.t, places, 4, "the packet moves")
+	b.do(focus("#step-on"), chromedp.KeyEvent(kb.Enter), text("#step", "Step 2 of 4: 10.96.10.1:443/TCP is a cluster IP"),
+		until("document.querySelector('.reasons .now').textContent.includes('is a cluster IP')"))
+
+	// A rule opens its text.
+	b.do(focus(".reasons .rule"), chromedp.KeyEvent(kb.Enter), text("#rule-text", "The cluster IP of a family is"),
+		until("document.querySelector('#rule').open"), chromedp.KeyEvent(kb.Escape), until("!document.querySelector('#rule').open"))
+
+	// With reduced motion the packet is there at once.
+	motion := &emulation.MediaFeature{Name: "prefers-reduced-motion", Value: "reduce"}
+	b.do(media(motion), script("document.querySelector('#flow').requestSubmit()"), text("#step", "Step 4 of 4"))
+	assert.True(b.t, value[bool](b, "document.getAnimations().length === 0"))
+	b.do(media())
 }
 
 // The answer to the last question is the one that stays, even if that to an earlier one comes later.
@@ -268,8 +133,7 @@ func TestALateAnswerIsNotShown(t *testing.T) {
 	b := newTab(t)
 	t.Cleanup(server.CloseClientConnections)
 	ask := func(to string) chromedp.Action[chromedp.Void] {
-		return script("document.querySelector('#from').value = 'node'; showSource(); " +
-			"document.querySelector('#to').value = '" + to + "'; document.querySelector('#flow').requestSubmit()")
+		return open("#/packet?flow=" + url.QueryEscape("node -> "+to+"/TCP"))
 	}
 
 	b.do(visit(server.URL+"#/packet"), ask("192.0.2.1:1111"))
@@ -283,99 +147,6 @@ func TestALateAnswerIsNotShown(t *testing.T) {
 	b.do(until("performance.getEntriesByType('resource').filter((e) => e.name.includes('api/flow')).length === 2"))
 	assert.Contains(t, value[string](b, "document.querySelector('#answer').textContent"), "192.0.2.1:2222")
 	b.behaved(server.URL)
-}
-
-// look writes a screenshot to the directory KPL_SCREENSHOTS, if that is set.
-func (b *tab) look(name string) {
-	b.t.Helper()
-	directory := os.Getenv("KPL_SCREENSHOTS")
-	if directory == "" {
-		return
-	}
-	shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-	require.NoError(b.t, err)
-	picture, err := png.Decode(bytes.NewReader(shot))
-	require.NoError(b.t, err)
-	var small bytes.Buffer
-	require.NoError(b.t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, fewColours(picture)))
-	require.NoError(b.t, os.WriteFile(filepath.Join(directory, name+".png"), small.Bytes(), 0o644))
-}
-
-// prefer has the reader prefer a colour scheme, "light" or "dark".
-func prefer(scheme string) chromedp.Action[chromedp.Void] {
-	return chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
-		_, err := cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
-		return err
-	})
-}
-
-// TestItFitsTheReader: in the dark, and on a telephone. With KPL_SCREENSHOTS it writes screenshots to that directory;
-// page.png is the one in docs.
-func TestItFitsTheReader(t *testing.T) {
-	b := newTab(t)
-	url := mock(t)
-	views := []struct{ name, fragment, wait, with string }{
-		{"page", "#/service/shop/web", "#service svg", "10.96.10.1:443/TCP"},
-		{"dns", "#/service/kube-system/kube-dns", "#service svg", "zone hint names"},
-		{"packet", "#/packet?to=10.96.0.10:53/UDP", "#node", "node-1"},
-		{"activity", "#/activity", "#events", "listed"},
-		{"list", "#/", "#rows", "kube-dns"},
-	}
-	b.do(visit(url), text("#count", "5 services"))
-	for _, scheme := range []string{"light", "dark"} {
-		for _, width := range []int64{1280, 390} {
-			b.do(prefer(scheme), chromedp.EmulateViewport(width, 860))
-			for _, v := range views {
-				b.do(open(v.fragment), text(v.wait, v.with))
-				if v.name == "packet" {
-					b.do(fill("#source", "shop/web-a"), text("#answer", "S28"))
-				}
-				assert.False(t, value[bool](b, "document.documentElement.scrollWidth > innerWidth"),
-					"%s is wider than %d", v.name, width)
-				b.look(strings.TrimSuffix(fmt.Sprintf("%s-%s-%d", v.name, scheme, width), "-light-1280"))
-			}
-			for _, selector := range []string{"body", "header"} {
-				brightness := value[float64](b,
-					fmt.Sprintf("getComputedStyle(document.querySelector(%q)).backgroundColor"+
-						".match(/\\d+/g).slice(0, 3).reduce((sum, c) => sum + Number(c) / 3, 0)", selector))
-				if scheme == "dark" {
-					assert.Less(t, brightness, 64.0, "%s in the dark", selector)
-				} else {
-					assert.Greater(t, brightness, 192.0, "%s in the light", selector)
-				}
-			}
-		}
-	}
-	b.behaved(url)
-}
-
-// fewColours returns a picture in its 256 most frequent colours, so that it takes little space in the repository.
-func fewColours(picture image.Image) image.Image {
-	count := map[color.RGBA]int{}
-	at := func(x, y int) color.RGBA { return color.RGBAModel.Convert(picture.At(x, y)).(color.RGBA) }
-	r := picture.Bounds()
-	for y := r.Min.Y; y < r.Max.Y; y++ {
-		for x := r.Min.X; x < r.Max.X; x++ {
-			count[at(x, y)]++
-		}
-	}
-	colours := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int { return count[b] - count[a] })
-	var palette color.Palette
-	for _, c := range colours[:min(256, len(colours))] {
-		palette = append(palette, c)
-	}
-	index := map[color.RGBA]uint8{}
-	for c := range count {
-		index[c] = uint8(palette.Index(c))
-	}
-	few := image.NewPaletted(r, palette)
-	for y := r.Min.Y; y < r.Max.Y; y++ {
-		for x := r.Min.X; x < r.Max.X; x++ {
-			few.SetColorIndex(x, y, index[at(x, y)])
-		}
-	}
-	return few
 }
 
 // service returns one with a cluster IP.
@@ -413,18 +184,18 @@ func TestEvilNames(t *testing.T) {
 	told.err = &sink.PortError{Port: svc.PortName(svc.Ports[0]), Family: model.IPv4,
 		Err: fmt.Errorf("refused: %s", evil)}
 	require.Error(t, s.Sync(t.Context()))
-	b.do(text("#rows", "<img src=x"), focus("#rows a"), chromedp.KeyEvent(kb.Enter),
+	b.do(text("#problems-now", "refused: <img"), open("#/services"), text("#rows", "<img src=x"), focus("#rows a"), chromedp.KeyEvent(kb.Enter),
 		text("#service h2", `<script>alert(2)</script>`), text("#service .warning", "refused: <img"),
 		text("#service svg", "10.1.1.5:8080"),
 		text("#service table", "<img src=x"), text("#service pre", "<img src=x"))
 	b.do(open("#/activity"), text("#events", "<img src=x"), text("#last-error", "refused: <img"),
 		text("#node", "<img src=x"))
 	assert.Zero(t, value[int](b,
-		`document.querySelectorAll('img:not([src="icon.svg"]), script:not([src="page.js"]), iframe').length`),
+		`document.querySelectorAll('img:not([src="icon.svg"]), script:not([src$=".js"]), body script, iframe').length`),
 		"names have become elements")
 
 	// A service that comes and goes does so on the page, too.
-	b.do(open("#/"))
+	b.do(open("#/services"))
 	told.err = nil
 	s.SetService(service("shop", "new", 2))
 	require.NoError(t, s.Sync(t.Context()))
@@ -448,36 +219,73 @@ func (s *teller) DescribeService(context.Context, model.ServiceName) (string, er
 	return s.text, nil
 }
 
-// With 10,000 services the page draws a hundred rows, and finds the others.
-func TestABigCluster(t *testing.T) {
-	p := page.New(page.Options{})
-	s := p.Sink(nil)
-	server := httptest.NewServer(p)
-	t.Cleanup(server.Close)
+// fillBig feeds a page with 10,000 services. Some have evil names, some have problems.
+func fillBig(t *testing.T, p *page.Page) sink.Sink {
+	told := &teller{text: "rules"}
+	s := p.Sink(told)
+	s.(sink.NodeSetter).SetNode(&model.Node{Name: "node-1", IPs: []netip.Addr{netip.MustParseAddr("192.0.2.9")}})
+	evil := []string{strings.Repeat("very-long-name-", 17), "\u202eevil\u202d rtl \u05d0\u05d1\u05d2 \u0627\u0644", "not \xff\xfe UTF-8 \xc3",
+		"<b>bold</b>&amp;\u0000"}
 	for n := range 10_000 {
 		svc := service("shop", fmt.Sprintf("service-%05d", n), n)
+		if n < len(evil) {
+			svc.Name.Namespace, svc.Ports[0].Name = "aaa", evil[n]
+			svc.Name.Name = evil[n]
+		}
 		s.SetService(svc)
+		if n < 3 || n == 77 {
+			told.err = errors.Join(told.err, &sink.PortError{Port: svc.PortName(svc.Ports[0]), Family: model.IPv4,
+				Err: errors.New("no room for " + svc.Name.Name)})
+		}
 		for i := range 10 {
 			target := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(100 + i), byte(n >> 8), byte(n)}), 8080)
-			s.SetEndpoint(&model.Endpoint{Port: svc.PortName(svc.Ports[0]), Target: target, Sets: model.ClusterSet,
-				Ready: true})
+			if n%100 != 99 {
+				s.SetEndpoint(&model.Endpoint{Port: svc.PortName(svc.Ports[0]), Target: target, Sets: model.ClusterSet,
+					Ready: true})
+			}
 		}
 	}
-	require.NoError(t, s.Sync(t.Context()))
+	require.Error(t, s.Sync(t.Context()))
+	return s
+}
+
+// With 10,000 services the page draws a hundred rows, finds the others, and the keyboard reaches them.
+func TestABigCluster(t *testing.T) {
+	p := page.New(page.Options{})
+	s := fillBig(t, p)
+	server := httptest.NewServer(p)
+	t.Cleanup(server.Close)
 	b := newTab(t)
 	t.Cleanup(server.CloseClientConnections)
 	began := time.Now()
-	b.do(visit(server.URL), until("document.querySelectorAll('#rows a').length === 100"))
+	b.do(visit(server.URL+"#/services"), until("document.querySelectorAll('#rows a').length === 100"))
 	t.Logf("first 100 of 10,000 services on the screen after %v", time.Since(began).Round(time.Millisecond))
-	b.do(text("#count", "1 to 100 of 10000 services"), focus("#next"), chromedp.KeyEvent(kb.Enter),
-		text("#count", "101 to 200 of 10000"), focus("#q"), chromedp.KeyEvent("service-0777"),
-		text("#count", "10 services"), text("#rows", "service-07779"))
+
+	// The arrows go on to the next hundred, and back.
+	row := func(i int, name string) chromedp.Action[chromedp.Void] {
+		return until(fmt.Sprintf("document.activeElement === document.querySelectorAll('#rows a')[%d] && "+
+			"document.activeElement.textContent.includes(%q)", i, name))
+	}
+	b.do(text("#count", "1 to 100 of 10000 services"), focus("#rows li:last-child a"), chromedp.KeyEvent(kb.ArrowDown),
+		text("#count", "101 to 200 of 10000"), row(0, "service-00100"), chromedp.KeyEvent(kb.ArrowUp),
+		text("#count", "1 to 100 of"), row(99, "service-00099"), chromedp.KeyEvent(kb.PageDown),
+		row(0, "service-00100"), chromedp.KeyEvent(kb.ArrowDown), row(1, "service-00101"))
+
+	// A service far down is shown where the reader is, and has the focus.
+	b.do(focus("#rows li:last-child a"), chromedp.KeyEvent(kb.Enter), text("#service h2", "shop/service-00199"),
+		until("document.activeElement.id === 'service' && scrollY > 1000"))
+	assert.True(t, value[bool](b, "(() => { const r = document.querySelector('#service h2').getBoundingClientRect();"+
+		" return r.top >= 0 && r.bottom <= innerHeight; })()"), "the reader sees it")
+	b.do(chromedp.KeyEvent(kb.Escape), row(99, "service-00199"))
+
+	b.do(focus("#q"), chromedp.KeyEvent("service-0777"),
+		text("#count", "10 services"), text("#rows", "service-07778"))
 	began = time.Now()
 	changed := service("shop", "service-07775", 0)
 	s.SetEndpoint(&model.Endpoint{Port: changed.PortName(changed.Ports[0]),
 		Target: netip.MustParseAddrPort("10.200.0.1:8080"), Sets: model.ClusterSet, Ready: true})
-	require.NoError(t, s.Sync(t.Context()))
-	b.do(text("#rows", "11 endpoints"))
+	require.Error(t, s.Sync(t.Context()))
+	b.do(text("#rows", "11 endpoints"), text("#busiest", "shop/service-07775"))
 	t.Logf("one endpoint more on the screen after %v, of which the list waits up to 1 s on purpose",
 		time.Since(began).Round(time.Millisecond))
 	b.behaved(server.URL)

@@ -1,0 +1,103 @@
+package frontend
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// follow returns what is reported of each service that has problems, as of the last Sync.
+func (r *rig) follow() map[model.ServiceName][]string {
+	reported := map[model.ServiceName][]string{}
+	r.ReportProblems(func(name model.ServiceName, problems []string) {
+		if reported[name] = problems; len(problems) == 0 {
+			delete(reported, name)
+		}
+	})
+	return reported
+}
+
+// compareReport compares what is reported with what the table has.
+func (r *rig) compareReport(t *testing.T, reported map[model.ServiceName][]string) {
+	want, has := map[waiting]*port{}, map[waiting]*port{}
+	lines := map[model.ServiceName]int{}
+	for _, f := range r.families {
+		for k, h := range f.owners.byKey {
+			if h.contest == nil {
+				continue
+			}
+			for _, rival := range h.contest.rivals {
+				want[waiting{rival.port, k}] = h.port
+				lines[rival.port.name.Service] = 1
+			}
+		}
+	}
+	for _, l := range r.reporter.losses {
+		for w, owner := range l.owners {
+			has[w] = owner
+		}
+	}
+	assert.Equal(t, want, has)
+	for _, s := range r.services {
+		var texts []string
+		for p, found := range s.problems {
+			if p.Reason != InvalidEndpoint {
+				texts = append(texts, found.message)
+			}
+		}
+		slices.Sort(texts)
+		if n := len(slices.Compact(texts)); n > 0 {
+			lines[s.name] += n
+		}
+	}
+	got := map[model.ServiceName]int{}
+	for name, texts := range reported {
+		got[name] = len(texts)
+	}
+	assert.Equal(t, lines, got)
+}
+
+// What is not served is reported until it is, with the present owner (S59).
+func TestProblemsAreReportedUntilTheyEnd(t *testing.T) {
+	r := newRig(t)
+	reported := r.follow()
+	r.set(claimant("prod/web", 2025), claimant("x/younger", 2026))
+	r.sync(t)
+	younger := model.ServiceName{Namespace: "x", Name: "younger"}
+	assert.Equal(t, map[model.ServiceName][]string{younger: {contested + " belongs to prod/web:http/TCP"}}, reported)
+
+	for i := range 20 { // more than are told once again
+		r.set(claimant(fmt.Sprintf("y/s%02d", i), 2027))
+	}
+	r.sync(t)
+	assert.Len(t, reported, 21)
+	r.DeleteService(model.ServiceName{Namespace: "prod", Name: "web"})
+	r.sync(t)
+	assert.Len(t, reported, 20)
+	assert.NotContains(t, reported, younger, "it has the address now")
+	assert.Equal(t, []string{contested + " belongs to x/younger:http/TCP"},
+		reported[model.ServiceName{Namespace: "y", Name: "s19"}])
+
+	last := *claimant("y/s19", 2027)
+	last.ExternalIPs = nil
+	r.set(&last)
+	r.sync(t)
+	assert.Len(t, reported, 19, "who no longer asks has no problem")
+
+	invalid := *claimant("prod/web", 2025)
+	invalid.ExternalIPs = nil
+	invalid.Ports = append(slices.Clone(invalid.Ports), invalid.Ports[0])
+	invalid.Ports[1].Name, invalid.Ports[1].Port = "zero", 0
+	r.set(&invalid)
+	r.sync(t)
+	assert.Equal(t, []string{"it has no port number or protocol"}, reported[invalid.Name])
+	valid := invalid
+	valid.Ports = invalid.Ports[:1]
+	r.set(&valid)
+	r.sync(t)
+	assert.NotContains(t, reported, invalid.Name)
+}
