@@ -36,6 +36,7 @@ func profiles() map[string]profile {
 		"rules that somebody else removed while no backend ran come back":                       extended(repairFeature),
 		"clean-up leaves nothing, and touches nothing of others":                                extended(cleanUpFeature),
 		"of services that list one address the owner keeps it, and the oldest newcomer is next": note(),
+		"a node port and an external IP of the node's address have one owner":                   note(),
 	}
 }
 
