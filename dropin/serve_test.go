@@ -8,8 +8,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,6 +40,15 @@ func TestAServerTriesAnAddressAgainUntilItIsFree(t *testing.T) {
 		require.NoError(t, s.run(ctx))
 		assert.Equal(t, []time.Duration{0, bindRetry, 2 * bindRetry}, tries)
 	})
+}
+
+// Two proxies on one node want the same ports: the one that does not get them says so.
+func TestAPortInUseHintsAtAnotherProxy(t *testing.T) {
+	s := &server{name: "metrics", address: "127.0.0.1:10249", handler: http.NotFoundHandler(), hardFail: true,
+		listen: func(context.Context, string, string) (net.Listener, error) {
+			return nil, &net.OpError{Op: "listen", Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}
+		}}
+	assert.ErrorContains(t, s.run(t.Context()), "if this goes on: is another kube-proxy running on this node?")
 }
 
 // pipes is a listener whose connections are pipes, which keep to the time of a test.

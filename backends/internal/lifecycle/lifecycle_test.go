@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -170,4 +171,19 @@ func TestAnErrorSaysWhatToDo(t *testing.T) {
 		require.EqualError(t, err, test.want)
 		require.ErrorIs(t, err, test.err)
 	}
+}
+
+// Rights may also be lost after the start: then each Sync that fails says what to do.
+func TestAnErrorOfASyncSaysWhatToDo(t *testing.T) {
+	b := backend(&[]string{})
+	b.Common.Families = []model.Family{model.IPv4}
+	b.Apply = func(string, context.Context, *frontend.Changes) error { return syscall.EPERM }
+	r, err := b.Start(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, r.Close()) }()
+	r.SetService(&model.Service{Name: model.ServiceName{Namespace: "a", Name: "b"}})
+	err = r.Sync(t.Context())
+	require.ErrorIs(t, err, syscall.EPERM)
+	assert.ErrorContains(t, err, "is this process root with CAP_NET_ADMIN")
+	assert.Equal(t, model.IPv4.Set(), sink.FailedFamilies(err), "it still says what failed")
 }
