@@ -206,10 +206,12 @@ func TestWrongFlagsOfABrainAreRefused(t *testing.T) {
 			"--server=192.0.2.9:1", "--ca-file=/x", "--tls-cert-file=/nowhere", "--tls-private-key-file=/nowhere"},
 		"AllowServiceExternalIPs=false is set on the brain": {
 			"--server=unix:///x", "--feature-gates=AllowServiceExternalIPs=false"},
-		"--tls-cert-file needs --server":             {"--tls-cert-file=/x"},
-		"--insecure needs --server":                  {"--insecure"},
-		"--server-state-file needs --server":         {"--server-state-file=/x"},
-		`keep: the file "x" is not an absolute path`: {"--server=unix:///x", "--server-state-file=x"},
+		"--tls-cert-file needs --server":                   {"--tls-cert-file=/x"},
+		"--insecure needs --server":                        {"--insecure"},
+		"--server-state-file needs --server":               {"--server-state-file=/x"},
+		"--server-state-max-age needs --server-state-file": {"--server=unix:///x", "--server-state-max-age=1h"},
+		"keep: durations must not be negative":             {"--server=unix:///x", "--server-state-file=/x", "--server-state-max-age=-1h"},
+		`keep: the file "x" is not an absolute path`:       {"--server=unix:///x", "--server-state-file=x"},
 	} {
 		assert.ErrorContains(t, newBrainRig(t).run(args...), want)
 	}

@@ -137,7 +137,11 @@ func TestTheManifestBehindABrain(t *testing.T) {
 	}
 	for _, arg := range c.Args[3:] {
 		_, path, _ := strings.Cut(arg, "=")
-		assert.Equal(t, mounts["tls"], filepath.Dir(path), arg)
+		volume := "tls"
+		if strings.HasPrefix(arg, "--server-state-file=") {
+			volume = "state"
+		}
+		assert.Equal(t, mounts[volume], filepath.Dir(path), arg)
 	}
 }
 

@@ -64,7 +64,7 @@ var kubeProxyFlags = map[string]string{
 
 // brainFlags are the flags that kube-proxy does not have.
 var brainFlags = []string{"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure",
-	"server-state-file"}
+	"server-state-file", "server-state-max-age"}
 
 // kubeProxyFlagsOfWindows are those that kube-proxy has there besides.
 var kubeProxyFlagsOfWindows = map[string]string{

@@ -23,8 +23,8 @@ import (
 // besideFile returns the flags that are used even if there is a configuration file, like those for logging.
 func besideFile() []string {
 	return []string{"config", "write-config-to", "cleanup", "init-only", "version", "master", "hostname-override",
-		"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure", "server-state-file", "page",
-		"page-bind-address", "ipvs-interface", "ipvs-marks"}
+		"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure", "server-state-file",
+		"server-state-max-age", "page", "page-bind-address", "ipvs-interface", "ipvs-marks"}
 }
 
 // config returns the configuration, and warnings about it.

@@ -3,10 +3,12 @@ package brainflags
 
 import (
 	"crypto/sha256"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/certificates"
 	"sigs.k8s.io/kube-proxy-lib/remote"
@@ -18,6 +20,7 @@ type Flags struct {
 	certFile, keyFile, caFile string
 	insecure                  bool
 	stateFile                 string
+	stateMaxAge               time.Duration
 }
 
 // Register adds the flags to a set.
@@ -35,7 +38,13 @@ func (f *Flags) Register(set *flag.FlagSet) {
 func (f *Flags) RegisterKeep(set *flag.FlagSet) {
 	set.StringVar(&f.stateFile, "server-state-file", "",
 		"keep the state in this `file`, to start with it while no brain can be reached")
+	set.DurationVar(&f.stateMaxAge, "server-state-max-age", defaultMaxAge,
+		"maximum `age` of a state in --server-state-file that is used")
 }
+
+const defaultMaxAge = 24 * time.Hour // that of remote.Keep
+
+func (f *Flags) maxAgeGiven() bool { return f.stateMaxAge != 0 && f.stateMaxAge != defaultMaxAge }
 
 // Given reports whether the flags name a brain.
 func (f *Flags) Given() bool { return f.targets != "" }
@@ -48,6 +57,7 @@ func (f *Flags) Check() error {
 	}{
 		{"tls-cert-file", f.certFile != ""}, {"tls-private-key-file", f.keyFile != ""}, {"ca-file", f.caFile != ""},
 		{"insecure", f.insecure}, {"server-state-file", f.stateFile != ""},
+		{"server-state-max-age", f.maxAgeGiven()},
 	} {
 		if flag.set && !f.Given() {
 			return fmt.Errorf("--%s needs --server", flag.name)
@@ -73,9 +83,12 @@ func (f *Flags) Options() (remote.Options, error) {
 		return opts, fmt.Errorf("--server: %w", err)
 	}
 	if f.stateFile == "" {
+		if f.maxAgeGiven() {
+			return opts, errors.New("--server-state-max-age needs --server-state-file")
+		}
 		return opts, nil
 	}
-	opts.Keep = &remote.Keep{File: f.stateFile}
+	opts.Keep = &remote.Keep{File: f.stateFile, MaxAge: f.stateMaxAge}
 	if f.caFile != "" { // whose servers are trusted tells clusters apart
 		authorities, err := os.ReadFile(f.caFile)
 		if err != nil {

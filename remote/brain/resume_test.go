@@ -137,7 +137,8 @@ func TestAClientThatComesBackIsSentWhatChangedMeanwhile(t *testing.T) {
 }
 
 // Revisions of different replicas mean nothing to each other, and history is no matter of a count: what the other
-// replica has differently is found by its meaning.
+// replica has differently is found by its meaning. These clusters, like files, have no resourceVersions, so nobody knows
+// that the second one is older in some things: only then may the node go back. Those of TestANodeDoesNotGoBackTo... do.
 func TestAnotherReplicaSendsWhatItHasDifferently(t *testing.T) {
 	var objects, services = baseObjects(), []string{"a", "b", "c", "d", "e", "f"}
 	for i, s := range services {

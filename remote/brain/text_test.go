@@ -14,6 +14,23 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
+// awaitHeartbeat waits until the client of a node, which is up to date, has been sent another heartbeat.
+func (r *replica) awaitHeartbeat(t *testing.T, node string) {
+	t.Helper()
+	spoke := func() (at time.Time) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for s := range r.sessions[node] {
+			s.mu.Lock()
+			at = s.spoke
+			s.mu.Unlock()
+		}
+		return at
+	}
+	last := spoke()
+	require.Eventually(t, func() bool { return spoke().After(last) }, patience, time.Millisecond)
+}
+
 // Protobuf carries nothing but UTF-8. What somebody has written that is something else costs nobody else anything.
 func TestATextThatIsNotUTF8HarmsNobody(t *testing.T) {
 	objects := append(baseObjects(), append(web("a", "10.0.0.1"), web("b", "10.0.0.2")...)...)
@@ -23,15 +40,16 @@ func TestATextThatIsNotUTF8HarmsNobody(t *testing.T) {
 	slice.Endpoints[0].TargetRef = &corev1.ObjectReference{Kind: bad, Name: bad}
 	c := newCluster(objects...)
 	server := serve(t, Options{Source: c, Cluster: localstate.ClusterOptions{EndpointDetails: true},
-		limits: limits{heartbeat: 5 * time.Millisecond, minInterval: -1}}, socket(t))
+		limits: limits{heartbeat: 500 * time.Millisecond, minInterval: -1}}, socket(t))
 	rec := &sink.Recorder{}
 	follow(t, rec, remote.Options{Targets: []string{server.target}, State: stateN1})
 	require.Eventually(t, func() bool { return len(rec.Endpoints()) == 2 }, patience, time.Millisecond)
-	for range 20 { // heartbeats with digests
+	for range 3 { // heartbeats with digests
 		c.set(web("b", "10.0.0.3")...)
 		require.Eventually(t, func() bool { return current(server.Clients()) }, patience, time.Millisecond)
 		c.set(web("b", "10.0.0.4")...)
-		time.Sleep(6 * time.Millisecond)
+		require.Eventually(t, func() bool { return current(server.Clients()) }, patience, time.Millisecond)
+		server.awaitHeartbeat(t, "n1")
 	}
 	for key, e := range rec.Endpoints() {
 		if key.Port.Service == name("a") {
