@@ -124,6 +124,25 @@ func BenchmarkOneEndpointChanged(b *testing.B) {
 	}
 }
 
+// BenchmarkAdmitService is the event of a Service that comes again as it was, with and without an AdmitService.
+func BenchmarkAdmitService(b *testing.B) {
+	services, _ := clusterSize{1, 0}.objects()
+	for name, admit := range map[string]func(*corev1.Service) bool{
+		"without": nil, "with": func(*corev1.Service) bool { return true },
+	} {
+		b.Run(name, func(b *testing.B) {
+			state, err := New(b.Context(), Options{}, ClusterOptions{AdmitService: admit})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				state.setService(services[0])
+			}
+		})
+	}
+}
+
 // BenchmarkUnchanged is an event that alters nothing for this node: an endpoint elsewhere becomes unready that no
 // policy of this node looks at, or a slice comes again as it was.
 func BenchmarkUnchanged(b *testing.B) {

@@ -55,7 +55,8 @@ type ClusterOptions struct {
 	//
 	// It has to return soon, must not call what calls it, and should depend on the Service alone: it is asked whenever
 	// the Service is delivered, possibly several times, and the answer holds until the next time. A full resync does not
-	// ask again, since it repairs the dataplane, not the state. Calls are not concurrent. Without it no Service is
+	// ask again, since it repairs the dataplane, not the state. Calls for one State are not concurrent. Those that
+	// [State.ForClass] makes ask for themselves: a brain asks once for each class besides. Without it no Service is
 	// copied.
 	AdmitService func(*corev1.Service) bool
 	// NoExternalIPs ignores spec.externalIPs, for clusters that do not trust the authors of Services (S6).
