@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -373,4 +374,24 @@ func TestHowNewAStateIsComesWithTheWholeOfIt(t *testing.T) {
 	stream(reset)
 	d.client.opts.FreshnessWait = -1
 	assert.Nil(t, d.hello().Seen, "it does not wait")
+}
+
+// A server that is there, but has no state to give yet, is not taken for one that cannot be reached.
+func TestAServerThatIsListingIsSaidToBeThere(t *testing.T) {
+	for ends, want := range map[error]string{
+		status.Error(codes.Unavailable, wire.NotListed):       "The server is there, but has not listed the cluster yet",
+		status.Error(codes.Unavailable, "connection refused"): "Not connected to a server",
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		d := newDialer(t)
+		d.client.opts.Targets = []string{(&hung{ends: ends}).serve(t, socket(t))}
+		var logged string
+		d.log = funcr.New(func(_, args string) {
+			logged = args
+			cancel()
+		}, funcr.Options{})
+		d.run(ctx)
+		assert.Contains(t, logged, want)
+		cancel()
+	}
 }
