@@ -393,8 +393,7 @@ func absent(results []report.Result) {
 	}
 	for i := range results {
 		r := &results[i]
-		claimed := r.Feature == cleanUpFeature || r.Feature == repairFeature
-		if r.Profile == report.Extended && r.Verdict == report.Failed && !works[r.Feature] && !claimed {
+		if r.Profile == report.Extended && r.Verdict == report.Failed && !works[r.Feature] && r.Feature != cleanUpFeature {
 			r.Verdict, r.Why = report.Unsupported, "none of its cases passed"
 		}
 	}

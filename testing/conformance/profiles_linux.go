@@ -15,11 +15,8 @@ func extended(feature string) profile { return profile{report.Extended, feature}
 // note is for our own departures from Kubernetes.
 func note() profile { return profile{Profile: report.Note} }
 
-// The features that there are commands for.
-const (
-	cleanUpFeature = "CleanUp"
-	repairFeature  = "Repair"
-)
+// cleanUpFeature is claimed by the command for it.
+const cleanUpFeature = "CleanUp"
 
 // profiles has the cases that are not core, by name.
 func profiles() map[string]profile {
@@ -32,8 +29,8 @@ func profiles() map[string]profile {
 		"addresses of the service CIDRs that no service has are dropped":                        extended("UnusedAddresses"),
 		"UDP flows to a service that has gone are cut":                                          note(),
 		"node ports follow the addresses of the host":                                           extended("HostAddresses"),
-		"rules that somebody else removed come back":                                            extended(repairFeature),
-		"rules that somebody else removed while no backend ran come back":                       extended(repairFeature),
+		"rules that somebody else removed come back":                                            extended("Repair"),
+		"rules that somebody else removed while no backend ran come back":                       extended("RepairAtStart"),
 		"clean-up leaves nothing, and touches nothing of others":                                extended(cleanUpFeature),
 		"of services that list one address the owner keeps it, and the oldest newcomer is next": note(),
 		"a node port and an external IP of the node's address have one owner":                   note(),

@@ -30,7 +30,6 @@ var told = map[string]string{
 	"testing/integration/dropin/program_linux_test.go":   "runs what it has built, or Program has found",
 	"testing/integration/benchmarks/proxy_linux_test.go": "runs what it has built, or Program has found",
 	"testing/integration/benchmarks/brain_linux_test.go": "runs what it has built",
-	"testing/integration/judge/judge_linux_test.go":      "runs what it has built",
 }
 
 // TestEveryProgramIsAskedFor: a test that runs a program has asked for it, so that it skips where the program is
