@@ -81,7 +81,12 @@ func (p *Port) RoutesOf(k Kind) SourceRoutes {
 func (p *Port) equal(o *Port) bool {
 	return p.Name == o.Name && p.Routes == o.Routes && p.AffinityTimeout == o.AffinityTimeout && p.sizes == o.sizes &&
 		p.frontends == o.frontends && p.Extra == o.Extra &&
-		slices.Equal(p.SourceRanges, o.SourceRanges)
+		sameRanges(p.SourceRanges, o.SourceRanges)
+}
+
+// sameRanges reports whether two lists are equal. Of one service they usually are one.
+func sameRanges(a, b []netip.Prefix) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }
 
 // Draining is the backend set of the endpoints that get no new connections by any route and still serve their existing

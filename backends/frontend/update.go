@@ -139,6 +139,14 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 		affinity = max(next.SessionAffinityTimeout, time.Second)
 	}
 	ranges := next.SourceRanges(f.family)
+	for _, p := range s.ports.all { // ports that share a slice are compared at once
+		if p.family == f && p.current != nil && len(p.current.SourceRanges) > 0 {
+			if slices.Equal(p.current.SourceRanges, ranges) {
+				ranges = p.current.SourceRanges
+			}
+			break
+		}
+	}
 	left := t.budget.Service.Frontends
 	tooMany := len(ranges) > t.budget.Service.SourceRanges
 	if tooMany {

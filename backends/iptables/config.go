@@ -36,6 +36,7 @@ type config struct {
 	// all of these.
 	nodePorts          []string
 	localhostNodePorts bool
+	lastSources        *sources
 	dropInvalid        bool // S34
 }
 

@@ -47,6 +47,9 @@ func (p *plan) listPort(c *frontend.PortChange, l [2]*listing) {
 			}
 		}
 	}
+	for _, s := range planned.shared {
+		l[s.table].addWhole(s.name, p.tables[s.table].wanted[s.name].rules())
+	}
 	for _, own := range planned.chains {
 		l[own.table].addWhole(own.name, own.rules)
 	}

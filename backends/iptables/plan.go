@@ -17,6 +17,7 @@ type plan struct {
 	hairpins     *tree // of addresses, where the kernel has no match bpf to compare them with
 	noBPF        bool
 	ports        map[model.PortName]*port
+	uses         map[sharedChain]int // how many ports use a chain
 	// leftOut are those of the service ports at hand that are refused, and in no chain or tree.
 	leftOut map[model.PortName]error
 }
@@ -39,7 +40,7 @@ func newPlan() *plan {
 	nat, filter := newChains(dp.NAT), newChains(dp.Filter)
 	return &plan{
 		tables: [2]*chains{inNAT: nat, inFilter: filter},
-		trees:  map[treeKey]*tree{}, ports: map[model.PortName]*port{},
+		trees:  map[treeKey]*tree{}, ports: map[model.PortName]*port{}, uses: map[sharedChain]int{},
 		healthChecks: &tree{chains: filter, name: healthCheckChain, protocol: model.TCP},
 		hairpins:     &tree{chains: nat, name: chainPrefix + "HAIRPIN", protocol: noProtocol},
 	}

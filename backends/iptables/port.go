@@ -18,6 +18,9 @@ type port struct {
 	traffic [numKinds]traffic // of the frontends of each kind
 	chains  []ownChain
 	sets    [2]ownSet // that of each of frontend.RouteSets
+	// sources is its list of source ranges, if that has chains, and shared are those that the port uses.
+	sources *sources
+	shared  []sharedChain
 }
 
 func newPort(name model.PortName) *port { return &port{name: name, hash: hash(name)} }
@@ -64,6 +67,7 @@ func (p *plan) setPort(c *frontend.PortChange) {
 			p.tables[own.table].drop(own.name)
 		}
 	}
+	p.useSources(old, next)
 	for i := range next.sets {
 		p.setSet(c, i, old, next)
 	}

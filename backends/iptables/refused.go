@@ -235,8 +235,10 @@ func (s *search) try(ctx context.Context, rules [2][]string) error {
 func withoutJumps(rules []string) []string {
 	list := make([]string, 0, len(rules))
 	for _, rule := range rules {
-		if i := strings.LastIndex(rule, "-g "+chainPrefix); i >= 0 {
-			rule = rule[:i] + "-j RETURN"
+		for _, jump := range []string{"-g ", "-j "} {
+			if i := strings.LastIndex(rule, jump+chainPrefix); i >= 0 {
+				rule = rule[:i] + "-j RETURN"
+			}
 		}
 		list = append(list, rule)
 	}

@@ -110,12 +110,17 @@ func (r *renderer) renderNAT(kind frontend.Kind, k frontend.SourceRoutes) {
 		*rule = r.external(k)
 	}
 	if r.from.Restricts(kind) {
-		*rule = r.add(inNAT, chainRestricted, r.fromRanges(*rule))
+		*rule = r.add(inNAT, chainRestricted, r.fromRanges(inNAT, *rule))
 	}
 }
 
 // fromRanges returns rules that do what rule says, for traffic from the source ranges.
-func (r *renderer) fromRanges(rule string) (rules []string) {
+func (r *renderer) fromRanges(table int, rule string) (rules []string) {
+	if len(r.from.SourceRanges) > maxOwnRanges {
+		s := r.sourcesOf(r.from.SourceRanges)
+		r.port.sources, r.port.shared = s, append(r.port.shared, sharedChain{table, s.chain})
+		return []string{comment(portComment(r.port.name)) + "-j " + s.chain, rule}
+	}
 	for _, p := range r.from.SourceRanges {
 		rules = r.rule(rules, sourceMatch(p), rule)
 	}
@@ -176,7 +181,7 @@ func (r *renderer) renderRefusal(kind frontend.Kind, k frontend.SourceRoutes) {
 		*rule = r.add(inFilter, chainRefuse, rules)
 	}
 	if r.from.Restricts(kind) {
-		*rule = r.add(inFilter, chainDeny, r.rule(r.fromRanges(*rule), "", dropText))
+		*rule = r.add(inFilter, chainDeny, r.rule(r.fromRanges(inFilter, *rule), "", dropText))
 	}
 }
 
