@@ -100,7 +100,12 @@ func TestNewsWaitsWhileTheClientRests(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, stream.syncs, 4, "it does not rest")
 		acknowledge(time.Second)
+		c.announce(time.Now()) // of what it has
+		assert.False(t, server.Clients()[0].BehindSince.IsZero())
 		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Len(t, stream.syncs, 4)
+		assert.True(t, server.Clients()[0].BehindSince.IsZero())
 		set("10.0.0.6")
 		synctest.Wait()
 		require.Len(t, stream.syncs, 5, "it has rested")

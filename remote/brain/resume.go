@@ -25,6 +25,7 @@ import (
 //	it has that of a version that is remembered   DIFF from there
 //	it has a revision of this server, and none    DIFF from there
 //	or another version of digests
+//	it has another digest, of the same cluster    DIFF with the services that have changed since, see sinceMark
 //	it has another digest                         COMPARE, then DIFF with the services that differ
 //	it has nothing                                RESET
 //	it has another state, which is newer          LATER, see goesBack
@@ -60,6 +61,11 @@ func (c *session) introduce(view nodeView, b *batches, resume *remotev1.Resume) 
 		}
 		return c.sendBatch(remotev1.Kind_DIFF, changes, nodeView{}, view, true)
 	}
+	if since := c.sinceMark(view, comparable); since != nil {
+		c.server.metrics.batches.WithLabelValues("resumed_diff").Inc()
+		c.verify = true
+		return c.sendBatch(remotev1.Kind_DIFF, c.changedSince(view, b, since), nodeView{}, view, true)
+	}
 	release, err := c.turn(view)
 	if release == nil {
 		return err
@@ -71,6 +77,47 @@ func (c *session) introduce(view nodeView, b *batches, resume *remotev1.Resume) 
 	}
 	c.server.metrics.batches.WithLabelValues("reset").Inc()
 	return c.sendBatch(remotev1.Kind_RESET, c.server.difference(b, nil, view.version), nodeView{}, view, true)
+}
+
+// sinceMark returns the newest version that contains nothing which the client's state does not, if this server has seen
+// all that the client has: then the two can differ only in services that have changed here since that version. nil: there
+// is none. The client's state comes from another server, whose versions begin and end elsewhere. Should that have watched
+// another cluster, or the same before it was restored, a heartbeat says so before the next change.
+func (c *session) sinceMark(view nodeView, comparable bool) *version {
+	_, class, _ := strings.Cut(c.resume.GetInstanceID(), "-")
+	mark, seen := wire.MarkOf(c.seen), view.progress.seen
+	if !comparable || class != view.class.id {
+		return nil
+	}
+	for kind := range mark {
+		if kind != wire.ServiceCIDRs && mark[kind] == 0 || seen[kind] < mark[kind] {
+			return nil
+		}
+	}
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	return view.class.find(func(v *version) bool {
+		for kind, changed := range v.progress.changed {
+			if changed > mark[kind] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// changedSince returns the services that have changed since a version, whole: the client may have any of their states
+// in between.
+func (c *session) changedSince(view nodeView, b *batches, since *version) *batch {
+	var gone, stale []model.ServiceName
+	for change := range view.state.ChangesSince(since.state) {
+		if change.New == nil {
+			gone = append(gone, change.Name)
+		} else {
+			stale = append(stale, change.Name)
+		}
+	}
+	return b.replacing(view.state, gone, stale)
 }
 
 func (c *session) sendResumed(view nodeView) error {

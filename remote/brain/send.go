@@ -145,6 +145,11 @@ func (c *session) sendNews() error {
 		err = c.introduce(view, batches, c.resume)
 		c.introduced, c.resume, c.seen = true, nil, nil
 		return err
+	case c.verify:
+		c.verify = false
+		if err := c.sendHeartbeat(); err != nil {
+			return err
+		}
 	}
 	return c.advance(view, batches)
 }
@@ -166,7 +171,7 @@ func (c *session) deliver() {
 // needs more than that, or something else than the other clients of its class.
 func (c *session) sharedNews() *wire.Frame {
 	view, b, ok := c.sharedView()
-	if !ok || !c.introduced {
+	if !ok || !c.introduced || c.verify {
 		return nil
 	}
 	c.mu.Lock()
@@ -247,8 +252,12 @@ func (s *Server) instanceOf(c *class) string { return s.instance + "-" + c.id }
 func (c *session) advance(view nodeView, b *batches) error {
 	c.mu.Lock()
 	has := c.has
+	same := has.same(view)
+	if same {
+		c.behind = time.Time{} // what was announced was in what it was sent before
+	}
 	c.mu.Unlock()
-	if has.same(view) {
+	if same {
 		return nil
 	}
 	var changes *batch

@@ -80,6 +80,8 @@ type session struct {
 	resume     *remotev1.Resume // what the client has; nil after it has been introduced
 	seen       *remotev1.Seen   // how new that is; nil after it has been introduced
 
+	verify bool // the client has yet to be told the digest of what it was sent by its mark
+
 	senders sync.WaitGroup // the goroutine that sends
 
 	mu        sync.Mutex               // guards what follows; taken after the server's locks
