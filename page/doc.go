@@ -7,14 +7,14 @@
 //
 // # What it shows
 //
-//   - An overview: how many services and endpoints there are, in which families; which services have a problem, and why;
-//     how long the last Syncs took; which services change most often; whether the source still says something.
+//   - An overview: how many services and endpoints there are, in which families; which services have a problem, and
+//     why; how long the last Syncs took; which services change most often; whether the source still says something.
 //   - All services, with a search by name, address, port and endpoint.
 //   - For one service a diagram of the paths of its traffic: who sends, to which address, by which policy, to which
 //     endpoints, and which endpoints are not used and why (with SetExplainer).
 //   - The backend's rules for the service, if it is a [sink.Describer].
-//   - What happens to a packet, from anywhere to anywhere: package oracle's answer about the state that is applied, with
-//     the rules and their texts.
+//   - What happens to a packet, from anywhere to anywhere: package oracle's answer about the state that is applied,
+//     with the rules and their texts.
 //   - When changes arrived and were applied, by family; the last changes and errors; and repairs of changes by others,
 //     if the backend is a [sink.Repairer].
 //

@@ -59,8 +59,8 @@ func TestTheLastSyncsAreTold(t *testing.T) {
 		for i := range last {
 			last[i].At = time.Time{}
 		}
-		assert.Equal(t, []syncPoint{{Number: 68, Micros: 67_000, Services: 1}, {Number: 69, Micros: 68_000, Services: 2, Failed: true},
-			{Number: 70, Micros: 69_000}}, last, "a Sync that fails for single ports has not failed")
+		assert.Equal(t, []syncPoint{{Number: 68, Micros: 67_000, Services: 1},
+			{Number: 69, Micros: 68_000, Services: 2, Failed: true}, {Number: 70, Micros: 69_000}}, last, "a Sync that fails for single ports has not failed")
 
 		// A message has only those that are new.
 		before := r.view()
@@ -155,7 +155,8 @@ func TestAPacketIsTracedThroughWhatIsApplied(t *testing.T) {
 	w := r.request("/api/flow?q=" + "node+192.0.2.1+-%3E+10.96.0.1:80")
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
 	assert.Equal(t, "nothing has been applied yet in IPv4: IPv4: no memory\n", w.Body.String())
-	assert.Equal(t, oracle.NotOurs, get[flowAnswer](r, "/api/flow", "q", "node fd00::1 -> [fd00::2]:80").Outcome.Verdict,
+	other := get[flowAnswer](r, "/api/flow", "q", "node fd00::1 -> [fd00::2]:80")
+	assert.Equal(t, oracle.NotOurs, other.Outcome.Verdict,
 		"the other family is applied")
 
 	ask := func() (endpoints, notes []string, at time.Time) {
@@ -185,12 +186,14 @@ func TestAPacketIsTracedThroughWhatIsApplied(t *testing.T) {
 	require.Error(t, r.sink.Sync(t.Context()))
 	endpoints, notes, _ = ask()
 	assert.Len(t, endpoints, 2)
-	assert.Equal(t, []string{"the backend refused a part of this service: service port shop/web:http/TCP (IPv4): no room"}, notes)
+	assert.Equal(t, []string{
+		"the backend refused a part of this service: service port shop/web:http/TCP (IPv4): no room"}, notes)
 
 	b.err, b.problems = nil, map[model.ServiceName][]string{web.Name: {"203.0.113.1:80/TCP belongs to x/y:http/TCP"}}
 	r.apply()
 	_, notes, _ = ask()
-	assert.Equal(t, []string{"the backend does not serve all of this service: 203.0.113.1:80/TCP belongs to x/y:http/TCP"}, notes)
+	assert.Equal(t, []string{
+		"the backend does not serve all of this service: 203.0.113.1:80/TCP belongs to x/y:http/TCP"}, notes)
 }
 
 // What the backend says about services that have not changed makes browsers look again.

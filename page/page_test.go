@@ -133,6 +133,7 @@ func TestProblemsAreFound(t *testing.T) {
 // The problems are those that a look at all services would find, whatever changes.
 func TestProblemsAreFollowed(t *testing.T) {
 	dice := rand.New(rand.NewPCG(1, 2))
+	sets := []model.EndpointSets{0, cluster, local, cluster | local}
 	b := &backend{}
 	r := newRig(t, b, Options{})
 	unserved := map[model.ServiceName][]string{}
@@ -147,11 +148,12 @@ func TestProblemsAreFollowed(t *testing.T) {
 				r.sink.DeleteService(s.Name)
 			case 1:
 				r.sink.SetService(s)
-				r.sink.SetEndpoint(endpoint(s, "10.244.1.5:8080", []model.EndpointSets{0, cluster, local, cluster | local}[dice.IntN(4)]))
+				r.sink.SetEndpoint(endpoint(s, "10.244.1.5:8080", sets[dice.IntN(4)]))
 			case 2:
 				r.sink.SetService(s)
 			case 3:
-				b.err = errors.Join(b.err, &sink.PortError{Port: s.PortName(s.Ports[0]), Family: model.IPv4, Err: errors.New("no")})
+				b.err = errors.Join(b.err, &sink.PortError{Port: s.PortName(s.Ports[0]), Family: model.IPv4,
+					Err: errors.New("no")})
 			case 4:
 				b.problems[s.Name], unserved[s.Name] = []string{"lost"}, []string{"lost"}
 			case 5:
@@ -167,8 +169,9 @@ func TestProblemsAreFollowed(t *testing.T) {
 		}
 		for e := range v.snapshot.Services() {
 			endpoints += len(e.Endpoints)
-			if d := diagnose(e.Service.Name, e, failing[e.Service.Name], unserved[e.Service.Name]); d.Status != statusOK {
-				want[d.Service.Name] = d.Status
+			name := e.Service.Name
+			if d := diagnose(name, e, failing[name], unserved[name]); d.Status != statusOK {
+				want[name.Name] = d.Status
 			}
 		}
 		got := map[string]status{}

@@ -11,8 +11,8 @@ import (
 
 var _ sink.ProblemReporter = (*Table)(nil)
 
-// ReportProblems implements [sink.ProblemReporter]. The problems are those of Options.OnProblem, which are reported once,
-// when they come; except InvalidEndpoint. Call it before the first Sync, and at no time while one runs.
+// ReportProblems implements [sink.ProblemReporter]. The problems are those of Options.OnProblem, except InvalidEndpoint.
+// Call it before the first Sync.
 func (t *Table) ReportProblems(report func(name model.ServiceName, problems []string)) {
 	t.reporter = &reporter{report: report, changed: map[model.ServiceName]bool{},
 		losses: map[model.ServiceName]*losses{}}
@@ -125,8 +125,8 @@ type told struct {
 	message string
 }
 
-// forgetProblems removes the problems of a service that the present round has not found, except those of endpoints, of which the
-// service says nothing.
+// forgetProblems removes the problems of a service that the present round has not found, except those of endpoints, of
+// which the service says nothing.
 func (t *Table) forgetProblems(s *service) {
 	n := len(s.problems)
 	maps.DeleteFunc(s.problems, func(k Problem, found told) bool {

@@ -52,7 +52,8 @@ func TestTheMocksPage(t *testing.T) {
 		text("#service pre", "10.96.0.10:53/TCP"))
 
 	// Escape leads back to the row.
-	b.do(chromedp.KeyEvent(kb.Escape), until("document.activeElement.getAttribute('href') === '#/service/kube-system/kube-dns'"))
+	b.do(chromedp.KeyEvent(kb.Escape),
+		until("document.activeElement.getAttribute('href') === '#/service/kube-system/kube-dns'"))
 
 	// Links of the service lead to the question about a packet.
 	b.do(open("#/service/shop/web"), text("#service h2", "shop/web"), text("#service svg", "this node"),
@@ -83,7 +84,7 @@ func (b *tab) followsThePacket(link string) {
 	b.do(visit("about:blank"), visit(link), text("#answer .verdict", "The packet is delivered"))
 	assert.Equal(b.t, "shop/cart-a 10.96.10.1:443 TCP",
 		value[string](b, "[...document.querySelectorAll('#source, #to, #protocol')].map((e) => e.value).join(' ')"))
-	b.do(text("#step", "Step 4 of 4"), until("document.querySelector('.stops li:nth-child(4)[aria-current]')")) // by itself
+	b.do(text("#step", "Step 4 of 4"), until("document.querySelector('.stops li:nth-child(4)[aria-current]')"))
 	places := map[string]bool{}
 	for i := 4; i >= 1; i-- {
 		b.do(text("#step", fmt.Sprintf("Step %d of 4", i)), until("document.getAnimations().length === 0"))
@@ -93,12 +94,14 @@ func (b *tab) followsThePacket(link string) {
 		}
 	}
 	assert.Len(b.t, places, 4, "the packet moves")
-	b.do(focus("#step-on"), chromedp.KeyEvent(kb.Enter), text("#step", "Step 2 of 4: 10.96.10.1:443/TCP is a cluster IP"),
+	b.do(focus("#step-on"), chromedp.KeyEvent(kb.Enter),
+		text("#step", "Step 2 of 4: 10.96.10.1:443/TCP is a cluster IP"),
 		until("document.querySelector('.reasons .now').textContent.includes('is a cluster IP')"))
 
 	// A rule opens its text.
 	b.do(focus(".reasons .rule"), chromedp.KeyEvent(kb.Enter), text("#rule-text", "The cluster IP of a family is"),
-		until("document.querySelector('#rule').open"), chromedp.KeyEvent(kb.Escape), until("!document.querySelector('#rule').open"))
+		until("document.querySelector('#rule').open"), chromedp.KeyEvent(kb.Escape),
+		until("!document.querySelector('#rule').open"))
 
 	// With reduced motion the packet is there at once.
 	motion := &emulation.MediaFeature{Name: "prefers-reduced-motion", Value: "reduce"}
