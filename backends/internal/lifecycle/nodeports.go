@@ -56,9 +56,32 @@ func (s *Spec[F]) followNodePorts() error {
 			return err
 		}
 	}
-	var err error
-	s.NodePorts.Tracker, err = s.Follow(nodeaddr.Options{Host: host, Choice: s.Common.NodePortAddresses})
-	return err
+	watched := &watchedHost{Host: host, notify: s.notify}
+	t, err := nodeaddr.NewTracker(nodeaddr.Options{Host: watched, Choice: s.Common.NodePortAddresses})
+	if err != nil {
+		return fmt.Errorf("addresses of this host: %w", err)
+	}
+	watched.tracker, s.NodePorts.Tracker = t, t
+	s.trackers = append(s.trackers, t)
+	return nil
+}
+
+// watchedHost makes the backend look when the host's addresses change what its tracker has. A Node that changes it is
+// no reason to look, because the Sync that brings the Node decides anew.
+type watchedHost struct {
+	nodeaddr.Host
+	tracker *nodeaddr.Tracker
+	notify  func()
+}
+
+func (h *watchedHost) Watch(ctx context.Context, changed func()) error {
+	return h.Host.Watch(ctx, func() {
+		before := h.tracker.Addresses()
+		changed()
+		if !h.tracker.Addresses().Equal(before) {
+			h.notify()
+		}
+	})
 }
 
 // ThisHost returns this host, in the network namespace of the calling thread, without the addresses of some interfaces.
