@@ -651,7 +651,9 @@ type telling struct {
 	to Handler
 }
 
-func (s telling) Run(ctx context.Context, nodeName string, _ Handler) error { return s.Source.Run(ctx, nodeName, s.to) }
+func (s telling) Run(ctx context.Context, nodeName string, _ Handler) error {
+	return s.Source.Run(ctx, nodeName, s.to)
+}
 
 func (e *expected) Heard(kind metav1.Object, resourceVersion string) {
 	e.mu.Lock()

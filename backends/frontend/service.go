@@ -1,6 +1,7 @@
 package frontend
 
 import (
+	"cmp"
 	"math"
 	"net/netip"
 	"slices"
@@ -89,25 +90,30 @@ type addresses struct {
 // addressesOf returns the addresses of a service, without its VIPs if these are not to be served.
 func addressesOf(f model.Family, s *model.Service, vips bool) addresses {
 	a := addresses{cluster: s.ClusterIP(f)}
-	if len(s.LoadBalancerIPs)+len(s.ExternalIPs) == 0 {
-		return a
-	}
-	seen := make(map[netip.Addr]bool, 1+len(s.LoadBalancerIPs)+len(s.ExternalIPs))
-	seen[a.cluster] = true
-	distinct := func(list []netip.Addr) (kept []netip.Addr) {
-		for _, a := range list {
-			if model.FamilyOf(a) == f && !seen[a] {
-				seen[a] = true
-				kept = append(kept, a)
-			}
-		}
-		return kept
-	}
-	if a.vips = distinct(s.LoadBalancerIPs); !vips {
+	a.vips = distinct(f, s.LoadBalancerIPs, []netip.Addr{a.cluster})
+	a.externals = distinct(f, s.ExternalIPs, []netip.Addr{a.cluster}, a.vips)
+	if !vips {
 		a.vips = nil
 	}
-	a.externals = distinct(s.ExternalIPs)
 	return a
+}
+
+// distinct returns the addresses of a family in a list, sorted, each once, and without those in other sorted lists. It
+// may return the list itself, because those of the model are sorted and have no duplicates.
+func distinct(f model.Family, list []netip.Addr, others ...[]netip.Addr) []netip.Addr {
+	unwanted := func(a netip.Addr) bool {
+		return model.FamilyOf(a) != f || slices.ContainsFunc(others, func(other []netip.Addr) bool {
+			_, found := slices.BinarySearchFunc(other, a, netip.Addr.Compare)
+			return found
+		})
+	}
+	sorted := slices.IsSortedFunc(list, func(a, b netip.Addr) int { return cmp.Or(a.Compare(b), -1) })
+	if sorted && !slices.ContainsFunc(list, unwanted) {
+		return list
+	}
+	list = slices.DeleteFunc(slices.Clone(list), unwanted)
+	slices.SortFunc(list, netip.Addr.Compare)
+	return slices.Compact(list)
 }
 
 // frontends returns the frontends of a service port, sorted by key, and how many more it has beyond a limit: these are

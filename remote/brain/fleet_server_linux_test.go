@@ -156,7 +156,7 @@ func runFleetServer() error {
 
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
 	defer cancel()
-	source := newCluster(spec.objects()...)
+	source := newCluster(at("1000", spec.objects()...)...) // as every object of an API server has one
 	limits := limits{heartbeat: spec.Heartbeat, minInterval: -1, keep: spec.Keep}
 	if spec.Churn {
 		limits.minInterval = 0 // the default
