@@ -1,19 +1,23 @@
 package dropin_test
 
 import (
+	"context"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/yaml"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
@@ -37,20 +41,58 @@ func ofKubeadm() (*corev1.ConfigMap, *appsv1.DaemonSet) {
 		}}
 }
 
+// nodeOf returns the name of the node that a pod of a DaemonSet is for.
+func nodeOf(p *corev1.Pod) string {
+	terms := p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	return terms[0].MatchFields[0].Values[0]
+}
+
+// runPods stands in for the scheduler, and for kubelets, as far as the DaemonSet controller needs them: pods get their
+// nodes, and deleted ones go.
+func (l *lab) runPods() {
+	pods := l.Client.CoreV1().Pods(metav1.NamespaceSystem)
+	ctx, cancel := context.WithCancel(l.t.Context())
+	w, err := pods.Watch(ctx, metav1.ListOptions{})
+	require.NoError(l.t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for event := range w.ResultChan() {
+			p, ok := event.Object.(*corev1.Pod)
+			var err error
+			switch {
+			case !ok || event.Type == apiwatch.Deleted:
+			case p.DeletionTimestamp != nil:
+				err = pods.Delete(ctx, p.Name, *metav1.NewDeleteOptions(0))
+			case p.Spec.NodeName == "":
+				err = pods.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.Name},
+					Target: corev1.ObjectReference{Kind: "Node", Name: nodeOf(p)}}, metav1.CreateOptions{})
+			}
+			if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+				assert.NoError(l.t, err)
+			}
+		}
+	}()
+	l.t.Cleanup(func() {
+		cancel()
+		w.Stop()
+		<-done
+	})
+}
+
 // awaitPods waits until the DaemonSets' pods are for these nodes: by the label k8s-app, the names of their nodes.
 func (l *lab) awaitPods(want map[string][]string) {
 	l.t.Helper()
 	w, err := l.Client.CoreV1().Pods(metav1.NamespaceSystem).Watch(l.t.Context(), metav1.ListOptions{})
 	require.NoError(l.t, err)
 	defer w.Stop()
+	deadline := time.After(patience)
 	for {
 		list, err := l.Client.CoreV1().Pods(metav1.NamespaceSystem).List(l.t.Context(), metav1.ListOptions{})
 		require.NoError(l.t, err)
 		got := map[string][]string{}
 		for _, p := range list.Items {
-			for _, term := range p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-				got[p.Labels["k8s-app"]] = append(got[p.Labels["k8s-app"]], term.MatchFields[0].Values...)
-			}
+			got[p.Labels["k8s-app"]] = append(got[p.Labels["k8s-app"]], nodeOf(&p))
 		}
 		same := len(got) == len(want)
 		for app, nodes := range got {
@@ -60,7 +102,9 @@ func (l *lab) awaitPods(want map[string][]string) {
 		if same {
 			return
 		}
-		if _, ok := <-w.ResultChan(); !ok { // the test's time is up
+		select {
+		case <-w.ResultChan():
+		case <-deadline:
 			l.t.Fatalf("the pods are for %v, want %v", got, want)
 		}
 	}
@@ -96,6 +140,7 @@ func TestTheRecipeForKubeadm(t *testing.T) {
 	create(l, linux(otherNode))
 	config, daemons := ofKubeadm()
 	l.awaitNamespace(metav1.NamespaceSystem)
+	l.runPods()
 	_, err = l.Client.CoreV1().ConfigMaps(config.Namespace).Create(t.Context(), config, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = l.Client.AppsV1().DaemonSets(daemons.Namespace).Create(t.Context(), daemons, metav1.CreateOptions{})
