@@ -121,6 +121,8 @@ func ofProblem(p frontend.Problem) difference {
 		e.Before, e.Rule = "whoever came last is served", "S59"
 	case frontend.TooManyFrontends:
 		e.Before, e.Rule = "all its addresses and ports are served", "frontend.Limits"
+	case frontend.TooManyDestinations:
+		e.Before, e.Rule = "all its endpoints are served at all its addresses", "frontend.Limits"
 	case frontend.TooManySourceRanges:
 		e.Before, e.Rule = "it is served with all its source ranges", "S26"
 	}

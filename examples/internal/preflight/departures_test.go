@@ -40,6 +40,14 @@ func externalIPs(n int) string {
 	return strings.Join(list, ", ")
 }
 
+func endpoints(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "- {addresses: [10.245.%d.%d], nodeName: node-2, conditions: {ready: true}}\n", i/256, i%256)
+	}
+	return b.String()
+}
+
 func filled(port, spec string, objects ...string) string {
 	text := strings.NewReplacer("PORT", port, "SPEC", spec, "NODE", "node-1").Replace(cluster)
 	return strings.Join(append([]string{text}, objects...), "\n---\n")
@@ -99,6 +107,10 @@ spec:
 			filled("", "externalIPs: ["+externalIPs(60000)+"]"), "port: 80,",
 			"port: 80}, {name: b, port: 81}, {name: c, port: 82,", 1),
 			want: "shop/web:c/TCP: all its addresses and ports are served; then not everything is served: "},
+		{row: "what a Service and a namespace ask for is not limited", from: "nftables",
+			cluster: strings.Replace(filled("", "externalIPs: ["+externalIPs(1000)+"]"), "endpoints:\n",
+				"endpoints:\n"+endpoints(1100), 1),
+			want: "shop/web:http/TCP: all its endpoints are served at all its addresses; then not everything is served: "},
 		{row: "two Services with one external IP", from: "nftables",
 			cluster: filled("", "externalIPs: [203.0.113.1]", thief),
 			want: "other/thief:http/TCP: whoever came last is served; then not everything is served: 203.0.113.1:80/TCP " +
