@@ -34,14 +34,14 @@ func (d *departures) ofObjects() []difference {
 func (d *departures) correct(e *difference, before oracle.Outcome, to netip.AddrPort, protocol model.Protocol) {
 	switch {
 	case !d.kubeProxy:
-	case d.old.is(v1alpha2.ProxyModeIPVS) && before.Verdict == oracle.Drop && before.Route.Endpoints == model.LocalSet:
+	case d.old.isIPVS() && before.Verdict == oracle.Drop && before.Route.Endpoints == model.LocalSet:
 		e.Before, e.Rule = "delivered to endpoints of other nodes", "S58"
 	case d.old.packets.LoopbackProxy && to.Addr().IsLoopback() && protocol != model.TCP:
 		e.Before, e.Rule = "rejected", "S36a"
 	}
 }
 
-func (p *proxy) is(mode v1alpha2.ProxyMode) bool { return p.config.Mode == mode }
+func (p *proxy) isIPVS() bool { return p.config.Mode == v1alpha2.ProxyModeIPVS }
 
 // hasCIDR reports whether ranges of a family serve node ports.
 func (p *proxy) hasCIDR(f model.Family) bool {
@@ -53,7 +53,7 @@ func (d *departures) ofService(s *model.Service) (list []difference) {
 	add := func(before, after, rule string) {
 		list = append(list, difference{Object: s.Name.String(), Before: before, After: after, Rule: rule})
 	}
-	node, fromIPVS, toIPVS := d.new.snapshot.Node(), d.old.is(v1alpha2.ProxyModeIPVS), d.new.is(v1alpha2.ProxyModeIPVS)
+	node, fromIPVS, toIPVS := d.new.snapshot.Node(), d.old.isIPVS(), d.new.isIPVS()
 	for _, f := range model.Families() {
 		if external := addresses(s, f); len(external) > 0 && fromIPVS != toIPVS {
 			before, after := "connections to other ports of "+external+" are refused", "they are not served"
@@ -77,7 +77,7 @@ func (d *departures) ofService(s *model.Service) (list []difference) {
 		add(fmt.Sprintf("its health check answers in the service's family alone, on port %d", s.HealthCheck.NodePort),
 			"it answers in both families", "S38")
 	}
-	hashes := func(p *proxy, upstream bool) bool { return p.is(v1alpha2.ProxyModeIPVS) && !upstream }
+	hashes := func(p *proxy, upstream bool) bool { return p.isIPVS() && !upstream }
 	if s.SessionAffinityTimeout != 0 && hasLocalExternal(s) && hashes(d.old, d.kubeProxy) != hashes(d.new, false) {
 		texts := [2]string{fmt.Sprintf("the node and its pods stay with an endpoint of its external addresses for %v",
 			s.SessionAffinityTimeout), "they stay with what a hash of their address says, without a timeout"}
