@@ -53,8 +53,6 @@ type simulation struct {
 	attempts                 perSecond
 	problemMu                sync.Mutex
 	problems                 []string
-	begin                    time.Time
-	beginCPU                 time.Duration
 }
 
 // simFeed is a real node.

@@ -30,7 +30,14 @@ type entry struct {
 // start begins to serve the simulation. It is the Factory's New.
 func (s *simulation) start(_ context.Context, env conformance.Env) (sink.Sink, error) {
 	s.env, s.frontends = env, map[model.Family]map[frontend.Key]entry{}
-	return frontend.New(frontend.Options{Families: env.Families, Apply: s.apply})
+	return frontend.New(frontend.Options{Families: env.Families, Apply: s.apply, NodePortAddresses: s.nodePorts})
+}
+
+// nodePorts returns the addresses of a family that serve node ports, which an external IP may contest (S59).
+func (s *simulation) nodePorts(_ *model.Node, f model.Family) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(s.env.NodePortAddresses), func(a netip.Addr) bool {
+		return model.FamilyOf(a) != f
+	})
 }
 
 // apply makes the table of one family anew. That is simple, and too slow for a real backend.

@@ -143,10 +143,10 @@ func (b *simple) settleOwners() {
 		}
 		b.owners[key] = slices.MinFunc(list, func(x, y claim) int {
 			byName := strings.Compare(x.Name.Name, y.Name.Name)
-			switch {
-			case b.mutant == firstNameOwns:
+			switch b.mutant {
+			case firstNameOwns:
 				return byName
-			case b.mutant == youngestOwns:
+			case youngestOwns:
 				return y.Created.Compare(x.Created)
 			}
 			return cmp.Or(x.Created.Compare(y.Created), cmp.Compare(x.kind, y.kind), byName)

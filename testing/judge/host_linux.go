@@ -35,13 +35,14 @@ type host struct {
 const serverPort = 6443
 
 // open implements Proxy.Open.
-func (o *options) open(_ context.Context, env conformance.Env, c conformance.Configuration) (conformance.Host, error) {
+func (o *options) open(ctx context.Context, env conformance.Env, c conformance.Configuration) (conformance.Host, error) {
 	h := &host{o: o}
 	var err error
 	if h.api, err = apiserver.New(); err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", serverPort))
+	var listen net.ListenConfig
+	listener, err := listen.Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", serverPort))
 	if err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}

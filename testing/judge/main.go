@@ -143,10 +143,10 @@ func run(ctx context.Context, args []string, out, usage io.Writer) (passed bool,
 
 // about says in brackets what a result is, if it is not core.
 func about(r report.Result) string {
-	switch {
-	case r.Profile == report.Extended:
+	switch r.Profile {
+	case report.Extended:
 		return " (extended: " + r.Feature + ")"
-	case r.Profile == report.Note:
+	case report.Note:
 		return " (note)"
 	}
 	return ""

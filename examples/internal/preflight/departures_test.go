@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -209,7 +210,8 @@ func hidden() map[string]string {
 		"exits when the node's IPs change": order, "exits when the Node object is deleted": order,
 		"exits if the node has podCIDRs only": alike, "a node whose object has never been seen": alike,
 		"a range selects link-local": alike, "a conntrack `min` above": alike, "an `nf_conntrack_max` of 0": alike,
-		"a conntrack timeout below one second": alike, "fails to start if a parameter": alike,
+		"what a Service and a namespace ask for": "TestALimitIsNamed: a cluster would have to be large",
+		"a conntrack timeout below one second":   alike, "fails to start if a parameter": alike,
 		"counts a LoadBalancer that has no address yet": "about a metric", "masquerade every packet that has the mark": alike,
 		"a set of clients for each endpoint": alike, "forgets the clients of a removed endpoint": alike,
 		"serves them only if nodePortAddresses": alike, "a port that cannot be bound": alike,
@@ -255,6 +257,18 @@ func TestEachDepartureIsLookedFor(t *testing.T) {
 	}
 	for text := range reasons {
 		assert.True(t, used[text], "no row has %q any more", text)
+	}
+}
+
+// What is beyond a limit is not told as a contested address.
+func TestALimitIsNamed(t *testing.T) {
+	for reason, want := range map[frontend.Reason]string{
+		frontend.AddressInUse:        "S59",
+		frontend.TooManyFrontends:    "frontend.Limits",
+		frontend.TooManySourceRanges: "S26",
+		frontend.TooManyDestinations: "frontend.Limits",
+	} {
+		assert.Equal(t, want, ofProblem(frontend.Problem{Reason: reason}).Rule, reason)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
@@ -25,8 +26,13 @@ type Backend struct {
 func New(nodePortIPs []netip.Addr) (*Backend, error) {
 	b := &Backend{nodePortIPs: nodePortIPs, load: nft}
 	var err error
-	b.Table, err = frontend.New(frontend.Options{Apply: b.apply})
+	b.Table, err = frontend.New(frontend.Options{Apply: b.apply, NodePortAddresses: b.nodePorts})
 	return b, err
+}
+
+// nodePorts returns the addresses of a family that serve node ports, which an external IP may contest (S59).
+func (b *Backend) nodePorts(_ *model.Node, f model.Family) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(b.nodePortIPs), func(a netip.Addr) bool { return model.FamilyOf(a) != f })
 }
 
 // apply makes the table of one family follow. A backend for real clusters would write c.Ports(), what changed.
