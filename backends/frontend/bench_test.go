@@ -3,6 +3,7 @@ package frontend
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/netip"
 	"runtime"
 	"testing"
@@ -70,7 +71,8 @@ func (z size) describe() (objects []any) {
 
 func newReader(tb testing.TB, objects []any) (*Table, *reader) {
 	r := &reader{}
-	t, err := New(Options{Families: []model.Family{model.IPv4}, Apply: r.apply})
+	most := Budget{Frontends: math.MaxInt, SourceRanges: math.MaxInt, Destinations: math.MaxInt}
+	t, err := New(Options{Families: []model.Family{model.IPv4}, Apply: r.apply, Limits: Limits{most, most}})
 	require.NoError(tb, err)
 	for _, o := range objects {
 		switch o := o.(type) {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
@@ -43,6 +45,7 @@ func BenchmarkBigService(b *testing.B) {
 		}
 		return s.Build()
 	}
+	most := frontend.Budget{Frontends: math.MaxInt, SourceRanges: math.MaxInt, Destinations: math.MaxInt}
 	for _, size := range []struct{ endpoints, addresses, ports int }{
 		{10, 1, 1}, {50000, 1, 1}, {10, 10000, 1}, {2, 1, 8000}, {1000, 1000, 10},
 	} {
@@ -50,7 +53,8 @@ func BenchmarkBigService(b *testing.B) {
 			func(b *testing.B) {
 				d := &discarding{Fake: dataplane.NewFake(model.IPv4)}
 				backend, err := iptables.New(b.Context(),
-					iptables.Options{Dataplanes: []dataplane.Interface{d}}.Looking(-1))
+					iptables.Options{Dataplanes: []dataplane.Interface{d},
+						Common: frontend.Common{Limits: frontend.Limits{Service: most, Namespace: most}}}.Looking(-1))
 				require.NoError(b, err)
 				defer backend.Close()
 				backend.SetNode(backendtest.Node())

@@ -65,7 +65,8 @@ func bothWays(b *testing.B, server func(*net.TCPConn), run func(*testing.B, func
 func BenchmarkEndpoint(b *testing.B) {
 	for _, services := range []int{100, 1000, 5000} {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
-			l := newLaptop(b, userspace.Options{})
+			// One namespace gets three quarters of all listeners.
+			l := newLaptop(b, userspace.Options{}.With(userspace.Tuning{MaxListeners: 2 * services}))
 			for i := range services {
 				addr := netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}).String()
 				name := fmt.Sprintf("default/s%d", i)

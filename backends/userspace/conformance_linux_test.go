@@ -89,7 +89,7 @@ func (p *parent) start(ctx context.Context, env conformance.Env) (sink.Sink, err
 		Sockets:            sockets,
 		KeepSource:         p.keepSource,
 		Open:               env.Do,
-	})
+	}.With(userspace.Tuning{MaxListeners: 10000})) // enough for one namespace in BenchmarkScale
 	if err != nil {
 		return nil, err
 	}

@@ -125,8 +125,6 @@ func ofProblem(p frontend.Problem) difference {
 		e.Before, e.Rule = "all its endpoints are served at all its addresses", "frontend.Limits"
 	case frontend.TooManySourceRanges:
 		e.Before, e.Rule = "it is served with all its source ranges", "S26"
-	case frontend.TooManyDestinations:
-		e.Before, e.Rule = "it is served with all its endpoints", "frontend.Limits"
 	}
 	return e
 }
