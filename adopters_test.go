@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,12 +141,12 @@ func TestACallbackIsCalledWhenASyncIsAskedFor(t *testing.T) {
 // failing is a sink that passes no Sync on while it fails.
 type failing struct {
 	*sink.Forward
-	err error
+	err atomic.Pointer[error]
 }
 
 func (f *failing) Sync(ctx context.Context) error {
-	if f.err != nil {
-		return f.err
+	if err := f.err.Load(); err != nil {
+		return *err
 	}
 	return f.Forward.Sync(ctx)
 }
@@ -153,30 +154,32 @@ func (f *failing) Sync(ctx context.Context) error {
 func TestASyncThatWasAskedForSurvivesAnErrorInFrontOfTheSink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, requests := newManual(), make(chan struct{}, 1)
-		called := 0
+		var called atomic.Int64
 		full := sink.NewFullState(func(context.Context, *sink.Snapshot) error {
-			called++
+			called.Add(1)
 			return nil
 		})
+		notNow := errors.New("not now")
 		before, beside := &failing{Forward: sink.NewForward(full)}, &failing{Forward: sink.NewForward(nil)}
 		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: sink.Tee(before, beside), MinInterval: -1,
 			ResyncInterval: -1, SyncRequests: requests})
 		src.Synced()
 		synctest.Wait()
-		assert.Equal(t, 1, called)
-		before.err = errors.New("not now")
+		assert.EqualValues(t, 1, called.Load())
+		before.err.Store(&notNow)
 		requests <- struct{}{}
 		time.Sleep(time.Hour)
-		assert.Equal(t, 1, called)
-		before.err = nil
+		assert.EqualValues(t, 1, called.Load())
+		before.err.Store(nil)
 		time.Sleep(time.Hour)
-		assert.Equal(t, 2, called, "at the retry")
+		assert.EqualValues(t, 2, called.Load(), "at the retry")
 
 		port := model.PortName{Service: model.ServiceName{Namespace: "default", Name: "a"}, Port: "http"}
-		beside.err = &sink.PortError{Port: port, Family: model.IPv4, Err: errors.New("refused")}
+		var refused error = &sink.PortError{Port: port, Family: model.IPv4, Err: errors.New("refused")}
+		beside.err.Store(&refused)
 		requests <- struct{}{}
 		time.Sleep(time.Hour)
-		assert.Equal(t, 3, called, "once: the retries of a service port are not what was asked for")
+		assert.EqualValues(t, 3, called.Load(), "once: the retries of a service port are not what was asked for")
 		require.NoError(t, stop())
 	})
 }

@@ -210,7 +210,7 @@ func hidden() map[string]string {
 		"exits when the node's IPs change": order, "exits when the Node object is deleted": order,
 		"exits if the node has podCIDRs only": alike, "a node whose object has never been seen": alike,
 		"a range selects link-local": alike, "a conntrack `min` above": alike, "an `nf_conntrack_max` of 0": alike,
-		"a conntrack timeout below one second":   alike, "fails to start if a parameter": alike,
+		"a conntrack timeout below one second": alike, "fails to start if a parameter": alike,
 		"counts a LoadBalancer that has no address yet": "about a metric", "masquerade every packet that has the mark": alike,
 		"a set of clients for each endpoint": alike, "forgets the clients of a removed endpoint": alike,
 		"serves them only if nodePortAddresses": alike, "a port that cannot be bound": alike,
