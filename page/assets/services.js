@@ -93,9 +93,10 @@ function moveInList(event) {
 let tab = 0;
 let rulesOpen = false;
 
-// loadService shows the chosen service; the focus goes there if somebody has just chosen it.
+// loadService shows the chosen service; the focus goes there if somebody has just chosen it, and has not moved it since.
 async function loadService(justChosen) {
   const name = chosen;
+  const focused = document.activeElement;
   if (!name) {
     $('service').replaceChildren(element('p', { class: 'placeholder' }, 'Choose a service to see where its traffic goes.'));
     return;
@@ -109,7 +110,8 @@ async function loadService(justChosen) {
   }
   if (justChosen && chosen === name) {
     $('service').scrollTop = 0;
-    $('service').focus({ preventScroll: true });
+    const now = document.activeElement;
+    if (now === focused || now === document.body || $('rows').contains(now)) $('service').focus({ preventScroll: true });
     if (getComputedStyle($('service')).position !== 'sticky') scrollTo(0, 0); // the list has given way
   }
 }
