@@ -33,11 +33,13 @@ func (r *resource) Close() error {
 	return nil
 }
 
-// backend is a Spec whose families are their names, and which logs what it does.
+// backend is a Spec whose families are their names, and which logs what it does. Its host has no addresses: an ordinary
+// user cannot ask for those of a network namespace.
 func backend(log *[]string) *Spec[string] {
 	note := func(what string) { *log = append(*log, what) }
 	return &Spec[string]{
 		Name: "test",
+		Host: inMemory{func() []netip.Addr { return nil }},
 		Open: func(ctx context.Context, s *Spec[string]) error {
 			for _, name := range []string{"first", "second"} {
 				var option io.Closer
