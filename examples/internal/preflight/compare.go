@@ -52,6 +52,9 @@ func (d difference) String() string {
 	}
 	if d.Connections != nil {
 		text += fmt.Sprintf("; the node is tracking %d connections", *d.Connections)
+		if *d.Connections == 1 {
+			text = strings.TrimSuffix(text, "s")
+		}
 	}
 	return text
 }

@@ -314,5 +314,7 @@ func TestTrackedConnections(t *testing.T) {
 	assert.Empty(t, to, "no family")
 	one := 1
 	d := difference{Object: "shop/web", Before: "a", After: "b", Connections: &one}
-	assert.Equal(t, "shop/web: a; then b; the node is tracking 1 connections", d.String())
+	assert.Equal(t, "shop/web: a; then b; the node is tracking 1 connection", d.String())
+	one = 2
+	assert.Equal(t, "shop/web: a; then b; the node is tracking 2 connections", d.String())
 }
