@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/klog/v2"
 
@@ -39,10 +40,15 @@ func (f *family) write(ctx context.Context) error {
 	return f.restore(ctx, b, read)
 }
 
-// changes returns everything that has to be written. Table nat comes first: from then on a packet for a service that
-// gets its first endpoint is not refused, whatever table filter says.
+// changes returns everything that has to be written. Each table takes effect by itself: a service that gets its first
+// endpoint is translated before it is no longer refused, and one that loses its last is refused before it is no longer
+// translated. Where a change does both, the side with more rules decides.
 func (f *family) changes() *dp.Batch {
-	return &dp.Batch{Tables: []dp.TableBatch{f.tables[inNAT].changes(), f.tables[inFilter].changes()}}
+	nat, filter := f.tables[inNAT].changes(), f.tables[inFilter].changes()
+	if f.tables[inFilter].growsBy(filter) > 0 {
+		return &dp.Batch{Tables: []dp.TableBatch{filter, nat}}
+	}
+	return &dp.Batch{Tables: []dp.TableBatch{nat, filter}}
 }
 
 // restore writes all changes; read says whether they were found by reading the tables.
@@ -68,8 +74,8 @@ func (f *family) restore(ctx context.Context, b *dp.Batch, read bool) error {
 	if err != nil {
 		return err
 	}
-	for i, c := range f.tables {
-		c.done(b.Tables[i])
+	for _, t := range b.Tables {
+		f.tables[slices.IndexFunc(f.tables[:], func(c *chains) bool { return c.table == t.Table })].done(t)
 	}
 	f.state, f.generation = next, before
 	f.adopt(before, after)

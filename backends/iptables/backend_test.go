@@ -131,7 +131,7 @@ func TestARestartCorrectsWhatIsWrongAndNothingElse(t *testing.T) {
 	assert.Contains(t, r.dump(model.IPv4), "-A OUTPUT -j OTHERS")
 }
 
-func TestTheFirstEndpointComesBeforeTheRefusalGoes(t *testing.T) {
+func TestAServiceIsRefusedOrTranslatedAtAnyTime(t *testing.T) {
 	r := newRig(t, iptables.Options{})
 	svc := fm.Service("default/gone").DetectsLocalPods().ClusterIP("10.96.0.11").Port("http", 80)
 	r.Set(backendtest.Node(), svc.NoEndpoints().Build())
@@ -143,6 +143,12 @@ func TestTheFirstEndpointComesBeforeTheRefusalGoes(t *testing.T) {
 	assert.Less(t, strings.Index(batch, "*nat"), strings.Index(batch, "*filter"))
 	assert.Contains(t, batch, "-j DNAT --to-destination 10.244.1.5:8080")
 	assert.NotContains(t, r.dump(model.IPv4), "-j REJECT")
+	r.Delete(fm.Endpoint("default/gone:http/TCP", "10.244.1.5:8080").Build())
+	r.Sync()
+	batch = r.batches(model.IPv4)
+	assert.Less(t, strings.Index(batch, "*filter"), strings.Index(batch, "*nat"))
+	assert.Contains(t, batch, "-j REJECT")
+	assert.NotContains(t, r.dump(model.IPv4), "-j DNAT")
 }
 
 func TestCleanUpLeavesTheRulesOfOthers(t *testing.T) {

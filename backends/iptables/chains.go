@@ -97,6 +97,17 @@ func (c *chains) changes() dp.TableBatch {
 	return b
 }
 
+// growsBy returns by how many rules changes make the table longer.
+func (c *chains) growsBy(b dp.TableBatch) (rules int) {
+	for _, chain := range b.Chains {
+		rules += len(chain.Rules) - c.there[chain.Name]
+	}
+	for _, name := range b.Remove {
+		rules -= c.there[name]
+	}
+	return rules
+}
+
 // done records that the changes are in the table now.
 func (c *chains) done(b dp.TableBatch) {
 	for _, chain := range b.Chains {
