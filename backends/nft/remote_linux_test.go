@@ -145,7 +145,8 @@ func (b *behindBrain) connect() error {
 	}
 	b.node = node
 	b.client = background(b.ctx, func(ctx context.Context) error {
-		return kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: b.gate, SyncRequests: b.requests})
+		return kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: b.gate, SyncRequests: b.requests,
+			MinInterval: time.Millisecond})
 	})
 	return nil
 }
