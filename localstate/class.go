@@ -25,8 +25,9 @@ func (c Class) keeps(e *model.Endpoint) bool {
 
 // ForClass returns a State for a class of nodes instead of a single one. It knows all the objects that s knows, has the
 // options of s except where the class overrides them, and has not handed over anything yet. No endpoint is local in it.
-// Its Flush hands over what the nodes of the class have in common; [State.NodeParts] returns the rest. Of the
-// model.Node that it hands over, only ServiceCIDRs is meaningful.
+// Its Flush hands over what the nodes of the class have in common; [State.NodeParts] returns the rest, and
+// [State.ChangedParts] what has changed of the rest. Of the model.Node that it hands over, only ServiceCIDRs is
+// meaningful.
 //
 // s must be a State without a NodeName. The two share memory, but do not write to it, so they may be used concurrently.
 func (s *State) ForClass(c Class) *State {

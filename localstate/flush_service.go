@@ -109,6 +109,9 @@ func (s *State) flushService(svc *service, r Receiver) Changes {
 		changes.touchService(complete, s.families)
 		if svc.handed != nil {
 			changes.touchService(svc.handed, s.families)
+			if svc.index != nil && (svc.handed.HealthCheck == nil) != (complete.HealthCheck == nil) {
+				svc.index.partsChange() // they have the counts of the health check
+			}
 		}
 		svc.handed = complete
 	}

@@ -24,7 +24,8 @@ type index struct {
 	before map[string]*sliceIntake
 	// hashes count the addresses by their hashes; nil while a family has only one slice, which needs none. Collisions
 	// cost time, nothing else.
-	hashes model.PerFamily[map[uint32]int32]
+	hashes model.PerFamily[addrHashes]
+	nodes  *nodeIndex // nil unless the parts of nodes are asked for
 }
 
 // indexedPort is what is known of a port in a family that the service has.
@@ -32,6 +33,16 @@ type indexedPort struct {
 	PortFamily
 	counts counts
 	rules  rules
+}
+
+// port returns what is known of a port, or nil.
+func (x *index) port(port PortFamily) *indexedPort {
+	at, found := slices.BinarySearchFunc(x.ports, port,
+		func(p *indexedPort, port PortFamily) int { return p.Compare(port) })
+	if !found {
+		return nil
+	}
+	return x.ports[at]
 }
 
 // known returns what the index knows of a port, or nil. A Flush asks for all ports of a service, in order.
@@ -74,16 +85,26 @@ func (s *State) openIndex(svc *service) {
 			b.difference.find(svc, f)
 		}
 	}
+	if svc.index != nil {
+		s.updateNodes(svc)
+	}
 }
 
 // closeIndex ends a Flush of a service.
 func (s *State) closeIndex(svc *service) {
 	if x, now := svc.index, s.wave.toIndex; x != nil {
 		x.flushed, x.before = true, map[string]*sliceIntake{}
-		if len(now) != len(x.ports) {
-			x.ports = make([]*indexedPort, len(now))
+		if !slices.Equal(now, x.ports) {
+			x.partsChange()
+			x.ports = slices.Clone(now)
 		}
-		copy(x.ports, now)
+	}
+}
+
+// partsChange notes that something changed which the parts of all nodes depend on.
+func (x *index) partsChange() {
+	if x.nodes != nil {
+		x.nodes.all = true
 	}
 }
 
@@ -127,9 +148,12 @@ func (p *familyPort) update(n *seen, r *rules, part section) {
 	default:
 		p.mergeTouched(part, r)
 	}
-	if p.svc.index != nil {
+	if x := p.svc.index; x != nil {
 		if n.before == nil {
 			n.before = &indexedPort{PortFamily: PortFamily{p.name.Port, p.name.Protocol, p.family}}
+		}
+		if n.before.rules != *r || n.before.counts.allHaveNodeHints() != n.counts.allHaveNodeHints() {
+			x.partsChange()
 		}
 		n.before.counts, n.before.rules = n.counts, *r
 		p.wave.toIndex = append(p.wave.toIndex, n.before)
@@ -293,12 +317,12 @@ func (e *entries) addAt(s int32, addrs []netip.Addr) (any bool) {
 }
 
 // hashes counts the addresses of slices by their hashes.
-func hashes(list []*sliceIntake) map[uint32]int32 {
+func hashes(list []*sliceIntake) addrHashes {
 	size := 0
 	for _, slice := range list {
 		size += slice.len()
 	}
-	all := make(map[uint32]int32, size)
+	all := make(addrHashes, size)
 	for _, slice := range list {
 		for i := range slice.len() {
 			if !slice.flags(i).has(flagInvalid) {
@@ -311,7 +335,7 @@ func hashes(list []*sliceIntake) map[uint32]int32 {
 
 // suspect finds the touched addresses that unchanged slices may have, too, those whose hash occurs more often than in
 // the changed slices, and brings the hashes up to date.
-func (d *difference) suspect(known map[uint32]int32) {
+func (d *difference) suspect(known addrHashes) {
 	d.suspects = d.suspects[:0]
 	for _, addr := range d.touched {
 		h := crc32.ChecksumIEEE(addr.AsSlice())

@@ -118,13 +118,7 @@ func (s *State) NodeParts(name model.ServiceName, keep func(node string) bool) m
 	if svc == nil || svc.intake == nil {
 		return nil
 	}
-	parts := map[string]*NodePart{}
-	part := func(node string) *NodePart {
-		if parts[node] == nil {
-			parts[node] = &NodePart{}
-		}
-		return parts[node]
-	}
+	parts := partsOf{keep: keep, parts: map[string]*NodePart{}}
 	for _, f := range s.families {
 		if !svc.intake.families.Has(f) {
 			continue
@@ -132,28 +126,54 @@ func (s *State) NodeParts(name model.ServiceName, keep func(node string) bool) m
 		var all entries
 		all.addAll(svc, f)
 		if svc.intake.fields.HealthCheck != nil {
-			for same := range all.byAddr() {
-				nodes := map[string]struct{}{}
-				for c := range all.healthy(same) {
-					nodes[c.place().node] = struct{}{}
-				}
-				for node := range nodes {
-					if node != "" && keep(node) {
-						*part(node).LocalEndpoints.At(f)++
-					}
-				}
-			}
+			parts.countLocal(&all, f)
 		}
 		for i := range svc.intake.fields.Ports {
 			p := s.familyPort(svc, &svc.intake.fields.Ports[i], f)
-			p.nodeParts(&all, keep, part)
+			candidates := all.candidates(nil, all.forPort(p.name.Port, p.name.Protocol))
+			var n counts
+			p.count(&n, candidates, 1)
+			_, shared := p.decide(&n)
+			parts.add(&p, candidates, &n, shared)
 		}
 	}
-	for _, p := range parts {
+	parts.sort()
+	return parts.parts
+}
+
+// partsOf collects the parts of one service, of the nodes that are kept.
+type partsOf struct {
+	keep  func(node string) bool
+	parts map[string]*NodePart
+}
+
+func (o *partsOf) part(node string) *NodePart {
+	if o.parts[node] == nil {
+		o.parts[node] = &NodePart{}
+	}
+	return o.parts[node]
+}
+
+func (o *partsOf) sort() {
+	for _, p := range o.parts {
 		slices.SortFunc(p.Endpoints, func(a, b *model.Endpoint) int { return a.Key().Compare(b.Key()) })
 		slices.SortFunc(p.Unselected, PortFamily.Compare)
 	}
-	return parts
+}
+
+// countLocal counts the addresses at which the health check of each node finds an endpoint (S38).
+func (o *partsOf) countLocal(all *entries, f model.Family) {
+	for same := range all.byAddr() {
+		nodes := map[string]struct{}{}
+		for c := range all.healthy(same) {
+			nodes[c.place().node] = struct{}{}
+		}
+		for node := range nodes {
+			if node != "" && o.keep(node) {
+				*o.part(node).LocalEndpoints.At(f)++
+			}
+		}
+	}
 }
 
 // ServicesOn returns the names of the services that have endpoints on any of the given nodes, or hints that name one of
@@ -178,14 +198,9 @@ func (s *State) ServicesOn(nodes func(node string) bool) []model.ServiceName {
 	return names
 }
 
-// nodeParts adds the nodes' parts of one port in one family.
-func (p *familyPort) nodeParts(all *entries, keep func(node string) bool, part func(node string) *NodePart) {
-	entries := all.forPort(p.name.Port, p.name.Protocol)
-	candidates := all.candidates(make([]candidate, 0, len(entries)), entries)
-	var n counts
-	p.count(&n, candidates, 1)
-	_, shared := p.decide(&n)
-
+// add adds the nodes' parts of one port in one family. candidates are all those at the addresses of the nodes that are
+// kept; n are the counts of the whole port, and shared the rules of the class.
+func (o *partsOf) add(p *familyPort, candidates []candidate, n *counts, shared rules) {
 	nodes := map[string]*nodePlaces{}
 	places := func(node string) *nodePlaces {
 		if nodes[node] == nil {
@@ -199,14 +214,14 @@ func (p *familyPort) nodeParts(all *entries, keep func(node string) bool, part f
 			continue
 		}
 		ready := c.flags.has(flagReady)
-		if node := c.place().node; node != "" && keep(node) {
+		if node := c.place().node; node != "" && o.keep(node) {
 			at := places(node)
 			at.local = append(at.local, i)
 			at.anyReady = at.anyReady || ready
 		}
-		if ready && n.withoutNodeHint == 0 && !shared.headless {
+		if ready && n.allHaveNodeHints() && !shared.headless {
 			for _, node := range slices.Compact(slices.Sorted(slices.Values(splitHints(c.place().nodeHints)))) {
-				if keep(node) {
+				if o.keep(node) {
 					at := places(node)
 					at.hinted = append(at.hinted, i)
 				}
@@ -218,7 +233,7 @@ func (p *familyPort) nodeParts(all *entries, keep func(node string) bool, part f
 		r.nodeName, r.anyLocalReady = node, at.anyReady
 		if len(at.hinted) > 0 {
 			r.topology = topologyNode
-			own := part(node)
+			own := o.part(node)
 			own.Unselected = append(own.Unselected, PortFamily{p.name.Port, p.name.Protocol, p.family})
 		}
 		own := append(slices.Clone(at.local), at.hinted...)
@@ -230,7 +245,7 @@ func (p *familyPort) nodeParts(all *entries, keep func(node string) bool, part f
 			}
 			if sets := r.sets(&c); c.handedOver(&p.opts, sets, p.name.Protocol) {
 				value := c.model(p.name, sets)
-				to := part(node)
+				to := o.part(node)
 				to.Endpoints = append(to.Endpoints, &value)
 			}
 		}

@@ -92,6 +92,9 @@ type counts struct {
 // any reports whether usable endpoints exist anywhere, whatever policy and topology say (S23).
 func (n *counts) any() bool { return n.ready > 0 || n.draining > 0 }
 
+// allHaveNodeHints reports whether hints that name a node count: all ready entries have one (S22).
+func (n *counts) allHaveNodeHints() bool { return n.withoutNodeHint == 0 }
+
 // count adds candidates (sign 1) or subtracts them (sign -1).
 func (p *familyPort) count(n *counts, candidates []candidate, sign int32) {
 	for i := range candidates {
@@ -136,7 +139,7 @@ const (
 
 func (n *counts) topology() topology {
 	switch {
-	case n.forThisNode > 0 && n.withoutNodeHint == 0:
+	case n.forThisNode > 0 && n.allHaveNodeHints():
 		return topologyNode
 	case n.forThisZone > 0 && n.withoutZoneHint == 0:
 		return topologyZone

@@ -244,35 +244,82 @@ func (c *class) updateOwn(names []model.ServiceName, revision uint64) (own map[s
 		}
 		return keeps
 	}
-	return c.ownOf(names, keep, revision), foreign
+	return c.ownOf(names, keep, c.cluster.ChangedParts, revision), foreign
 }
 
-// ownOf works out the own parts of some services, for the nodes that keep returns true for.
-func (c *class) ownOf(names []model.ServiceName, keep func(node string) bool, revision uint64) map[string]*ownParts {
+// ownOf works out the own parts of some services, for the nodes that keep returns true for. partsOf is ChangedParts of
+// the class's State, or returns all parts.
+func (c *class) ownOf(names []model.ServiceName, keep func(node string) bool, partsOf partsFunc,
+	revision uint64) map[string]*ownParts {
 	news := map[string]map[model.ServiceName]*localstate.NodePart{} // nil: gone
 	for _, name := range names {
-		parts := c.cluster.NodeParts(name, keep)
-		for _, node := range c.owners[name] {
-			if parts[node] == nil {
-				note(news, node, name, nil)
-			}
+		parts, all := partsOf(name, keep)
+		for node := range c.lost(name, parts, all) {
+			note(news, node, name, nil)
 		}
 		for node, part := range parts {
-			if before := c.own[node]; before == nil || !part.Equal(before.parts[name]) {
+			if before := c.own[node]; part != nil && (before == nil || !part.Equal(before.parts[name])) {
 				note(news, node, name, part)
 			}
 		}
-		if len(parts) == 0 {
-			delete(c.owners, name)
-		} else {
-			c.owners[name] = slices.Sorted(maps.Keys(parts))
-		}
+		c.noteOwners(name, parts, all)
 	}
 	own := make(map[string]*ownParts, len(news))
 	for node, changes := range news {
 		own[node] = c.own[node].change(changes, revision) // without parts, too: that is news, and has a revision
 	}
 	return own
+}
+
+type partsFunc func(name model.ServiceName, keep func(node string) bool) (parts map[string]*localstate.NodePart,
+	all bool)
+
+// allParts is a partsFunc.
+func (c *class) allParts(name model.ServiceName, keep func(node string) bool) (parts map[string]*localstate.NodePart,
+	all bool) {
+	return c.cluster.NodeParts(name, keep), true
+}
+
+// lost yields the nodes that had a part in a service and have none according to some parts, or to all.
+func (c *class) lost(name model.ServiceName, parts map[string]*localstate.NodePart, all bool) iter.Seq[string] {
+	owners := c.owners[name]
+	return func(yield func(string) bool) {
+		if all {
+			for _, node := range owners {
+				if parts[node] == nil && !yield(node) {
+					return
+				}
+			}
+			return
+		}
+		for node, part := range parts {
+			if _, had := slices.BinarySearch(owners, node); had && part == nil && !yield(node) {
+				return
+			}
+		}
+	}
+}
+
+// noteOwners notes which nodes have a part in a service.
+func (c *class) noteOwners(name model.ServiceName, parts map[string]*localstate.NodePart, all bool) {
+	owners := c.owners[name]
+	if all {
+		owners = slices.Sorted(maps.Keys(parts))
+	} else {
+		for node, part := range parts {
+			switch at, is := slices.BinarySearch(owners, node); {
+			case is && part == nil:
+				owners = slices.Delete(owners, at, at+1)
+			case !is && part != nil:
+				owners = slices.Insert(owners, at, node)
+			}
+		}
+	}
+	if len(owners) == 0 {
+		delete(c.owners, name)
+	} else {
+		c.owners[name] = owners
+	}
 }
 
 func note(news map[string]map[model.ServiceName]*localstate.NodePart, node string, name model.ServiceName,

@@ -45,7 +45,7 @@ func (s *Server) adoptNow(ctx context.Context, c *class, node string) (concerned
 	}
 	revision := s.revision + 1
 	keep := func(node string) bool { return isAdopted(node) || c.own[node] != nil }
-	own := c.ownOf(c.cluster.ServicesOn(isAdopted), keep, revision)
+	own := c.ownOf(c.cluster.ServicesOn(isAdopted), keep, c.allParts, revision)
 	for node := range adopted {
 		if own[node] == nil {
 			own[node] = &ownParts{revision: revision}

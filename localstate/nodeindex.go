@@ -1,0 +1,265 @@
+package localstate
+
+import (
+	"cmp"
+	"hash/crc32"
+	"iter"
+	"net/netip"
+	"slices"
+	"unique"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// nodeIndex tells of a large service where in its slices the endpoints of each node are, and those with hints for it,
+// so that the cost of a node's part follows the part and not the service. It describes the service as of the last
+// Flush. A service has one once [State.ChangedParts] has been called for it.
+type nodeIndex struct {
+	at     map[string][]position // by node, in order
+	slices map[string]*indexedSlice
+
+	// Since the last ChangedParts:
+	touched map[string]struct{} // nodes with endpoints, or hints, at addresses at which anything changed
+	all     bool                // something changed that the parts of all nodes depend on
+}
+
+// indexedSlice is the current version of a slice.
+type indexedSlice struct{ *sliceIntake }
+
+// position is the place of an endpoint in a slice.
+type position struct {
+	slice *indexedSlice
+	at    int32
+}
+
+func (p position) compare(o position) int {
+	if p.slice == o.slice {
+		return cmp.Compare(p.at, o.at)
+	}
+	return cmp.Compare(p.slice.name, o.slice.name)
+}
+
+// nodes yields the node of an endpoint and those that its hints name; possibly one of them several times.
+func (p *place) nodes() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if p.node != "" && !yield(p.node) || p.nodeHints == "" {
+			return
+		}
+		for _, node := range splitHints(p.nodeHints) {
+			if !yield(node) {
+				return
+			}
+		}
+	}
+}
+
+func newNodeIndex(svc *service) *nodeIndex {
+	x := &nodeIndex{at: map[string][]position{}, slices: make(map[string]*indexedSlice, len(svc.slices)),
+		touched: map[string]struct{}{}}
+	for _, slice := range svc.slices {
+		x.change(slice.name, nil, slice)
+	}
+	return x
+}
+
+// change replaces a slice by another version of it. Either may be nil.
+func (x *nodeIndex) change(name string, before, after *sliceIntake) {
+	var olds, news []unique.Handle[place]
+	if before != nil {
+		olds = before.places
+	}
+	if after != nil {
+		news = after.places
+	}
+	front, back := 0, 0
+	for front < min(len(olds), len(news)) && olds[front] == news[front] {
+		front++
+	}
+	if len(olds) == len(news) { // else those at the back are at other places than before
+		for back < len(olds)-front && olds[len(olds)-1-back] == news[len(news)-1-back] {
+			back++
+		}
+	}
+	slice := x.slices[name]
+	if slice == nil {
+		slice = &indexedSlice{before}
+	}
+	for i := front; i < len(olds)-back; i++ {
+		p := olds[i].Value()
+		for node := range p.nodes() {
+			x.remove(node, position{slice, int32(i)})
+		}
+	}
+	if after == nil {
+		delete(x.slices, name)
+		return
+	}
+	slice.sliceIntake, x.slices[name] = after, slice
+	for i := front; i < len(news)-back; i++ {
+		p := news[i].Value()
+		for node := range p.nodes() {
+			x.insert(node, position{slice, int32(i)})
+		}
+	}
+}
+
+func (x *nodeIndex) insert(node string, p position) {
+	list := x.at[node]
+	if i, found := slices.BinarySearchFunc(list, p, position.compare); !found {
+		x.at[node] = slices.Insert(list, i, p)
+	}
+}
+
+func (x *nodeIndex) remove(node string, p position) {
+	list := x.at[node]
+	if i, found := slices.BinarySearchFunc(list, p, position.compare); found {
+		if list = slices.Delete(list, i, i+1); len(list) > 0 {
+			x.at[node] = list
+		} else {
+			delete(x.at, node)
+		}
+	}
+}
+
+// touch notes the nodes whose parts may have changed because of some entries.
+func (x *nodeIndex) touch(e *entries) {
+	for _, entry := range e.list {
+		p := e.slices[entry.slice].places[entry.at].Value()
+		for node := range p.nodes() {
+			x.touched[node] = struct{}{}
+		}
+	}
+}
+
+// updateNodes brings the index of nodes up to date at a Flush, after the differences of all families have been found.
+func (s *State) updateNodes(svc *service) {
+	x := svc.index.nodes
+	if x == nil {
+		return
+	}
+	for name, before := range svc.index.before {
+		x.change(name, before, svc.slice(name))
+	}
+	for _, f := range s.families {
+		d := &s.wave.families.At(f).difference
+		if len(d.touched) > 0 {
+			x.touch(&d.before)
+			x.touch(&d.after)
+		}
+	}
+}
+
+// ChangedParts returns those of the parts that [State.NodeParts] returns which may have changed since the last call of
+// ChangedParts for this service: nil for a node that may have had one and has none now. all means that the result has
+// the parts of all nodes. It has to be called between a Flush and the next Apply.
+//
+// It looks at every endpoint of the service the first time, of a small service each time, and when something has
+// changed that the parts of all nodes depend on: the ports of the service, its policies, or whether any endpoint is
+// ready or lacks a hint. Otherwise the cost is that of the parts of the nodes with endpoints that changed.
+func (s *State) ChangedParts(name model.ServiceName, keep func(node string) bool) (parts map[string]*NodePart,
+	all bool) {
+	svc := s.services[name]
+	if svc == nil || svc.intake == nil || svc.index == nil {
+		return s.NodeParts(name, keep), true
+	}
+	x := svc.index.nodes
+	if x == nil || x.all {
+		svc.index.nodes = newNodeIndex(svc)
+		return s.NodeParts(name, keep), true
+	}
+	parts = make(map[string]*NodePart, len(x.touched))
+	var buf entries
+	for node := range x.touched {
+		if keep(node) {
+			parts[node] = s.nodePart(svc, node, &buf)
+		}
+	}
+	x.touched = map[string]struct{}{}
+	return parts, false
+}
+
+// nodePart returns the part of one node in a service with an index of nodes, or nil.
+func (s *State) nodePart(svc *service, node string, buf *entries) *NodePart {
+	positions := svc.index.nodes.at[node]
+	if len(positions) == 0 {
+		return nil
+	}
+	parts := partsOf{keep: func(other string) bool { return other == node }, parts: map[string]*NodePart{}}
+	for _, f := range s.families {
+		if !svc.intake.families.Has(f) {
+			continue
+		}
+		svc.entriesOf(f, positions, buf)
+		if svc.intake.fields.HealthCheck != nil {
+			parts.countLocal(buf, f)
+		}
+		for i := range svc.intake.fields.Ports {
+			p := s.familyPort(svc, &svc.intake.fields.Ports[i], f)
+			if known := svc.index.port(PortFamily{p.name.Port, p.name.Protocol, f}); known != nil {
+				candidates := buf.candidates(nil, buf.forPort(p.name.Port, p.name.Protocol))
+				parts.add(&p, candidates, &known.counts, known.rules)
+			}
+		}
+	}
+	parts.sort()
+	return parts.parts[node]
+}
+
+// entriesOf sets e to all entries at the addresses that a node has in a family, those of other nodes included.
+func (svc *service) entriesOf(f model.Family, positions []position, e *entries) {
+	e.reset()
+	var last *indexedSlice
+	for _, p := range positions {
+		if p.slice.family != f || p.slice.flags(int(p.at)).has(flagInvalid) {
+			continue
+		}
+		if p.slice != last {
+			last = p.slice
+			e.slices = append(e.slices, p.slice.sliceIntake)
+		}
+		e.list = append(e.list, entry{p.slice.addr(int(p.at)), int32(len(e.slices) - 1), p.at})
+	}
+	e.sort()
+	if svc.index.hashesOf(svc, f).haveMoreThan(e) {
+		var addrs []netip.Addr
+		for same := range e.byAddr() {
+			addrs = append(addrs, same[0].addr)
+		}
+		e.slices = e.slices[:0]
+		for _, slice := range svc.slices {
+			if slice.family == f {
+				e.slices = append(e.slices, slice)
+			}
+		}
+		e.onlyAt(addrs)
+	}
+}
+
+// addrHashes count the addresses of a service by their hashes.
+type addrHashes map[uint32]int32
+
+// hashesOf returns those of a family of the service.
+func (x *index) hashesOf(svc *service, f model.Family) addrHashes {
+	known := x.hashes.At(f)
+	if *known == nil {
+		var list []*sliceIntake
+		for _, slice := range svc.slices {
+			if slice.family == f {
+				list = append(list, slice)
+			}
+		}
+		*known = hashes(list)
+	}
+	return *known
+}
+
+// haveMoreThan reports whether there may be entries at the same addresses in addition to those given.
+func (h addrHashes) haveMoreThan(e *entries) bool {
+	for same := range e.byAddr() {
+		hash := crc32.ChecksumIEEE(e.slices[same[0].slice].endpoint(int(same[0].at))[1:])
+		if int(h[hash]) > len(same) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,126 @@
+package localstate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// TestChangedPartsOfALargeService: a change of the endpoints of one node costs the part of that node, and a change of
+// what all nodes depend on is noticed.
+func TestChangedPartsOfALargeService(t *testing.T) {
+	slice := func(name string, options ...sliceOption) metav1.Object {
+		return aSlice(name, append(options, ofService("web"))...)
+	}
+	begin := []metav1.Object{
+		aService("web"),
+		slice("s1", ep("10.1.0.1", onNode("n1")), ep("10.1.0.2", onNode("n2")), ep("10.1.0.3", onNode("n3"))),
+		slice("s2", ep("10.1.0.11", onNode("n1")), ep("10.1.0.12", onNode("n2")), ep("10.1.0.13", onNode("n3"))),
+		slice("s3", ep("10.1.0.21", onNode("n1"), conditions(false, true, true))),
+	}
+	one := func(options ...sliceOption) []metav1.Object { return []metav1.Object{slice("s3", options...)} }
+	serviceWith := func(options ...serviceOption) []metav1.Object {
+		return []metav1.Object{aService("web", options...)}
+	}
+	drains := conditions(false, true, true)
+	balancer := []serviceOption{typed(corev1.ServiceTypeLoadBalancer), vips("198.51.100.1")}
+	local := append(slices.Clip(balancer), externalLocal)
+	checked := append(slices.Clip(local), healthCheck(30000))
+	hinted := func(names ...string) []metav1.Object {
+		return []metav1.Object{slice("s1"), slice("s2", ep("10.1.0.1", onNode("n1"), forNodes(names...)),
+			ep("10.1.0.2", onNode("n2"), forNodes("n1"))), slice("s3", ep("10.1.0.3", onNode("n3"), forNodes("n3")))}
+	}
+	for name, c := range map[string]struct {
+		before []metav1.Object // in addition
+		change []metav1.Object
+		nodes  string // those whose parts are worked out
+		all    bool
+	}{
+		"nothing changes": {change: begin, nodes: "[]"},
+		"only labels change": {
+			change: serviceWith(func(o *corev1.Service) { o.Labels = map[string]string{"a": "b"} }),
+			nodes:  "[]",
+		},
+		"one of a node is replaced by one of another": {change: one(ep("10.1.0.31", onNode("n2"))), nodes: "[n1 n2]"},
+		"an endpoint moves":                           {change: one(ep("10.1.0.21", onNode("n3"), drains)), nodes: "[n1 n3]"},
+		"a duplicate on another node": {
+			change: one(ep("10.1.0.21", onNode("n1"), drains), ep("10.1.0.3", onNode("n4"))),
+			nodes:  "[n3 n4]",
+		},
+		"a duplicate that wins": {
+			before: one(ep("10.1.0.4", onNode("n4"))),
+			change: []metav1.Object{slice("s0", ep("10.1.0.4", onNode("n5")))},
+			nodes:  "[n4 n5]",
+		},
+		"the last of a node goes": {
+			before: one(ep("10.1.0.4", onNode("n4"))),
+			change: one(ep("10.1.0.4", onNode("n5"))),
+			nodes:  "[n4 n5]",
+		},
+		"one has no node": {change: one(ep("10.1.0.21", onNode("n1"), drains), ep("10.1.0.31")), nodes: "[]"},
+		"one comes before others": {
+			before: one(ep("10.1.0.4", onNode("n4"))),
+			change: one(ep("10.1.0.5", onNode("n5")), ep("10.1.0.4", onNode("n4"))),
+			nodes:  "[n5]",
+		},
+		"a slice goes":                 {change: one(), nodes: "[n1]"},
+		"other hints for nodes":        {before: hinted("n2"), change: hinted("n4", "n2", "n2"), nodes: "[n1 n2 n4]"},
+		"not all have hints for nodes": {before: hinted("n2"), change: hinted(), all: true},
+		"all have hints for nodes":     {before: hinted(), change: hinted("n2"), all: true},
+		"internal traffic is local":    {change: serviceWith(internalLocal), all: true},
+		"external traffic is local":    {before: serviceWith(balancer...), change: serviceWith(local...), all: true},
+		"it gets a health check":       {before: serviceWith(local...), change: serviceWith(checked...), all: true},
+		"its health check goes":        {before: serviceWith(checked...), change: serviceWith(local...), all: true},
+		"a health check counts": {
+			before: serviceWith(checked...),
+			change: one(ep("10.1.0.21", onNode("n1"))),
+			nodes:  "[n1]",
+		},
+		"a port more":   {change: serviceWith(ports(tcp("http", 80), tcp("web", 81))), all: true},
+		"another port":  {change: serviceWith(ports(tcp("web", 81))), all: true},
+		"a family more": {change: serviceWith(clusterIPs("10.0.0.1", "fd00::1")), all: true},
+		"none is ready any more": {
+			before: []metav1.Object{slice("s1"), slice("s2", ep("10.1.0.11", onNode("n1")),
+				ep("10.1.0.12", onNode("n2"), drains))},
+			change: []metav1.Object{slice("s2", ep("10.1.0.12", onNode("n2"), drains))},
+			all:    true,
+		},
+		"the service goes": {change: serviceWith(func(o *corev1.Service) { o.Spec.ClusterIP = "" }), all: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, options{}, "n1")
+			f.base.indexAbove = 2
+			for _, o := range append(slices.Clone(begin), c.before...) {
+				f.apply(event{obj: o})
+			}
+			f.of("n1")
+			state := f.classes[f.trackers["n1"].Class()]
+			for _, o := range c.change {
+				_, err := state.Apply(o, false)
+				require.NoError(t, err)
+			}
+			state.Flush(f.shared[f.trackers["n1"].Class()])
+			web := model.ServiceName{Namespace: namespace, Name: "web"}
+			everybody := func(string) bool { return true }
+			parts, all := state.ChangedParts(web, everybody)
+			want := state.NodeParts(web, everybody)
+			assert.Equal(t, c.all, all)
+			if all {
+				assert.Len(t, parts, len(want))
+			} else {
+				assert.Equal(t, c.nodes, fmt.Sprint(slices.Sorted(maps.Keys(parts))))
+			}
+			for node, part := range parts {
+				assert.True(t, part.Equal(want[node]), "node %s: %v\n%v", node, part, want[node])
+			}
+		})
+	}
+}
