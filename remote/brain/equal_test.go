@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
@@ -32,14 +33,24 @@ func randomState(d testdice.Dice, node string) localstate.Options {
 	return o
 }
 
+// admit is an AdmitService: version 2 is none of this proxy's Services, and no other has external IPs.
+func admit(s *corev1.Service) bool {
+	s.Spec.ExternalIPs = nil
+	return s.Labels["version"] != "2"
+}
+
 // TestEveryNodeHasWhatItWouldWorkOutItself: through server, wire and client a node gets the very state that it would
-// work out for itself, with all the promises of the calls, whatever happens to the cluster.
+// work out for itself, with all the promises of the calls, whatever happens to the cluster; also if the brain's program
+// decides what the Services are.
 func TestEveryNodeHasWhatItWouldWorkOutItself(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			d := testdice.Seeded(seed)
 			c := newCluster(baseObjects()...)
-			server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
+			if testdice.OneIn(d, 2) {
+				c.options.AdmitService = admit
+			}
+			server := serve(t, Options{Source: c, Cluster: c.options, limits: limits{minInterval: -1}}, socket(t))
 			var sinks []*sink.Recorder
 			var states []localstate.Options
 			for _, node := range nodeNames {

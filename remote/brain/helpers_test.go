@@ -38,6 +38,7 @@ type cluster struct {
 	followers map[watch.Handler]struct{}
 	unsynced  bool   // lists never end
 	listed    string // the resourceVersion of the list of Services
+	options   localstate.ClusterOptions
 }
 
 func newCluster(objects ...metav1.Object) *cluster {
@@ -107,7 +108,7 @@ func (c *cluster) want(t testing.TB, opts localstate.Options) *sink.Recorder {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	state, err := localstate.New(context.Background(), opts, localstate.ClusterOptions{})
+	state, err := localstate.New(context.Background(), opts, c.options)
 	require.NoError(t, err)
 	for _, key := range slices.Sorted(maps.Keys(c.objects)) {
 		_, err := state.Apply(c.objects[key], false)
