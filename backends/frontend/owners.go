@@ -22,6 +22,7 @@ type owners struct {
 	// unsettled are the contests that began, or changed, in the present wave.
 	unsettled []*contest
 	wave      uint64
+	compared  int // claims with others, since the start
 	nodePorts nodePorts
 	reporter  *reporter
 }
@@ -73,6 +74,7 @@ type contest struct {
 	before    *port    // the owner when it began, if there was one
 	heirs     *service // the service whose port had the key and gave it up
 	unsettled bool
+	compared  int // claims with others
 }
 
 // rival is a claim to a key that another port has.
@@ -87,6 +89,12 @@ type rival struct {
 func newRival(c claim) rival { return rival{claim: c, age: c.port.service.age} }
 
 // compare orders by who is to get the key.
+func (c *contest) compare(a, b rival) int {
+	c.compared++
+	return a.compare(b)
+}
+
+// compare orders by who is to get a key.
 func (r rival) compare(o rival) int {
 	return cmp.Or(first(r.kind == ClusterIP, o.kind == ClusterIP), cmp.Compare(r.age, o.age),
 		cmp.Compare(r.kind, o.kind), r.port.name.Compare(o.port.name))
@@ -227,7 +235,8 @@ func (o *owners) decide(list []*contest, report func(loser, owner *port, k Key))
 				report(r.port, h.port, k)
 			}
 		}
-		if c.before, c.heirs, c.unsettled = nil, nil, false; len(c.rivals) == 0 {
+		o.compared += c.compared
+		if c.compared, c.before, c.heirs, c.unsettled = 0, nil, nil, false; len(c.rivals) == 0 {
 			h.contest = nil
 		}
 		if o.byKey[k] = h; h.port == nil {
@@ -255,10 +264,11 @@ func (c *contest) add(x claim) { c.rivals = append(c.rivals, newRival(x)) }
 func (c *contest) find(p *port, k Kind) *rival {
 	old := c.rivals[:c.sorted]
 	x := newRival(claim{port: p, kind: k})
-	if i, found := slices.BinarySearchFunc(old, x, rival.compare); found && !old[i].gone {
+	if i, found := slices.BinarySearchFunc(old, x, c.compare); found && !old[i].gone {
 		return &old[i]
 	}
 	for i := range c.rivals { // it is new, or its service is another one now
+		c.compared++
 		if r := &c.rivals[i]; r.port == p && r.kind == k && !r.gone {
 			return r
 		}
@@ -271,14 +281,14 @@ func (c *contest) tidy() {
 	isNew := len(c.rivals) > c.sorted
 	c.rivals = slices.DeleteFunc(c.rivals, func(r rival) bool { return r.gone })
 	if isNew {
-		slices.SortFunc(c.rivals, rival.compare)
+		slices.SortFunc(c.rivals, c.compare)
 	}
 }
 
 // insert adds a claim in its place.
 func (c *contest) insert(x claim) {
 	r := newRival(x)
-	i, _ := slices.BinarySearchFunc(c.rivals, r, rival.compare)
+	i, _ := slices.BinarySearchFunc(c.rivals, r, c.compare)
 	c.rivals = slices.Insert(c.rivals, i, r)
 }
 

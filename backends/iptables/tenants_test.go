@@ -1,6 +1,7 @@
 package iptables_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,23 +13,28 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// The work is the number of rules that are written. A bystander's may be in one group with others', of bounded size.
+// The work is the rules and chains that are written. A bystander's rules may be in one chain with others', which has 96
+// at most, and two Syncs write it.
 func TestNoTenantCostsMoreThanItAsksFor(t *testing.T) {
-	backendtest.Tenants{PerUnit: 6, Slack: 200, New: func(t *testing.T) (backendtest.TenantBackend, func() int) {
-		fake, work := dataplane.NewFake(model.IPv4), 0
-		fake.FailRestore = func(b *dataplane.Batch) error {
-			for _, table := range b.Tables {
-				work += len(table.Chains) + len(table.Remove)
-				for _, c := range table.Chains {
-					work += len(c.Rules)
+	backendtest.Tenants{
+		Price: backendtest.Price{Service: 2, Port: 12, Frontend: 2, Range: 2, Endpoint: 1, Bytes: 125},
+		Slack: 2 * 96,
+		New: func(t *testing.T, limits frontend.Limits) (backendtest.TenantBackend, func() backendtest.Work) {
+			fake := dataplane.NewFake(model.IPv4)
+			o := iptables.Options{Dataplanes: []dataplane.Interface{fake}, Common: frontend.Common{Limits: limits}}
+			b, err := iptables.New(t.Context(), o.Looking(-1))
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, b.Close()) })
+			var work backendtest.Work
+			fake.FailRestore = func(b *dataplane.Batch) error {
+				for _, table := range b.Tables {
+					work.Add(len(table.Chains)+len(table.Remove), 0)
+					for _, c := range table.Chains {
+						work.Add(len(c.Rules), len(strings.Join(c.Rules, "\n")))
+					}
 				}
+				return nil
 			}
-			return nil
-		}
-		o := iptables.Options{Dataplanes: []dataplane.Interface{fake}, Common: frontend.Common{}}.Looking(-1)
-		b, err := iptables.New(t.Context(), o)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, b.Close()) })
-		return b, func() int { n := work; work = 0; return n }
-	}}.Search(t, 20)
+			return b, work.Take
+		}}.Search(t)
 }

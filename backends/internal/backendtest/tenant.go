@@ -1,56 +1,35 @@
 package backendtest
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"strings"
-	"testing"
+	"slices"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// TenantBackend is a backend that describes what it serves.
-type TenantBackend interface {
-	Backend
-	sink.Describer
-}
+// The bystanders are younger than some services of the tenant: one with everything, and one that dataplanes may have
+// with others. Only their pods have addresses in 10.77.0.0/16.
+const bystanderPods = "10.77."
 
-// Tenants is a search for the services of one namespace that cost the most: random ones, as nasty as they may be.
-type Tenants struct {
-	// New returns a backend on an empty dataplane, and a function that returns how much the dataplane has been asked to
-	// do since its last call: elements, rules or requests.
-	New func(t *testing.T) (TenantBackend, func() int)
-	// Products: the dataplane has each endpoint once for each frontend.
-	Products bool
-	// PerUnit is how much the dataplane may be asked to do for each frontend, source range and endpoint.
-	PerUnit int
-	// Slack is how much more a bystander's change may cost than without the tenant.
-	Slack int
-}
-
-// The bystander, which is younger than some services of the tenant. Only its pods have addresses in 10.77.0.0/16.
-const bystanderPods = "10.77.0."
-
-func bystander() (*model.Service, []*model.Endpoint) {
-	name := model.ServiceName{Namespace: "prod", Name: "web"}
-	s := &model.Service{Name: name, UID: "prod", Created: time.Unix(2000, 0), ClusterIPs: addrs("10.96.0.1"),
-		ExternalIPs: addrs("203.0.113.1"), LoadBalancerIPs: addrs("203.0.113.2"),
+func bystanders() []*model.Service {
+	web := &model.Service{Name: model.ServiceName{Namespace: "prod", Name: "web"}, UID: "web", Created: time.Unix(2000, 0),
+		ClusterIPs: addrs("10.96.0.1"), ExternalIPs: addrs("203.0.113.1"), LoadBalancerIPs: addrs("203.0.113.2"),
 		LoadBalancerSourceRanges: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")},
 		Ports:                    []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80, NodePort: 30080, RoutesIPv4: routes()}}}
-	return s, []*model.Endpoint{bystanderEndpoint(1), bystanderEndpoint(2)}
+	api := &model.Service{Name: model.ServiceName{Namespace: "prod", Name: "api"}, UID: "api", Created: time.Unix(2000, 0),
+		ClusterIPs: addrs("10.96.0.2"),
+		Ports:      []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80, RoutesIPv4: routes()}}}
+	return []*model.Service{web, api}
 }
 
-func bystanderEndpoint(i int) *model.Endpoint {
-	s := model.PortName{Service: model.ServiceName{Namespace: "prod", Name: "web"}, Port: "http", Protocol: model.TCP}
-	return endpointOf(s, netip.MustParseAddrPort(fmt.Sprintf("%s%d:8080", bystanderPods, i)))
+// bystanderEndpoint returns the i-th endpoint of a bystander. At first they have the first two.
+func bystanderEndpoint(s *model.Service, i int) *model.Endpoint {
+	pod := fmt.Sprintf("%s%d.%d:8080", bystanderPods, s.ClusterIPs[0].As4()[3], i)
+	return endpointOf(s.PortName(s.Ports[0]), netip.MustParseAddrPort(pod))
 }
 
 func endpointOf(p model.PortName, target netip.AddrPort) *model.Endpoint {
@@ -68,142 +47,210 @@ func addrs(list ...string) (all []netip.Addr) {
 	return all
 }
 
-// tenant is a random tenant, with the number of its frontends, source ranges and endpoints.
+// shape is how much a tenant asks for in each dimension.
+type shape struct {
+	services, ports, addresses, ranges, endpoints int
+}
+
+const numDimensions = 5
+
+func (s *shape) dimensions() [numDimensions]*int {
+	return [...]*int{&s.services, &s.ports, &s.addresses, &s.ranges, &s.endpoints}
+}
+
+func (s shape) String() string {
+	return fmt.Sprintf("%d services x %d ports x %d addresses, %d ranges, %d endpoints", s.services, s.ports, s.addresses,
+		s.ranges, s.endpoints)
+}
+
+func biggest() shape { return shape{services: 12, ports: 12, addresses: 16, ranges: 64, endpoints: 10} }
+
+// smallest has as many endpoints as a bystander, with which it may share rules.
+func smallest() shape { return shape{services: 1, ports: 1, addresses: 1, ranges: 1, endpoints: 2} }
+
+// cornerShape is as big as possible in the dimensions whose bits are set, and small in others.
+func cornerShape(which uint64) shape {
+	s, small := biggest(), smallest()
+	for i, n := range s.dimensions() {
+		if which>>i&1 == 0 {
+			*n = *small.dimensions()[i]
+		}
+	}
+	return s
+}
+
+func randomShape(dice *rand.Rand) shape {
+	s := biggest()
+	for _, n := range s.dimensions() {
+		switch dice.IntN(3) {
+		case 0:
+			*n = dice.IntN(3)
+		case 1:
+			*n = 1 + dice.IntN(*n)
+		}
+	}
+	s.services, s.ports = max(s.services, 1), max(s.ports, 1)
+	return s
+}
+
+// size is what services ask for, as a [frontend.Budget] counts it, and how many there are.
+type size struct {
+	services, ports, frontends, ranges, endpoints, destinations int
+
+	asked int // destinations without a maximum for each port
+}
+
+func (s size) plus(o size) size {
+	return size{s.services + o.services, s.ports + o.ports, s.frontends + o.frontends, s.ranges + o.ranges,
+		s.endpoints + o.endpoints, s.destinations + o.destinations, s.asked + o.asked}
+}
+
+// within returns what is left within a namespace's budget.
+func (s size) within(b frontend.Budget) size {
+	s.ports, s.frontends = min(s.ports, b.Frontends), min(s.frontends, b.Frontends)
+	s.ranges = min(s.ranges, b.SourceRanges)
+	s.endpoints, s.destinations = min(s.endpoints, b.Destinations), min(s.destinations, b.Destinations)
+	return s
+}
+
+// tenant is the services of a namespace.
 type tenant struct {
 	services  []*model.Service
 	endpoints []*model.Endpoint
-	units     int
+	size      size
+	overlap   bool // the source ranges of each service, and the addresses of all
 }
 
-// newTenant makes a tenant of services that API validation accepts, and of endpoints that it does not look at.
-func newTenant(dice *rand.Rand, products bool) *tenant {
-	t := &tenant{}
-	// Addresses that are others', and targets that are no pods.
-	contested := addrs("10.96.0.1", "203.0.113.1", "203.0.113.2", "192.0.2.10", "203.0.113.77")
-	targets := addrs("10.96.0.1", "10.96.1.0", "192.0.2.10", "127.0.0.1", "203.0.113.1", "203.0.113.2", "203.0.113.77")
-	size := func(most int) int { return []int{dice.IntN(2), dice.IntN(1 + most), most}[dice.IntN(3)] }
-	for i := range 1 + size(6) {
+// newTenant makes a tenant of services that API validation accepts, and of endpoints as nasty as possible.
+func newTenant(dice *rand.Rand, s shape, overlap bool, maxDestinations int) *tenant {
+	t := &tenant{overlap: overlap}
+	// Addresses that are others', and targets that are no pods, or the bystander's.
+	contested := addrs("10.96.0.1", "203.0.113.1", "203.0.113.2", "192.0.2.10", "203.0.113.77", "10.96.1.0")
+	targets := append(contested, addrs("127.0.0.1", bystanderPods+"1.2", bystanderPods+"1.3", bystanderPods+"2.2")...)
+	for i := range s.services {
 		name := model.ServiceName{Namespace: "evil", Name: fmt.Sprintf("s%d", i)}
-		s := &model.Service{Name: name, UID: name.Name, Created: time.Unix(int64(1000+dice.IntN(2000)), 0),
+		svc := &model.Service{Name: name, UID: name.Name, Created: time.Unix(int64(1000+dice.IntN(2000)), 0),
 			ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 1, byte(i)})}}
-		address := func(n int) netip.Addr {
-			if dice.IntN(4) == 0 {
-				return contested[dice.IntN(len(contested))]
+		for n := range s.addresses {
+			a := netip.AddrFrom4([4]byte{203, 0, byte(113 + i/8), byte(80 + 20*i + n)}) // beside the bystander's
+			if overlap {
+				a = netip.AddrFrom4([4]byte{203, 0, 113, byte(80 + n)})
 			}
-			return netip.AddrFrom4([4]byte{203, 0, byte(200 + i), byte(n)})
+			if n > 0 && dice.IntN(4) == 0 {
+				a = contested[dice.IntN(len(contested))]
+			}
+			if n > 0 && dice.IntN(2) == 0 {
+				svc.ExternalIPs = append(svc.ExternalIPs, a)
+			} else {
+				svc.LoadBalancerIPs = append(svc.LoadBalancerIPs, a)
+			}
+			if dice.IntN(8) == 0 { // duplicates, also of another kind
+				svc.ExternalIPs = append(svc.ExternalIPs, a)
+			}
 		}
-		for n := range size(40) {
-			s.ExternalIPs = append(s.ExternalIPs, address(n))
-		}
-		for n := range size(40) {
-			s.LoadBalancerIPs = append(s.LoadBalancerIPs, address(20+n))
-		}
-		for n := range size(120) { // they overlap
-			p := netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, byte(n / 3), byte(n)}), 16+dice.IntN(17))
-			s.LoadBalancerSourceRanges = append(s.LoadBalancerSourceRanges, p.Masked())
-		}
+		svc.LoadBalancerSourceRanges = t.rangesOf(dice, i, s.ranges)
 		if dice.IntN(4) == 0 {
-			s.SessionAffinityTimeout = time.Hour
+			svc.SessionAffinityTimeout = time.Hour
 		}
-		each := 1 + len(s.ExternalIPs) + len(s.LoadBalancerIPs)
-		n := size(12)
-		for j := range 1 + size(30) {
+		for j := range s.ports {
 			sp := model.ServicePort{Name: fmt.Sprintf("p%d", j), Protocol: []model.Protocol{model.TCP, model.UDP}[j%2],
-				Port: uint16([]int{80, 443, 30080, 9000 + j}[dice.IntN(4)]), RoutesIPv4: routes()}
-			if j > 1 { // ports of a protocol differ in their numbers
-				sp.Port = uint16(9000 + j)
+				Port: uint16(9000 + j), RoutesIPv4: routes()}
+			if j < 2 { // ports of a protocol differ in their numbers
+				sp.Port = []uint16{80, 80, 443, 30080}[dice.IntN(4)]
 			}
 			if dice.IntN(2) == 0 {
 				sp.NodePort = uint16(31000 + 100*i + j)
 			}
-			s.Ports = append(s.Ports, sp)
-			t.units += each + 1
-			for k := range n {
+			svc.Ports = append(svc.Ports, sp)
+			for k := range s.endpoints {
 				a := netip.AddrFrom4([4]byte{10, 88, byte(i), byte(k)})
 				if dice.IntN(3) == 0 {
 					a = targets[dice.IntN(len(targets))]
 				}
-				t.endpoints = append(t.endpoints, endpointOf(s.PortName(sp), netip.AddrPortFrom(a, uint16(80+dice.IntN(3)))))
-				if t.units++; products {
-					t.units += each
-				}
+				t.endpoints = append(t.endpoints, endpointOf(svc.PortName(sp), netip.AddrPortFrom(a, uint16(80+dice.IntN(3)))))
 			}
 		}
-		t.units += len(s.LoadBalancerSourceRanges)
-		t.services = append(t.services, s)
+		t.services = append(t.services, svc)
 	}
+	t.count(maxDestinations)
 	return t
 }
 
-// Search tries tenants. For each, the work of its Sync has to be linear in what it asks for, and a bystander keeps what
-// it has, at the cost that its changes had before.
-func (x Tenants) Search(t *testing.T, seeds int) {
-	for seed := range uint64(seeds) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			dice := rand.New(rand.NewPCG(seed, 26))
-			b, work := x.New(t)
-			s, eps := bystander()
-			Set(t, b, Node(), s)
-			for _, ep := range eps {
-				b.SetEndpoint(ep)
-			}
-			require.NoError(t, b.Sync(t.Context()))
-			change := func() int {
-				work()
-				for _, i := range []int{3, 2} { // one goes and another one comes, and back
-					b.DeleteEndpoint(bystanderEndpoint(5 - i).Key())
-					b.SetEndpoint(bystanderEndpoint(i))
-					x.sync(t, b)
-				}
-				return work()
-			}
-			cost := change()
-			has := x.bystanderHas(t, b) // draining endpoints among it
+// rangesOf returns source ranges. Those that overlap may all be one.
+func (t *tenant) rangesOf(dice *rand.Rand, i, n int) (list []netip.Prefix) {
+	for k := range n {
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{198, byte(51 + i), byte(2 * k), byte(k)}), 24+dice.IntN(9))
+		if t.overlap && dice.IntN(8) == 0 {
+			p = netip.PrefixFrom(p.Addr(), 8+dice.IntN(24))
+		}
+		list = append(list, p.Masked())
+	}
+	return list
+}
 
-			tenant := newTenant(dice, x.Products)
-			for _, s := range tenant.services {
-				b.SetService(s)
+// count works out the size of a tenant.
+func (t *tenant) count(maxDestinations int) {
+	endpoints := map[model.PortName]int{}
+	for _, ep := range t.endpoints {
+		endpoints[ep.Port]++
+	}
+	t.size = size{services: len(t.services), endpoints: len(t.endpoints)}
+	for _, s := range t.services {
+		all := slices.Concat(s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs)
+		slices.SortFunc(all, netip.Addr.Compare)
+		addresses := len(slices.Compact(all))
+		if len(s.LoadBalancerIPs) > 0 {
+			t.size.ranges += len(s.LoadBalancerSourceRanges)
+		}
+		for _, sp := range s.Ports {
+			frontends := addresses
+			if sp.NodePort != 0 {
+				frontends++
 			}
-			for _, ep := range tenant.endpoints {
-				b.SetEndpoint(ep)
+			destinations := frontends * endpoints[s.PortName(sp)]
+			t.size.asked += destinations
+			if maxDestinations > 0 {
+				destinations = min(destinations, maxDestinations)
 			}
-			x.sync(t, b)
-			assert.LessOrEqual(t, work(), x.PerUnit*tenant.units+100, "for %d units", tenant.units)
-			assert.Equal(t, has, x.bystanderHas(t, b), "the bystander has lost something")
-			assert.LessOrEqual(t, change(), cost+x.Slack, "a change of the bystander")
-			for _, s := range tenant.services {
-				b.DeleteService(s.Name)
-			}
-			for _, ep := range tenant.endpoints {
-				b.DeleteEndpoint(ep.Key())
-			}
-			x.sync(t, b)
-			assert.LessOrEqual(t, work(), x.PerUnit*tenant.units+100, "to remove %d units", tenant.units)
-			assert.Equal(t, has, x.bystanderHas(t, b), "after the tenant is gone")
+			t.size.ports++
+			t.size.frontends += frontends
+			t.size.destinations += destinations
+		}
+	}
+}
+
+// change replaces every service by one with the same addresses in another order, other ranges and one port less, and
+// has every third endpoint go.
+func (t *tenant) change(dice *rand.Rand) {
+	for i, old := range t.services {
+		s := *old
+		s.LoadBalancerSourceRanges = t.rangesOf(dice, 100+i, len(s.LoadBalancerSourceRanges))
+		s.ExternalIPs = slices.Clone(s.ExternalIPs)
+		dice.Shuffle(len(s.ExternalIPs), func(i, j int) {
+			s.ExternalIPs[i], s.ExternalIPs[j] = s.ExternalIPs[j], s.ExternalIPs[i]
 		})
+		if n := len(s.Ports); n > 1 {
+			s.Ports = s.Ports[: n-1 : n-1]
+		}
+		t.services[i] = &s
 	}
 }
 
-// sync applies changes. Only the tenant's service ports may be refused.
-func (x Tenants) sync(t *testing.T, b TenantBackend) {
-	t.Helper()
-	err := b.Sync(context.Background())
-	if err == nil {
-		return
+// set describes the tenant.
+func (t *tenant) set(d Setter) {
+	for _, s := range t.services {
+		d.SetService(s)
 	}
-	require.Zero(t, sink.FailedFamilies(err), "%v", err)
-	for _, e := range sink.PortErrors(err) {
-		assert.Equal(t, "evil", e.Port.Service.Namespace, "%v", errors.Unwrap(e))
+	for _, ep := range t.endpoints {
+		d.SetEndpoint(ep)
 	}
 }
 
-// bystanderHas returns how often the rules of the bystander name its addresses and pods.
-func (x Tenants) bystanderHas(t *testing.T, b TenantBackend) (counts [5]int) {
-	s, _ := bystander()
-	text, err := b.DescribeService(t.Context(), s.Name)
-	require.NoError(t, err)
-	for i, part := range []string{bystanderPods, "10.96.0.1", "203.0.113.1", "203.0.113.2", "30080"} {
-		counts[i] = strings.Count(text, part)
+func (t *tenant) remove(d Setter) {
+	for _, s := range t.services {
+		d.DeleteService(s.Name)
 	}
-	return counts
+	for _, ep := range t.endpoints {
+		d.DeleteEndpoint(ep.Key())
+	}
 }
