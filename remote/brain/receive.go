@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
@@ -18,10 +15,7 @@ func (c *session) receive() error {
 	for {
 		request, err := c.stream.Recv()
 		if err != nil {
-			if code := status.Code(err); code == codes.Internal || code == codes.ResourceExhausted {
-				return errors.New("malformed message: " + status.Convert(err).Message())
-			}
-			return context.Canceled
+			return context.Canceled // gRPC has told the client if it was a message that cannot be read
 		}
 		news, err := c.take(request)
 		if err != nil {

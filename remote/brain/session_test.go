@@ -194,6 +194,8 @@ func TestAMalformedMessageEndsItsStreamAlone(t *testing.T) {
 		"nothing":    {hello, &remotev1.Request{}, "an empty message"},
 		"digests": {hello, &remotev1.Request{Digests: &remotev1.Digests{Buckets: []byte{1}}},
 			"unrequested digests"},
+		"too long": {hello, &remotev1.Request{Digests: &remotev1.Digests{Buckets: make([]byte, 16<<20)}},
+			"received message larger than max"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stream := rawStream(t, server.target, tc.first)
@@ -202,7 +204,8 @@ func TestAMalformedMessageEndsItsStreamAlone(t *testing.T) {
 			}
 			for {
 				if _, err := stream.Recv(); err != nil {
-					assert.Contains(t, []codes.Code{codes.InvalidArgument, codes.PermissionDenied}, status.Code(err))
+					assert.Contains(t, []codes.Code{codes.InvalidArgument, codes.PermissionDenied, codes.ResourceExhausted},
+						status.Code(err))
 					assert.ErrorContains(t, err, tc.want)
 					return
 				}
