@@ -41,7 +41,8 @@
 //
 // # Metrics
 //
-// Run exports kube-proxy's metrics, with the same names and labels, so that existing dashboards and alerts work:
+// Run exports kube-proxy's metrics, with the same names and labels, so that existing dashboards and alerts work, and
+// one of its own:
 //
 //	kubeproxy_sync_proxy_rules_duration_seconds{ip_family}            a Sync
 //	kubeproxy_sync_full_proxy_rules_duration_seconds{ip_family}       a Sync that is a full resync
@@ -52,6 +53,7 @@
 //	kubeproxy_sync_proxy_rules_service_changes_pending, _total
 //	kubeproxy_sync_proxy_rules_endpoint_changes_pending, _total
 //	kubeproxy_sync_proxy_rules_no_local_endpoints_total{traffic_policy,ip_family}
+//	kubeproxy_service_ports_failed{ip_family}                         service ports that the dataplane refuses (our own)
 //
 // The backends and packages conntrack and health have further metrics, for the same registerer. See docs/operate in the
 // repository.

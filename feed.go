@@ -38,7 +38,7 @@ type Feed interface {
 
 // FeedHandler receives what a Feed delivers. Its methods may be called from any goroutine while the Feed runs.
 //
-// That of Run has a method MinInterval() time.Duration, too: for so long after a Sync nothing is handed over.
+// Run's also has a method MinInterval() time.Duration: for that long after each Sync it hands over nothing.
 type FeedHandler interface {
 	// Lock keeps everything else from using the state, so that the Feed can change it. Unlock takes note of what there
 	// is to hand over now.

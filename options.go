@@ -40,8 +40,8 @@ type Options struct {
 	// error changes; errors are logged in any case. It is called between Syncs and should return quickly.
 	OnPortError func(*sink.PortError)
 
-	// Metrics, if given, is the registry for the metrics of this run: they are registered while Run runs. Names and
-	// labels are kube-proxy's; see the package documentation for the list.
+	// Metrics, if given, is the registry for the metrics of this run: they are registered while Run runs. See the
+	// package documentation for the list.
 	Metrics prometheus.Registerer
 	// Health, if given, is kept up to date while Run runs.
 	Health *health.Proxy

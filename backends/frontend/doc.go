@@ -25,7 +25,7 @@
 //   - A service port that the dataplane refuses affects no other one: see below.
 //   - A change that is undone before it is accepted is not reported.
 //   - Every key has one owner at a time. Which one does not depend on the order of the calls in a wave.
-//   - Neither a service nor a namespace can ask for more than [Limits] allow.
+//   - Neither a service nor a namespace is served more than [Limits] allow.
 //   - A wave is reported as a whole: between two Syncs the table stays as it was at the last one, for repairs.
 //   - A part of a service that cannot be served is skipped and named in a [Problem], which is logged once. Everything
 //     else goes on.

@@ -9,8 +9,10 @@
 //   - A restart keeps traffic. The first Sync reads our chains as an earlier process left them, rewrites those that
 //     differ, and removes those that are no longer needed; nothing is flushed. Jumps to our chains are put into the
 //     built-in ones together with them, never before.
-//   - Endpoints are added and removed atomically: each table changes as a whole. Table nat comes before table filter,
-//     so a service that gets its first endpoint is served before its refusal is removed.
+//   - Endpoints are added and removed atomically: each table changes as a whole. A change that adds more rules to table
+//     filter than it removes writes that table first, any other writes table nat first: a service that gets its first
+//     endpoint is served before its refusal is removed, and one that loses its last is refused before it is no longer
+//     served.
 //   - Changes by others are noticed and repaired, usually within a second, and at a resync at the latest.
 //   - A service port that iptables or the kernel refuses, for example because a match is missing, is left out and named
 //     in a [sink.PortError]. Everything else is served. It is tried again when it changes, at a retry and at a resync.
@@ -58,6 +60,8 @@
 //	 -d 10.96.0.10/32 -p tcp -g KPL-CLUSTER-...               the cluster set, in a chain of the service port's own
 //	 -d 10.96.0.10/32 -p tcp -g KPL-EXT-...                   a set that depends on where the packet comes from (S27)
 //	 -d 10.96.0.10/32 -p tcp -g KPL-ALLOW-...                 only if the source is in a range (S26)
+//
+// A list of more than 8 source ranges is a chain KPL-SOURCES-..., which all ports with that list share.
 //
 //	POSTROUTING, destination translated ──► KPL-POSTROUTING
 //	        ├── source and destination are the same (S29) ──► KPL-MASQUERADE

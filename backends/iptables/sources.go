@@ -7,7 +7,8 @@ import (
 )
 
 // maxOwnRanges is how many source ranges (S26) a service port has rules of its own for. A longer list has a chain in
-// each table, which all ports with that list share: a list costs its ranges once, and not once for each port.
+// each table, which all ports with that list share: a list costs its ranges once, and not once for each port. Both are
+// rendered where the rules of the port are: see render.go, fromRanges.
 //
 //	KPL-ALLOW-PORT:   -j KPL-SOURCES-LIST, then what the port does with its traffic
 //	KPL-SOURCES-LIST: for each range: -s RANGE -j RETURN; then, in table nat, -j ACCEPT: it is translated by nobody

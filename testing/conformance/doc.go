@@ -32,6 +32,14 @@
 // A failing case prints the flows, what was seen, what was expected and by which rule, the state that the backend was
 // given, and its ruleset.
 //
+// # One case
+//
+// Every case is a subtest, named by a sentence:
+//
+//	go test -v -run 'TestConformance/a_single_endpoint_gets_all_the_traffic'
+//
+// docs/write-a-backend.md says in which order to work through them.
+//
 // # What it needs
 //
 // It needs Linux, and the right to make network namespaces: root, or

@@ -1,5 +1,6 @@
-// Package dataplane is the part of nftables that the nft backend needs, behind one narrow interface: [Interface].
-// [Netlink] is the kernel, [Fake] is a model of it that runs anywhere, checks its calls, and can print its tables.
+// Package dataplane is the part of nftables that the backends nft and ipvs need, behind one narrow interface:
+// [Interface]. [Netlink] is the kernel, [Fake] is a model of it that runs anywhere, checks its calls, and can print its
+// tables.
 //
 // # What it covers
 //
