@@ -100,7 +100,7 @@ func TestADataplaneThatRefusesOneGroupHasTheOthers(t *testing.T) {
 		o := &ovs{t: t, groups: map[model.PortName]map[int]netip.AddrPort{}, limit: 2}
 		table, err := frontend.New(frontend.Options{Families: []model.Family{model.IPv4}, Apply: o.apply})
 		require.NoError(t, err)
-		src, proxy := newManual(), health.New(health.Options{})
+		src, proxy := newManual(), health.New(0)
 		var refused []string
 		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: table, MinInterval: -1, ResyncInterval: -1,
 			RetryInterval: time.Minute, Health: proxy,

@@ -122,7 +122,7 @@ func byNodeCIDR(src watch.Source, s sink.Sink, h *health.Proxy) kubeproxy.Option
 
 func TestNothingIsAppliedBeforeTheNodesPodCIDRsAreKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src, rec, proxy := newManual(), &sink.Recorder{}, health.New(health.Options{})
+		src, rec, proxy := newManual(), &sink.Recorder{}, health.New(0)
 		stop := start(t, byNodeCIDR(src, rec, proxy))
 		assert.Equal(t, health.Listing, proxy.Phase())
 		src.Update(set(service("a", "10.96.0.1"), slice("a", "10.0.0.1"), node())...)
@@ -232,7 +232,7 @@ func running(t *testing.T, src *manual, node string) (*transcript, *health.Proxy
 }
 
 func runningFrom(t *testing.T, src *manual, feed kubeproxy.Feed) (*transcript, *health.Proxy) {
-	lines, proxy := &transcript{}, health.New(health.Options{})
+	lines, proxy := &transcript{}, health.New(0)
 	logger := funcr.New(func(_, args string) { lines.add(args) }, funcr.Options{})
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
 	result := make(chan error, 1)

@@ -65,7 +65,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.RetryInterval = cmp.Or(o.RetryInterval, 30*time.Second)
 	o.ResyncInterval = cmp.Or(o.ResyncInterval, time.Hour)
 	if o.Health == nil {
-		o.Health = health.New(health.Options{})
+		o.Health = health.New(0)
 	}
 	return o, errors.Join(errs...)
 }

@@ -128,7 +128,7 @@ func TestAServicePortThatFailsDoesNotAffectOthers(t *testing.T) {
 		lines, events := &transcript{}, &transcript{}
 		logger := funcr.New(func(_, args string) { lines.add(args) }, funcr.Options{})
 		taken := lines.take
-		src, rec, proxy := newManual(), &sink.Recorder{}, health.New(health.Options{})
+		src, rec, proxy := newManual(), &sink.Recorder{}, health.New(0)
 		reg := prometheus.NewPedanticRegistry()
 		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
 		result := make(chan error, 1)

@@ -170,7 +170,7 @@ func TestChangesCoalesceWithinTheMinimumInterval(t *testing.T) {
 func TestAChangeThatAltersNothingReachesNoSink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
-		proxy := health.New(health.Options{})
+		proxy := health.New(0)
 		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: rec, Health: proxy, MinInterval: -1})
 		src.Update(set(service("a", "10.96.0.1"), slice("a", "10.0.0.1", "10.0.0.2"))...)
 		src.Synced()
@@ -353,7 +353,7 @@ func TestEveryKindOfObjectIsTakenIn(t *testing.T) {
 
 func TestHealthTellsFamiliesApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src, rec, proxy := newManual(), &sink.Recorder{}, health.New(health.Options{})
+		src, rec, proxy := newManual(), &sink.Recorder{}, health.New(0)
 		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: rec, Health: proxy, MinInterval: -1,
 			RetryInterval: time.Hour})
 		v4, v6 := func() health.Family { return proxy.Family(model.IPv4) },
@@ -386,7 +386,7 @@ func TestHealthTellsFamiliesApart(t *testing.T) {
 
 func TestAChangeDuringASyncIsPendingUntilTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src, rec, proxy := newManual(), &sink.Recorder{}, health.New(health.Options{})
+		src, rec, proxy := newManual(), &sink.Recorder{}, health.New(0)
 		block := make(chan struct{})
 		slow := sink.NewFullState(func(context.Context, *sink.Snapshot) error { <-block; return nil })
 		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: sink.Tee(rec, slow), Health: proxy,

@@ -109,7 +109,7 @@ func registered(t *testing.T) described {
 	require.NoError(t, kubeproxy.Run(ended, kubeproxy.Options{
 		Feed: &kubeproxy.LocalFeed{Source: source}, Sink: sink.NewForward(nil), Metrics: d}))
 	d.MustRegister(conntrack.Wrap(t.Context(), sink.NewForward(nil), conntrack.Options{}),
-		health.New(health.Options{}))
+		health.New(0))
 	return d
 }
 

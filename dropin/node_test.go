@@ -92,7 +92,7 @@ func TestANodeThatIsNotFoundIsToldAtOnce(t *testing.T) {
 	events, written := recording(t)
 	var logged []string
 	log := funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
-	p := &proxy{nodeName: "n1", events: events, health: health.New(health.Options{})}
+	p := &proxy{nodeName: "n1", events: events, health: health.New(0)}
 	missing := p.nodeMissing(klog.NewContext(t.Context(), log))
 	missing(true)
 	missing(true)

@@ -124,7 +124,7 @@ func runProxy(asked context.Context, s *settings, mode *mode) error {
 	defer events.close()
 	p := &proxy{
 		settings: s, mode: mode, nodeName: nodeName, client: client, events: events,
-		health:   health.New(health.Options{Limit: 2 * s.SyncPeriod.Duration}),
+		health:   health.New(2 * s.SyncPeriod.Duration),
 		registry: prometheus.NewRegistry(),
 	}
 	p.registry.MustRegister(collectors.NewGoCollector(),

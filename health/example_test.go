@@ -11,7 +11,7 @@ import (
 
 // The handlers of a proxy. It goes into kubeproxy.Options.Health, too.
 func Example() {
-	proxy := health.New(health.Options{})
+	proxy := health.New(0)
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", proxy.Healthz())
 	mux.Handle("/livez", proxy.Livez())

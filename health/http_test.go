@@ -84,7 +84,7 @@ func TestHealthOfTheProxy(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := test.health()
-				p := New(Options{})
+				p := New(0)
 				note := func(f model.Family, h times) {
 					if !h.applied.IsZero() {
 						p.Applied(f, h.applied)
@@ -115,26 +115,26 @@ func TestHealthOfTheProxy(t *testing.T) {
 	}
 }
 
-func TestTheLimitIsAnOption(t *testing.T) {
+func TestTheLimitCanBeChosen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := time.Now().Add(-10 * time.Second)
-		healthy := func(o Options) bool {
-			p := New(o)
+		healthy := func(limit time.Duration) bool {
+			p := New(limit)
 			p.Applied(model.IPv4, old)
 			p.Applied(model.IPv6, old)
 			p.Queued(model.IPv6, old)
 			return p.Healthy()
 		}
-		require.False(t, healthy(Options{Limit: 10 * time.Second}))
-		require.True(t, healthy(Options{Limit: 11 * time.Second}))
-		require.True(t, New(Options{}).Healthy())
+		require.False(t, healthy(10*time.Second))
+		require.True(t, healthy(11*time.Second))
+		require.True(t, New(0).Healthy())
 	})
 }
 
 // There is one answer, whoever is asked: the handlers, Healthy or Family.
 func TestAllAnswersAreTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Options{Limit: 10 * time.Second})
+		p := New(10 * time.Second)
 		check := func(want bool, why string) {
 			t.Helper()
 			code, _ := ask(t, p.Livez())
@@ -161,7 +161,7 @@ func TestAllAnswersAreTheSame(t *testing.T) {
 }
 
 func TestWhileTheNodeHasNoPodCIDRsItIsNotEligible(t *testing.T) {
-	p := New(Options{})
+	p := New(0)
 	for phase, want := range map[Phase]int{Listing: 200, AwaitingNodeCIDR: 503, Serving: 200} {
 		p.SetPhase(phase)
 		code, body := ask(t, p.Healthz())
@@ -178,7 +178,7 @@ func TestWhileTheNodeHasNoPodCIDRsItIsNotEligible(t *testing.T) {
 // A node without a server serves what it has: that is no reason to restart it, or to take traffic from it.
 func TestTheAnswersSaySinceWhenThereIsNoServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Options{})
+		p := New(0)
 		times := func(lost, restored int) {
 			require.NoError(t, testutil.CollectAndCompare(p, strings.NewReader(fmt.Sprintf(`
 # HELP kubeproxy_disconnected_since_timestamp_seconds Since when nothing comes from the API server or the brain; 0: something does
@@ -213,7 +213,7 @@ kubeproxy_restored_state_timestamp_seconds %d
 }
 
 func TestTheNodeComesThroughTheSink(t *testing.T) {
-	p := New(Options{})
+	p := New(0)
 	s := sink.Tee(p.Sink())
 	s.SetNode(&model.Node{Name: "n", NotEligible: true})
 	s.SetService(&model.Service{})
@@ -229,7 +229,7 @@ func TestTheNodeComesThroughTheSink(t *testing.T) {
 }
 
 func TestMetricsCountTheAnswersByCode(t *testing.T) {
-	p := New(Options{})
+	p := New(0)
 	registry := prometheus.NewPedanticRegistry()
 	require.NoError(t, registry.Register(p))
 	ask(t, p.Livez())

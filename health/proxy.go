@@ -11,19 +11,13 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Options configures a [Proxy]. The zero value is usable.
-type Options struct {
-	// Limit is how long a change may wait until it is applied. Default 60 s: twice kube-proxy's default sync period.
-	Limit time.Duration
-}
-
 const defaultLimit = 60 * time.Second
 
 // Proxy is the health of a service proxy. Its methods may be called at any time from any goroutine.
 //
 // # Healthy
 //
-// The proxy is unhealthy if in any family a change has waited for Limit or longer. A family that has never been applied
+// The proxy is unhealthy if in any family a change has waited for the limit of New or longer. A family that has never been applied
 // does not count: a proxy that starts is healthy.
 //
 // # Eligible
@@ -40,7 +34,7 @@ const defaultLimit = 60 * time.Second
 //	kubeproxy_disconnected_since_timestamp_seconds
 //	kubeproxy_restored_state_timestamp_seconds
 type Proxy struct {
-	opts           Options
+	limit          time.Duration
 	notEligible    atomic.Bool
 	healthz, livez *prometheus.CounterVec
 	times          [2]prometheus.Collector // gauges of lost and restored
@@ -56,17 +50,18 @@ type Proxy struct {
 
 var _ sink.NodeSetter = (*Proxy)(nil)
 
-// New returns the health of a proxy that is starting.
-func New(opts Options) *Proxy {
-	if opts.Limit <= 0 {
-		opts.Limit = defaultLimit
+// New returns the health of a proxy that is starting. limit is how long a change may wait until it is applied; 0 means
+// 60 s, twice kube-proxy's default sync period.
+func New(limit time.Duration) *Proxy {
+	if limit <= 0 {
+		limit = defaultLimit
 	}
 	counter := func(name, path string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeproxy_" + name, Help: "Answers of " + path + " by status code"}, []string{"code"})
 	}
 	p := &Proxy{
-		opts:    opts,
+		limit:   limit,
 		healthz: counter("proxy_healthz_total", "/healthz"),
 		livez:   counter("proxy_livez_total", "/livez"),
 	}
@@ -162,7 +157,7 @@ type Family struct {
 	OldestPending time.Time
 	// LastApplied is when the last Sync that applied the family ended.
 	LastApplied time.Time
-	// Healthy: no change has waited for Options.Limit or longer, or nothing has been applied yet (S39a).
+	// Healthy: no change has waited for the limit of New or longer, or nothing has been applied yet (S39a).
 	Healthy bool
 }
 
@@ -188,7 +183,7 @@ func (p *Proxy) Family(f model.Family) Family { return p.familyAt(f, time.Now())
 func (p *Proxy) familyAt(f model.Family, now time.Time) Family {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.families.At(f).health(now, p.opts.Limit)
+	return p.families.At(f).health(now, p.limit)
 }
 
 // Healthy reports whether the proxy is healthy, whether or not the node is eligible.

@@ -24,7 +24,7 @@ func Example_allTogether() {
 	run := func(ctx context.Context, source watch.Source, newBackend func(*nodeaddr.Tracker) sink.Sink,
 		nodePortAddresses []string,
 		events healthcheck.EventRecorder, registry prometheus.Registerer, mux *http.ServeMux, nodeName string) error {
-		proxy := health.New(health.Options{})
+		proxy := health.New(0)
 		choice, err := nodeaddr.Parse(nodePortAddresses)
 		if err != nil {
 			return err

@@ -20,7 +20,7 @@ import (
 
 // A source that says nothing, a state of a file and one that may be older are told.
 func TestStateSaysWhatIsWrongWithTheSource(t *testing.T) {
-	h := health.New(health.Options{})
+	h := health.New(0)
 	r := newRig(t, nil, Options{Health: h})
 	r.apply()
 	assert.Nil(t, get[pageState](r, "/api/state").Source)

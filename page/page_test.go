@@ -386,7 +386,7 @@ func TestAnAnswerAboutAPacketIsBounded(t *testing.T) {
 }
 
 func TestStateSaysHowTheProxyDoes(t *testing.T) {
-	h := health.New(health.Options{})
+	h := health.New(0)
 	b := &backend{}
 	r := newRig(t, b, Options{Health: h})
 	assert.Equal(t, "listing", get[pageState](r, "/api/state").Phase)

@@ -109,7 +109,7 @@ func TestAClientLeavesAServerThatIsSilent(t *testing.T) {
 	other := socket(t) // where nobody is yet
 	feed, err := NewFeed(Options{Targets: []string{silent, other}, State: stateN1})
 	require.NoError(t, err)
-	rec, proxy := &sink.Recorder{}, health.New(health.Options{})
+	rec, proxy := &sink.Recorder{}, health.New(0)
 	ctx, cancel := context.WithCancel(quiet(t))
 	ended := make(chan error, 1)
 	go func() { ended <- kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: rec, Health: proxy}) }()

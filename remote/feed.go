@@ -164,7 +164,7 @@ type nodeHandler struct {
 
 func (h *nodeHandler) Changed(any)           {}
 func (h *nodeHandler) Synced()               { h.end() }
-func (h *nodeHandler) Health() *health.Proxy { return health.New(health.Options{}) }
+func (h *nodeHandler) Health() *health.Proxy { return health.New(0) }
 
 // Run implements kubeproxy.Feed.
 func (c *Feed) Run(ctx context.Context, h kubeproxy.FeedHandler) error {

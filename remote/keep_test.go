@@ -291,7 +291,7 @@ type keptFeed struct {
 func runKept(t *testing.T, keep Keep, targets ...string) *keptFeed {
 	feed, err := NewFeed(Options{Targets: targets, State: stateN1, Keep: &keep})
 	require.NoError(t, err)
-	f := &keptFeed{Feed: feed, health: health.New(health.Options{})}
+	f := &keptFeed{Feed: feed, health: health.New(0)}
 	f.keepEvery, f.maxBackoff = 10*time.Millisecond, 10*time.Millisecond
 	ctx, cancel := context.WithCancel(quiet(t))
 	var wg sync.WaitGroup
@@ -407,7 +407,7 @@ func TestTheNodeComesFromTheFile(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []netip.Addr{netip.MustParseAddr("192.0.2.1")}, node.IPs)
 	feed.opts.Keep.After = time.Hour // it does not wait twice
-	rec, proxy := &sink.Recorder{}, health.New(health.Options{})
+	rec, proxy := &sink.Recorder{}, health.New(0)
 	ctx, cancel := context.WithCancel(quiet(t))
 	ended := make(chan error, 1)
 	go func() { ended <- kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: rec, Health: proxy}) }()

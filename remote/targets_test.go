@@ -85,7 +85,7 @@ func TestAFeedFollowsItsFile(t *testing.T) {
 	feed, err := NewFeed(Options{Targets: []string{"file://" + file}, State: stateN1})
 	require.NoError(t, err)
 	feed.maxBackoff, feed.readTargets = time.Millisecond, time.Millisecond
-	rec, proxy := &sink.Recorder{}, health.New(health.Options{})
+	rec, proxy := &sink.Recorder{}, health.New(0)
 	visited := func() string {
 		select {
 		case name := <-visits:

@@ -404,15 +404,15 @@ func newRig(tb testing.TB) *rig {
 
 // repair looks at both families, as Repair does, and applies what was not accepted yet.
 func (r *rig) repair(tb testing.TB) {
-	o := &RepairOptions{Look: func(ctx context.Context, c *Changes) (Look, error) {
+	look := func(ctx context.Context, c *Changes) (Look, error) {
 		err := r.options.Apply(ctx, c)
 		if assert.NoError(tb, err) {
 			c.Accept()
 		}
 		return Look{}, err
-	}}
+	}
 	for _, f := range r.families {
-		r.look(tb.Context(), &repairLoop{family: f}, o)
+		r.look(tb.Context(), &repairLoop{family: f}, look)
 	}
 }
 

@@ -10,22 +10,6 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// RepairOptions say when [Table.Repair] looks at the dataplane, and how.
-type RepairOptions struct {
-	// Wake receives a value when the dataplane reports a change. Nil if it never does.
-	Wake <-chan struct{}
-	// Every is how often to look without being woken; 0: never.
-	Every time.Duration
-	// Look checks whether another program has changed the backend's objects in one family, and repairs them. c has what
-	// was described up to the last Sync, in [Changes.All], and what of it has not been accepted; [Changes.Accept] says
-	// that the repair has applied that as well. An error is logged, and Look is called again after a pause.
-	//
-	// There is a pause after a repair, too, because another program may make the same change again and again. It begins
-	// with 100 ms, or Look.Rest if that is longer, and doubles each time, up to 30 s, until nothing has been changed
-	// for ten times as long.
-	Look func(ctx context.Context, c *Changes) (Look, error)
-}
-
 // The pause after an error or a repair.
 const (
 	minPause = 100 * time.Millisecond
@@ -40,16 +24,26 @@ type Look struct {
 	Rest time.Duration
 }
 
-// Repair looks at the dataplane, and repairs it, until ctx ends. Families are repaired independently: one that cannot
-// be repaired does not delay the other. It does not look before the first Sync and after CleanUp.
-func (t *Table) Repair(ctx context.Context, o RepairOptions) {
+// Repair looks at the dataplane, and repairs it, until ctx ends: when wake, if it is not nil, has a value because the
+// dataplane has reported a change, and at intervals of every, if that is positive. Families are repaired independently: one
+// that cannot be repaired does not delay the other. It does not look before the first Sync and after CleanUp.
+//
+// look checks whether another program has changed the backend's objects in one family, and repairs them. c has what
+// was handed over up to the last Sync, in [Changes.All], and what of it has not been accepted; [Changes.Accept] says
+// that the repair has applied that as well. An error is logged, and look is called again after a pause.
+//
+// There is a pause after a repair, too, because another program may make the same change again and again. It begins
+// with 100 ms, or Look.Rest if that is longer, and doubles each time, up to 30 s, until nothing has been changed for ten
+// times as long.
+func (t *Table) Repair(ctx context.Context, every time.Duration, wake <-chan struct{},
+	look func(ctx context.Context, c *Changes) (Look, error)) {
 	loops := make([]repairLoop, len(t.families))
 	for i, f := range t.families {
 		loops[i] = repairLoop{family: f, pause: minPause}
 	}
 	var tick <-chan time.Time
-	if o.Every > 0 {
-		ticker := time.NewTicker(o.Every)
+	if every > 0 {
+		ticker := time.NewTicker(every)
 		defer ticker.Stop()
 		tick = ticker.C
 	}
@@ -60,7 +54,7 @@ func (t *Table) Repair(ctx context.Context, o RepairOptions) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-o.Wake:
+		case <-wake:
 		case <-tick:
 		case <-later.C:
 			woken = false
@@ -70,7 +64,7 @@ func (t *Table) Repair(ctx context.Context, o RepairOptions) {
 			l := &loops[i]
 			l.due = l.due || woken
 			if l.due && !time.Now().Before(l.notBefore) {
-				t.look(ctx, l, &o)
+				t.look(ctx, l, look)
 			}
 			if l.due && (next.IsZero() || l.notBefore.Before(next)) {
 				next = l.notBefore
@@ -95,7 +89,7 @@ type repairLoop struct {
 }
 
 // look looks once.
-func (t *Table) look(ctx context.Context, l *repairLoop, o *RepairOptions) {
+func (t *Table) look(ctx context.Context, l *repairLoop, look func(context.Context, *Changes) (Look, error)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l.due = false
@@ -107,13 +101,13 @@ func (t *Table) look(ctx context.Context, l *repairLoop, o *RepairOptions) {
 		l.pause = minPause
 	}
 	l.family.begin()
-	look, err := o.Look(ctx, &Changes{t, l.family, l.family.full})
+	found, err := look(ctx, &Changes{t, l.family, l.family.full})
 	now = time.Now()
-	if err == nil && !look.Repaired {
-		l.notBefore = now.Add(look.Rest)
+	if err == nil && !found.Repaired {
+		l.notBefore = now.Add(found.Rest)
 		return
 	}
-	wait := max(l.pause, look.Rest)
+	wait := max(l.pause, found.Rest)
 	l.notBefore, l.busy, l.pause = now.Add(wait), now, min(2*wait, maxPause)
 	if ctx.Err() != nil {
 		return

@@ -46,12 +46,13 @@ func (l *looker) of(f model.Family) []float64 {
 }
 
 // repairing runs Repair until the function returns.
-func repairing(t *testing.T, r *rig, o RepairOptions, during func()) {
+func repairing(t *testing.T, r *rig, every time.Duration, wake <-chan struct{},
+	look func(context.Context, *Changes) (Look, error), during func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.Repair(ctx, o)
+		r.Repair(ctx, every, wake, look)
 	}()
 	during()
 	cancel()
@@ -61,7 +62,7 @@ func repairing(t *testing.T, r *rig, o RepairOptions, during func()) {
 func TestNothingIsLookedAtBeforeTheFirstSyncAndAfterCleanUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, l := newRig(t), newLooker()
-		repairing(t, r, RepairOptions{Every: time.Second, Look: l.Look}, func() {
+		repairing(t, r, time.Second, nil, l.Look, func() {
 			time.Sleep(1500 * time.Millisecond)
 			assert.Empty(t, l.of(model.IPv4))
 			r.sync(t)
@@ -85,7 +86,7 @@ func TestARepairSeesTheNodeOfTheLastSync(t *testing.T) {
 			seen = append(seen, c.Node().Zone)
 			return Look{}, nil
 		}
-		repairing(t, r, RepairOptions{Every: time.Second, Look: look}, func() {
+		repairing(t, r, time.Second, nil, look, func() {
 			time.Sleep(1500 * time.Millisecond)
 			r.SetNode(&model.Node{Name: "n1", Zone: "after"})
 			time.Sleep(time.Second)
@@ -100,7 +101,7 @@ func TestAWakeIsFollowedAtOnce(t *testing.T) {
 		r, l := newRig(t), newLooker()
 		r.sync(t)
 		wake := make(chan struct{})
-		repairing(t, r, RepairOptions{Wake: wake, Look: l.Look}, func() {
+		repairing(t, r, 0, wake, l.Look, func() {
 			time.Sleep(time.Second)
 			wake <- struct{}{}
 			wake <- struct{}{}
@@ -116,7 +117,7 @@ func TestAFamilyThatCannotBeRepairedWaitsAloneAndLongerEachTime(t *testing.T) {
 		r.sync(t)
 		l.look[model.IPv4] = func() (Look, error) { return Look{}, errDataplane }
 		wake := make(chan struct{})
-		repairing(t, r, RepairOptions{Wake: wake, Look: l.Look}, func() {
+		repairing(t, r, 0, wake, l.Look, func() {
 			wake <- struct{}{}
 			time.Sleep(5500 * time.Millisecond)
 			wake <- struct{}{}
@@ -135,7 +136,7 @@ func TestWhatSomebodyChangesAgainAndAgainIsRepairedLessAndLessOften(t *testing.T
 		// Where looking is expensive the pause begins with the rest.
 		l.look[model.IPv4] = func() (Look, error) { return Look{Repaired: true, Rest: time.Second}, nil }
 		wake := make(chan struct{})
-		repairing(t, r, RepairOptions{Wake: wake, Look: l.Look}, func() {
+		repairing(t, r, 0, wake, l.Look, func() {
 			for range 100 {
 				wake <- struct{}{}
 				time.Sleep(100 * time.Millisecond)
@@ -155,7 +156,7 @@ func TestARestIsKept(t *testing.T) {
 		r, l := newRig(t), newLooker()
 		r.sync(t)
 		l.look[model.IPv4] = func() (Look, error) { return Look{Rest: 10 * time.Second}, nil }
-		repairing(t, r, RepairOptions{Every: time.Second, Look: l.Look}, func() {
+		repairing(t, r, time.Second, nil, l.Look, func() {
 			time.Sleep(12500 * time.Millisecond)
 		})
 		assert.Equal(t, []float64{1, 11}, l.of(model.IPv4))
@@ -179,7 +180,7 @@ func TestARepairThatAcceptsLeavesNothingToTell(t *testing.T) {
 			c.Accept()
 			return Look{Repaired: true}, err
 		}
-		repairing(t, r, RepairOptions{Wake: wake, Look: look}, func() {
+		repairing(t, r, 0, wake, look, func() {
 			wake <- struct{}{}
 			synctest.Wait()
 		})

@@ -22,8 +22,8 @@ const restAfterRepair = time.Second
 // maxRepair is how long a repair may take. A program that hangs must not block Syncs, which wait for it, forever.
 const maxRepair = time.Minute
 
-// look checks once whether another program has changed our rules, and repairs them. It is
-// [frontend.RepairOptions.Look].
+// look checks once whether another program has changed our rules, and repairs them. See
+// [frontend.Table.Repair].
 func (f *family) look(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, maxRepair, fmt.Errorf("the repair took longer than %v", maxRepair))
 	defer cancel()

@@ -95,7 +95,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			return fmt.Errorf("--page: %w; choose another address with --page-address", err)
 		}
 		fmt.Fprintf(screen.out, "The page is at http://%v/\n\n", listener.Addr())
-		opts.Health = health.New(health.Options{})
+		opts.Health = health.New(0)
 		p := page.New(page.Options{Health: opts.Health})
 		opts.Sink = p.Sink(&described{screen})
 		feed.Cluster.EndpointDetails = true // the names of pods

@@ -155,7 +155,7 @@ func printStates(ctx context.Context, feed kubeproxy.Feed, once bool, print snap
 	defer cancel(nil)
 	var failed error
 	printed := false
-	proxy := health.New(health.Options{})
+	proxy := health.New(0)
 	printing := sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
 		if once && proxy.NodeMissing() { // otherwise the log says it, and the Node may come
 			failed = errors.New("there is no Node of this name: check --node-name against kubectl get nodes")

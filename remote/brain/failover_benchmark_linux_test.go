@@ -36,7 +36,7 @@ func BenchmarkFailover(b *testing.B) {
 	defer cancel()
 	var clients []*health.Proxy
 	for i := range size.clients {
-		h := health.New(health.Options{})
+		h := health.New(0)
 		clients = append(clients, h)
 		feed, err := remote.NewFeed(remote.Options{Targets: targets, TLS: ca.client(b, "system:node:"+fleetNode(i)),
 			State: localstate.Options{NodeName: fleetNode(i)}})

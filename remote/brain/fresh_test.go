@@ -24,7 +24,7 @@ func staleServer(t *testing.T) (server *replica, registry *prometheus.Registry, 
 	server = serve(t, Options{Source: c, Metrics: registry, limits: limits{
 		heartbeat: 20 * time.Millisecond, maxPublish: 10 * time.Millisecond, maxSilence: 10 * time.Millisecond,
 		minInterval: -1}}, socket(t))
-	rec, client := &sink.Recorder{}, health.New(health.Options{})
+	rec, client := &sink.Recorder{}, health.New(0)
 	run(t, kubeproxy.Options{Sink: rec, Health: client}, remote.Options{Targets: []string{server.target}, State: stateN1})
 	awaitState(t, c, stateN1, rec)
 	server.awaitClients(t, current)

@@ -43,7 +43,7 @@ type movedNode struct {
 
 func failOver(t *testing.T, wait time.Duration, first *cluster, others ...*replica) *movedNode {
 	t.Helper()
-	f := &movedNode{&sink.Recorder{}, health.New(health.Options{}), first}
+	f := &movedNode{&sink.Recorder{}, health.New(0), first}
 	a := serve(t, Options{Source: first, limits: limits{minInterval: -1}}, socket(t))
 	targets := []string{a.target}
 	var gates []*proxy

@@ -88,7 +88,7 @@ func TestAKeptStateThatGoesBackSaysSo(t *testing.T) {
 	gate.close(true)
 	opts.Targets = []string{gate.target}
 	var rec sink.Recorder
-	proxy := health.New(health.Options{})
+	proxy := health.New(0)
 	run(t, kubeproxy.Options{Sink: &rec, Health: proxy}, opts)
 	awaitState(t, kept, stateN1, &rec)
 	assert.True(t, proxy.WentBack().IsZero())

@@ -121,7 +121,7 @@ func TestTheServerKnowsWhatItsClientsCouldNotApply(t *testing.T) {
 	server := serve(t, Options{Source: c, Metrics: registry, limits: limits{minInterval: -1}}, socket(t))
 	rec := &sink.Recorder{}
 	rec.FailNext(errors.New("the kernel is full"))
-	proxy := health.New(health.Options{})
+	proxy := health.New(0)
 	stop := run(t, kubeproxy.Options{Sink: rec, RetryInterval: time.Hour, Health: proxy},
 		remote.Options{Targets: []string{server.target}, State: stateN1})
 	server.awaitClients(t, func(all []ClientStatus) bool { return len(all) == 1 && all[0].Error != "" })
@@ -427,7 +427,7 @@ func TestWhatASyncHangsWithIsNotApplied(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
 	p := newProxy(t, server.target)
-	slow, proxy := &slowSink{proceed: make(chan struct{})}, health.New(health.Options{})
+	slow, proxy := &slowSink{proceed: make(chan struct{})}, health.New(0)
 	run(t, kubeproxy.Options{Sink: slow, Health: proxy}, remote.Options{Targets: []string{p.target}, State: stateN1})
 	slow.proceed <- struct{}{} // it hangs
 	p.cut()

@@ -47,7 +47,7 @@ type Spec[F any] struct {
 	// Apply applies changes of a family: see [frontend.Options]. Extra is the option of that name.
 	Apply func(F, context.Context, *frontend.Changes) error
 	Extra func(*model.Service) any
-	// Look looks for changes of a family by other programs, and repairs them: see [frontend.RepairOptions].
+	// Look looks for changes of a family by other programs, and repairs them: see [frontend.Table.Repair].
 	Look func(F, context.Context, *frontend.Changes) (frontend.Look, error)
 	// Every is how often to look, if it is positive, and Drift receive a value when there is something to look at.
 	Every time.Duration
@@ -235,7 +235,7 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 			}
 		})
 	}
-	r.wg.Go(func() { r.Repair(ctx, frontend.RepairOptions{Wake: s.wake, Every: max(s.Every, 0), Look: look}) })
+	r.wg.Go(func() { r.Repair(ctx, s.Every, s.wake, look) })
 	return r, nil
 }
 
