@@ -122,7 +122,7 @@ var layers = []struct {
 		module + "/backends/internal/", module + "/backends/frontend",
 		"k8s.io/klog/v2", "golang.org/x/sys/", "github.com/vishvananda/", "github.com/prometheus/client_golang/"}},
 	{"backends/frontend", []string{module + "/model", module + "/sink", module + "/backends/internal/",
-		module + "/internal/nodeports", "k8s.io/klog/v2", "github.com/prometheus/client_golang/"}},
+		module + "/internal/nodeports", module + "/sysctl", "k8s.io/klog/v2", "github.com/prometheus/client_golang/"}},
 	{"backends", []string{module + "/model", module + "/sink", module + "/backends/internal/",
 		module + "/backends/frontend",
 		module + "/nodeaddr", module + "/sysctl", module + "/internal/nft/", module + "/internal/iptables/",

@@ -81,18 +81,18 @@ func registered(t *testing.T) described {
 	byNFT, err := nft.New(t.Context(), nft.Options{Dataplane: nftdp.NewFake(), Common: frontend.Common{Metrics: d}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, byNFT.Close()) })
-	byIPTables, err := iptables.New(t.Context(), iptables.Options{Sysctls: sysctl.Root(t.TempDir()),
-		Dataplanes: []iptablesdp.Interface{iptablesdp.NewFake(model.IPv4)}, Common: frontend.Common{Metrics: d}})
+	byIPTables, err := iptables.New(t.Context(), iptables.Options{
+		Dataplanes: []iptablesdp.Interface{iptablesdp.NewFake(model.IPv4)},
+		Common:     frontend.Common{Metrics: d, Sysctls: sysctl.Root(t.TempDir())}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, byIPTables.Close()) })
 	byIPVS, err := ipvs.New(t.Context(), ipvs.Options{Dataplane: ipvsdp.NewFake(), NFTables: nftdp.NewFake(),
-		Host:    host(),
-		Common:  frontend.Common{Families: []model.Family{model.IPv4}, Metrics: d},
-		Sysctls: sysctl.Root(t.TempDir())})
+		Common: frontend.Common{Families: []model.Family{model.IPv4}, Metrics: d, Host: host(),
+			Sysctls: sysctl.Root(t.TempDir())}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, byIPVS.Close()) })
-	loopback, err := userspace.NewLoopback(t.Context(), userspace.Options{Host: &nodeaddr.Fake{},
-		Common: frontend.Common{Metrics: d}})
+	loopback, err := userspace.NewLoopback(t.Context(), userspace.Options{
+		Common: frontend.Common{Metrics: d, Host: &nodeaddr.Fake{}}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, loopback.Close()) })
 	byHNS, err := hns.New(t.Context(), hns.Options{Network: "cbr0", Dataplane: hnsdp.NewFake(),

@@ -103,7 +103,7 @@ func nftRules(t *testing.T) string {
 func iptablesRules(t *testing.T) string {
 	fake := iptablesdp.NewFake(model.IPv4)
 	b, err := iptables.New(t.Context(), iptables.Options{Dataplanes: []iptablesdp.Interface{fake},
-		Common: frontend.Common{NodePortAddresses: nodeaddr.Choice{Primary: true}}, Sysctls: sysctl.Root(t.TempDir())})
+		Common: frontend.Common{NodePortAddresses: nodeaddr.Choice{Primary: true}, Sysctls: sysctl.Root(t.TempDir())}})
 	require.NoError(t, err)
 	apply(t, b)
 	return fake.Dump()
@@ -116,9 +116,9 @@ func ipvsRules(t *testing.T) string {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		require.NoError(t, os.WriteFile(path, []byte("1\n"), 0o644))
 	}
-	b, err := ipvs.New(t.Context(), ipvs.Options{Dataplane: ipvsdp.NewFake(), NFTables: nftdp.NewFake(), Host: host(),
-		Common:  frontend.Common{Families: []model.Family{model.IPv4}, NodePortAddresses: nodeaddr.Choice{Primary: true}},
-		Sysctls: sysctl.Root(root)})
+	b, err := ipvs.New(t.Context(), ipvs.Options{Dataplane: ipvsdp.NewFake(), NFTables: nftdp.NewFake(),
+		Common: frontend.Common{Families: []model.Family{model.IPv4}, NodePortAddresses: nodeaddr.Choice{Primary: true},
+			Host: host(), Sysctls: sysctl.Root(root)}})
 	require.NoError(t, err)
 	apply(t, b)
 	text, err := b.DescribeService(t.Context(), model.ServiceName{Namespace: "shop", Name: "web"})
@@ -139,8 +139,8 @@ func hnsRules(t *testing.T) string {
 
 // userspaceRules are the frontends with a listener: this process listens on other addresses, which are its own.
 func userspaceRules(t *testing.T) string {
-	b, err := userspace.New(t.Context(), userspace.Options{Addresses: elsewhere{}, Host: host(),
-		Common: frontend.Common{
+	b, err := userspace.New(t.Context(), userspace.Options{Addresses: elsewhere{},
+		Common: frontend.Common{Host: host(),
 			Families: []model.Family{model.IPv4}, NodePortAddresses: nodeaddr.Choice{Primary: true}}})
 	require.NoError(t, err)
 	apply(t, b)

@@ -20,10 +20,8 @@ import (
 func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine,
 	o backendOptions) (backend, error) {
 	return iptables.New(ctx, iptables.Options{
-		Common:             o.Common,
-		MasqueradeMark:     config.MasqueradeMark(c),
+		Common:             o.common(c, m),
 		LocalhostNodePorts: *c.IPTables.LocalhostNodePorts,
-		Sysctls:            m.root,
 		Dataplanes:         m.iptables,
 	})
 }

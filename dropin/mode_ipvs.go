@@ -27,19 +27,16 @@ func ipvsOptions(c *v1alpha2.KubeProxyConfiguration, o backendOptions, m *machin
 		return ipvs.Options{}, err
 	}
 	return ipvs.Options{
-		Common:       o.Common,
+		Common:       o.common(c, m),
 		Scheduler:    c.IPVS.Scheduler,
 		ExcludeCIDRs: exclude,
 		StrictARP:    c.IPVS.StrictARP,
 		Timeouts: ipvs.Timeouts{TCP: c.IPVS.TCPTimeout.Duration, TCPFin: c.IPVS.TCPFinTimeout.Duration,
 			UDP: c.IPVS.UDPTimeout.Duration},
-		MasqueradeMark: config.MasqueradeMark(c),
-		Marks:          m.ipvsMarks,
-		Link:           m.ipvsLink,
-		Host:           m.host,
-		Dataplane:      m.ipvs,
-		NFTables:       m.nftables,
-		Sysctls:        m.root,
+		Marks:     m.ipvsMarks,
+		Link:      m.ipvsLink,
+		Dataplane: m.ipvs,
+		NFTables:  m.nftables,
 	}, nil
 }
 

@@ -73,7 +73,7 @@ func kernelspaceOptions(c *v1alpha2.KubeProxyConfiguration, o backendOptions, m 
 		return hns.Options{}, err
 	}
 	options := hns.Options{
-		Common:     o.Common,
+		Common:     o.common(c, m),
 		Network:    network,
 		DSR:        w.EnableDSR,
 		RecordFile: m.recordFile(),

@@ -17,14 +17,13 @@ import (
 func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine,
 	o backendOptions) (backend, error) {
 	kernel, err := nft.New(ctx, nft.Options{
-		Common:         o.Common,
-		MasqueradeMark: config.MasqueradeMark(c),
-		Dataplane:      m.nftables,
+		Common:    o.common(c, m),
+		Dataplane: m.nftables,
 	})
 	if err != nil || !o.loopback {
 		return kernel, err
 	}
-	loopback, err := userspace.NewLoopback(ctx, userspace.Options{Common: o.Common, Host: m.host})
+	loopback, err := userspace.NewLoopback(ctx, userspace.Options{Common: o.common(c, m)})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("node ports on loopback addresses: %w", err), kernel.Close())
 	}

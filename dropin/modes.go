@@ -34,6 +34,13 @@ type backendOptions struct {
 	loopback bool // node ports on loopback addresses are served by a proxy in this process (S36a)
 }
 
+// common returns the options that all backends have, for a configuration on a machine.
+func (o *backendOptions) common(c *v1alpha2.KubeProxyConfiguration, m *machine) frontend.Common {
+	common := o.Common
+	common.Host, common.Sysctls, common.MasqueradeMark = m.host, m.root, config.MasqueradeMark(c)
+	return common
+}
+
 // backend is a sink that can be closed.
 type backend interface {
 	sink.Sink

@@ -2,27 +2,19 @@ package nodeaddr
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 	"sync"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/nodeports"
 )
 
-// HostAddress is an address of the host.
-type HostAddress struct {
-	// Addr is one address. Its zone is ignored, and an IPv4 address may be in IPv6-mapped form.
-	Addr netip.Addr
-	// Interface is the name of its network interface.
-	Interface string
-}
+// HostAddress is an address of the host: Addr, and the name of its Interface.
+type HostAddress = nodeports.HostAddress
 
-// Host is the source of the host's addresses. [System] is the real one, [Fake] is for tests.
-type Host interface {
-	// Addresses returns the addresses that the host has now.
-	Addresses() ([]HostAddress, error)
-	// Watch calls changed once as soon as later changes will be noticed, and then after every change; several changes
-	// may be combined. It returns nil when ctx ends, and an error if it cannot go on.
-	Watch(ctx context.Context, changed func()) error
-}
+// Host is the source of the host's addresses. [System] is the real one, [Fake] is for tests. Its Addresses returns what
+// the host has now, and Watch calls a function once as soon as later changes will be noticed, and then after every
+// change.
+type Host = nodeports.Host
 
 // combined returns a function that makes another goroutine call f, at once or, if f is running, once more after that.
 // It does not wait, so a burst of thousands of changes is not delayed by as many calls of f. stop waits until the last

@@ -18,7 +18,7 @@ func TestSystemFollowsTheKernel(t *testing.T) {
 	ns := testns.New(t)
 	changed := make(chan Addresses, 100)
 	tracker, err := NewTracker(Options{
-		Host: &System{NetNS: ns.FD()}, ExcludeInterfaces: []string{"kpl-services"},
+		Host:    &System{NetNS: ns.FD(), ExcludeInterfaces: []string{"kpl-services"}},
 		Changed: func(a Addresses) { changed <- a },
 	})
 	require.NoError(t, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -20,9 +19,6 @@ type Options struct {
 	Choice Choice
 	// Host is the source of the addresses. Default: a [System].
 	Host Host
-	// ExcludeInterfaces are names of interfaces whose addresses are ignored, for example one to which a backend adds
-	// the services' own addresses.
-	ExcludeInterfaces []string
 	// Changed, if given, is called after Addresses has changed, from the goroutine that called Run or SetNode. It must
 	// not call the Tracker's SetNode.
 	Changed func(Addresses)
@@ -127,9 +123,7 @@ func (t *Tracker) read() error {
 	}
 	var host []netip.Addr
 	for _, a := range list {
-		if !slices.Contains(t.opts.ExcludeInterfaces, a.Interface) {
-			host = append(host, a.Addr)
-		}
+		host = append(host, a.Addr)
 	}
 	t.mu.Lock()
 	t.host = host

@@ -7,6 +7,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/internal/nodeports"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sysctl"
 )
 
 // Common are the options that all backends of this module have.
@@ -17,6 +18,15 @@ type Common struct {
 	// the zero Choice: all of them. The backends that filter packets except loopback addresses. HNS serves node ports on
 	// all addresses, and its backend refuses any other choice.
 	NodePortAddresses nodeports.Choice
+	// Host is the source of the host's addresses; its type is nodeaddr.Host. Default: this host, in the network namespace
+	// of the thread that calls New, or, for a dataplane in memory, that dataplane's host.
+	Host nodeports.Host
+	// Sysctls is where kernel parameters are, for the backends that read or set some: iptables and IPVS. Default: the
+	// machine's, in the network namespace of the thread that calls New.
+	Sysctls sysctl.Root
+	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they
+	// are (S31). Default: bit 14. HNS and the proxy in user space mark no packets.
+	MasqueradeMark uint32
 	// Limits bound what a service and a namespace may cost.
 	Limits Limits
 	// OnProblem, if given, is called once for each part of a service port that is not served, during Sync, for example

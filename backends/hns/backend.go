@@ -63,7 +63,7 @@ func (o *Options) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 		}
 		o.Dataplane = hns
 	}
-	s.Host = lifecycle.HostOf(o.Dataplane)
+	s.UseHostOf(o.Dataplane)
 	features, err := o.Dataplane.Features(ctx)
 	if err != nil {
 		return err

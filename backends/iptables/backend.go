@@ -59,7 +59,7 @@ func (b *Backend) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 			return fmt.Errorf("dataplanes: duplicate family %v", f)
 		}
 		s.Add(f, newFamily(b, d, &s.Metrics))
-		s.Host = lifecycle.HostOf(d)
+		s.UseHostOf(d)
 	}
 	if len(b.options.Dataplanes) > 0 {
 		return nil

@@ -34,8 +34,8 @@ func TestTheRulesReadWell(t *testing.T) {
 }
 
 func TestTheRulesFollowTheNodeAndTheOptions(t *testing.T) {
-	r := newRig(t, iptables.Options{MasqueradeMark: 1 << 20, LocalhostNodePorts: false,
-		Common: frontend.Common{
+	r := newRig(t, iptables.Options{LocalhostNodePorts: false,
+		Common: frontend.Common{MasqueradeMark: 1 << 20,
 			NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"),
 				netip.MustParsePrefix("198.51.100.7/32")}}}})
 	r.Set(backendtest.EveryFeature()...)
@@ -214,7 +214,7 @@ func TestBadInputIsSkipped(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	for name, o := range map[string]iptables.Options{
-		"masqueradeMark":    {MasqueradeMark: 3},
+		"masqueradeMark":    {Common: frontend.Common{MasqueradeMark: 3}},
 		"nodePortAddresses": {Common: frontend.Common{NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}}}},
 		"families":          {Common: frontend.Common{Families: []model.Family{model.IPv4, model.IPv4}}},
 		"dataplanes": {Dataplanes: []dataplane.Interface{dataplane.NewFake(model.IPv4),
@@ -230,7 +230,8 @@ func TestLocalhostNodePortsOpenLoopbackAddressesToTheNodeAlone(t *testing.T) {
 	file := filepath.Join(root, "proc/sys/net/ipv4/conf/all/route_localnet")
 	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 	require.NoError(t, os.WriteFile(file, []byte("0\n"), 0o644))
-	r := newRig(t, iptables.Options{LocalhostNodePorts: true, Sysctls: sysctl.Root(root)})
+	r := newRig(t, iptables.Options{LocalhostNodePorts: true,
+		Common: frontend.Common{Sysctls: sysctl.Root(root)}})
 	read := func() string {
 		b, err := os.ReadFile(file)
 		require.NoError(t, err)
@@ -255,8 +256,8 @@ func TestWithoutRouteLocalnetEverythingElseIsServed(t *testing.T) {
 	root, reg := t.TempDir(), prometheus.NewRegistry()
 	file := filepath.Join(root, "proc/sys/net/ipv4/conf/all/route_localnet")
 	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
-	r := newRig(t, iptables.Options{LocalhostNodePorts: true, Sysctls: sysctl.Root(root),
-		Common: frontend.Common{Metrics: reg}})
+	r := newRig(t, iptables.Options{LocalhostNodePorts: true,
+		Common: frontend.Common{Metrics: reg, Sysctls: sysctl.Root(root)}})
 	var log strings.Builder
 	ctx := klog.NewContext(t.Context(),
 		funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}))
@@ -327,7 +328,7 @@ func TestInvalidPacketsAreDroppedUnlessTheKernelIsLiberal(t *testing.T) {
 		file := filepath.Join(root, "proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
 		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 		require.NoError(t, os.WriteFile(file, []byte(value), 0o644))
-		r := newRig(t, iptables.Options{Sysctls: sysctl.Root(root)})
+		r := newRig(t, iptables.Options{Common: frontend.Common{Sysctls: sysctl.Root(root)}})
 		r.Set(backendtest.Node())
 		r.Sync()
 		assert.Equal(t, drops, strings.Contains(r.dump(model.IPv4), "--ctstate INVALID -j DROP"), "liberal: %s", value)

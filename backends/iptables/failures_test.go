@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
@@ -309,7 +310,8 @@ func newMeddledRig(t *testing.T) (*rig, *meddled) {
 	fake := dataplane.NewFake(model.IPv4)
 	m := &meddled{Fake: fake}
 	r := &rig{t: t, fakes: map[model.Family]*dataplane.Fake{model.IPv4: fake}, options: iptables.Options{
-		Dataplanes: []dataplane.Interface{m}, Sysctls: sysctl.Root(t.TempDir())}.Looking(time.Second)}
+		Common:     frontend.Common{Sysctls: sysctl.Root(t.TempDir())},
+		Dataplanes: []dataplane.Interface{m}}.Looking(time.Second)}
 	return r.start(), m
 }
 
@@ -476,7 +478,7 @@ func TestAChangeInOneFamilyIsNotTakenForDriftInTheOther(t *testing.T) {
 		var generation atomic.Uint64
 		var reads atomic.Int64
 		b, err := iptables.New(t.Context(),
-			iptables.Options{Sysctls: sysctl.Root(t.TempDir()), Dataplanes: []dataplane.Interface{
+			iptables.Options{Common: frontend.Common{Sysctls: sysctl.Root(t.TempDir())}, Dataplanes: []dataplane.Interface{
 				together{dataplane.NewFake(model.IPv4), &generation, &reads},
 				together{dataplane.NewFake(model.IPv6), &generation, &reads}}})
 		require.NoError(t, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -100,7 +101,7 @@ func (o *Options) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 				"and the node itself", "reason", err)
 		sticky = o.Scheduler
 	}
-	follow := nodeaddr.Options{Host: o.Host, ExcludeInterfaces: o.serviceLinks()}
+	follow := nodeaddr.Options{Host: withoutLinks{o.Host, o.serviceLinks()}}
 	hosts, err := s.Follow(follow)
 	if err != nil {
 		return err
@@ -135,6 +136,20 @@ func (o *Options) deleteLink(ctx context.Context) error {
 func ServiceLinks() []string { return []string{dp.DefaultLink, upstreamLink} }
 
 func (o *Options) serviceLinks() []string { return append(ServiceLinks(), o.Link) }
+
+// withoutLinks is a host without the addresses of some interfaces.
+type withoutLinks struct {
+	nodeaddr.Host
+	links []string
+}
+
+// Addresses implements [nodeaddr.Host].
+func (h withoutLinks) Addresses() ([]nodeaddr.HostAddress, error) {
+	list, err := h.Host.Addresses()
+	return slices.DeleteFunc(slices.Clone(list), func(a nodeaddr.HostAddress) bool {
+		return slices.Contains(h.links, a.Interface)
+	}), err
+}
 
 // checkScheduler finds out whether the kernel has a scheduler. The kernel loads its module if it can.
 func checkScheduler(ctx context.Context, d dp.Interface, scheduler string) error {

@@ -31,8 +31,8 @@ func Example() {
 		_ = os.WriteFile(path, []byte("1\n"), 0o600)
 	}
 	kernel := ipvs.NewFake()
-	backend, err := ipvs.New(ctx, ipvs.Options{Dataplane: kernel, NFTables: nft.NewFake(), Host: &nodeaddr.Fake{},
-		Sysctls: sysctl.Root(root), Common: frontend.Common{Families: []model.Family{model.IPv4}}})
+	backend, err := ipvs.New(ctx, ipvs.Options{Dataplane: kernel, NFTables: nft.NewFake(),
+		Common: frontend.Common{Families: []model.Family{model.IPv4}, Host: &nodeaddr.Fake{}, Sysctls: sysctl.Root(root)}})
 	if err != nil {
 		fmt.Println(err)
 		return

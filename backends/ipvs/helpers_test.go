@@ -44,8 +44,8 @@ func newKernel(t testing.TB) *kernel {
 
 // options are those of a backend on the kernel: it checks for drained endpoints when the test says so.
 func (k *kernel) options() Options {
-	return Options{Dataplane: k.ipvs, NFTables: k.nft, Host: k.host, Sysctls: sysctl.Root(k.root),
-		Common: frontend.Common{NodePortAddresses: nodeaddr.Choice{Primary: true}}, drainInterval: time.Hour}
+	return Options{Dataplane: k.ipvs, NFTables: k.nft, Common: frontend.Common{Host: k.host,
+		Sysctls: sysctl.Root(k.root), NodePortAddresses: nodeaddr.Choice{Primary: true}}, drainInterval: time.Hour}
 }
 
 // start starts a backend, as after a restart of the process if there was one before.

@@ -13,8 +13,6 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/lifecycle"
 	"sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
-	"sigs.k8s.io/kube-proxy-lib/sysctl"
 )
 
 // Defaults of [Options].
@@ -46,9 +44,6 @@ type Options struct {
 	StrictARP bool
 	// Timeouts are the timeouts of connections. 0 leaves the kernel's value unchanged.
 	Timeouts Timeouts
-	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they
-	// are (S31). Default: bit 14.
-	MasqueradeMark uint32
 	// Marks are the bits of packet marks by which the backend selects a virtual server for pods of this node and for the
 	// node itself, where a service's external traffic policy is Local (S27). There are 2^n-1 marks for n bits, one for
 	// each service port with such a policy; a port that gets none is a [sink.PortError], and these clients of it are
@@ -59,14 +54,10 @@ type Options struct {
 	// dummy interface of that name. Default: kpl-ipvs0. Programs that look for kube-proxy's, kube-ipvs0, find it under
 	// that name.
 	Link string
-	// Host is where the host's addresses come from. Default: the network namespace of the thread that calls New.
-	Host nodeaddr.Host
-	// Dataplane is the kernel's IPVS with the interface Link, and NFTables its packet filter. The backend does not close them if given.
-	// Default: the kernel's, in the network namespace of the thread that calls New.
+	// Dataplane is the kernel's IPVS with the interface Link, and NFTables its packet filter. The backend does not close
+	// them if given. Default: the kernel's, in the network namespace of the thread that calls New.
 	Dataplane dataplane.Interface
 	NFTables  nft.Interface
-	// Sysctls is where kernel parameters are. Default: the machine's, in the network namespace of the calling thread.
-	Sysctls sysctl.Root
 
 	// drainInterval is not defaultDrainInterval in tests.
 	drainInterval time.Duration

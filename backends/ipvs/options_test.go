@@ -14,13 +14,17 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
+// withMark returns options with marks, beside that for packets to masquerade.
+func withMark(marks, masquerade uint32) Options {
+	return Options{Marks: marks, Common: frontend.Common{MasqueradeMark: masquerade}}
+}
+
 func TestEverythingThatIsWrongWithOptionsIsNamed(t *testing.T) {
 	o := Options{
-		Scheduler:      "ip_vs_rr!",
-		ExcludeCIDRs:   []netip.Prefix{{}},
-		Timeouts:       dp.Timeouts{TCP: -time.Second, UDP: time.Millisecond},
-		MasqueradeMark: 3,
-		Common: frontend.Common{NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}},
+		Scheduler:    "ip_vs_rr!",
+		ExcludeCIDRs: []netip.Prefix{{}},
+		Timeouts:     dp.Timeouts{TCP: -time.Second, UDP: time.Millisecond},
+		Common: frontend.Common{MasqueradeMark: 3, NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}},
 			Families: []model.Family{model.IPv4, model.IPv4}},
 	}
 	_, err := New(t.Context(), o)
@@ -44,7 +48,7 @@ func TestMarksAndLinksThatCannotBeAreRefused(t *testing.T) {
 	}{
 		"too few bits":           {Options{Marks: 0x7f}, "marks: 0x7f has 7 bits set, needs at least 8"},
 		"the default masquerade": {Options{Marks: 0xffff}, "marks: 0xffff contains masqueradeMark 0x4000"},
-		"another masquerade":     {Options{Marks: 0xffff, MasqueradeMark: 1}, "marks: 0xffff contains masqueradeMark 0x1"},
+		"another masquerade":     {withMark(0xffff, 1), "marks: 0xffff contains masqueradeMark 0x1"},
 		"too long":               {Options{Link: "sixteen-letters-"}, `link: "sixteen-letters-" is not the name`},
 		"a path":                 {Options{Link: "../eth0"}, `link: "../eth0" is not the name`},
 		"a directory":            {Options{Link: ".."}, `link: ".." is not the name`},
@@ -59,7 +63,7 @@ func TestMarksAndLinksThatCannotBeAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) { require.ErrorContains(t, test.o.complete(), test.want) })
 	}
 	for _, o := range []Options{{Marks: 0xff}, {Marks: 0x3fff}, {Marks: 0xff000000}, {Link: "fifteen-letters"},
-		{Link: "kube-ipvs0"}, {Link: "i"}, {MasqueradeMark: 1}, {MasqueradeMark: 1 << 31}} {
+		{Link: "kube-ipvs0"}, {Link: "i"}, withMark(0, 1), withMark(0, 1<<31)} {
 		require.NoError(t, o.complete())
 		require.Zero(t, o.Marks&o.MasqueradeMark)
 	}

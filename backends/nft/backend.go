@@ -50,7 +50,7 @@ func (o *Options) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 	if err != nil {
 		return err
 	}
-	s.Host = lifecycle.HostOf(o.Dataplane)
+	s.UseHostOf(o.Dataplane)
 	s.Drift = append(s.Drift, o.Dataplane.Drift())
 	return s.Serve(ctx, func(f model.Family) (*family, error) {
 		if err := probe(ctx, o.Dataplane, f, o); err != nil {

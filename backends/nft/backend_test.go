@@ -32,8 +32,8 @@ func TestTheRulesetReadsWell(t *testing.T) {
 }
 
 func TestTheRulesetFollowsTheNodeAndTheOptions(t *testing.T) {
-	r := newRig(t, nft.Options{MasqueradeMark: 1 << 20,
-		Common: frontend.Common{Families: []model.Family{model.IPv4},
+	r := newRig(t, nft.Options{
+		Common: frontend.Common{Families: []model.Family{model.IPv4}, MasqueradeMark: 1 << 20,
 			NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{
 				netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.7/32")}}}})
 	r.Set(backendtest.EveryFeature()...)

@@ -74,8 +74,9 @@ func loopback(ctx context.Context, env conformance.Env, kernel backend) (backend
 		return kernel, nil
 	}
 	proxy, err := userspace.NewLoopback(ctx, userspace.Options{
-		Common: frontend.Common{Families: env.Families, NodePortAddresses: env.NodePorts},
-		Host:   &nodeaddr.System{NetNS: int(env.NetNS.Fd())}, Open: env.Do,
+		Common: frontend.Common{Families: env.Families, NodePortAddresses: env.NodePorts,
+			Host: &nodeaddr.System{NetNS: int(env.NetNS.Fd())}},
+		Open: env.Do,
 	})
 	if err != nil {
 		return nil, err

@@ -95,14 +95,14 @@ func TestATransactionThatIsTooBigForTheSocketIsDivided(t *testing.T) {
 func TestOptionsAreChecked(t *testing.T) {
 	for name, o := range map[string]nft.Options{
 		"tableName":         {TableName: "no spaces"},
-		"masqueradeMark":    {MasqueradeMark: 3},
+		"masqueradeMark":    {Common: frontend.Common{MasqueradeMark: 3}},
 		"nodePortAddresses": {Common: frontend.Common{NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}}}},
 		"families":          {Common: frontend.Common{Families: []model.Family{model.IPv4, model.IPv4}}},
 	} {
 		_, err := nft.New(t.Context(), o)
 		require.ErrorContains(t, err, name)
 	}
-	all := nft.Options{TableName: "{", MasqueradeMark: 5, Common: frontend.Common{Families: []model.Family{9}}}
+	all := nft.Options{TableName: "{", Common: frontend.Common{Families: []model.Family{9}, MasqueradeMark: 5}}
 	_, err := nft.New(t.Context(), all)
 	for _, field := range []string{"tableName", "masqueradeMark", "families"} {
 		require.ErrorContains(t, err, field)

@@ -21,9 +21,6 @@ type Options struct {
 	// TableName is the name of the backend's tables. Tables of that name belong to the backend: it corrects them, or
 	// replaces those of another layout. Other tables are never touched. Default: DefaultTableName.
 	TableName string
-	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they
-	// are (S31). Default: bit 14.
-	MasqueradeMark uint32
 	// Dataplane is where rules are written. Default: the kernel, in the network namespace of the thread that calls New.
 	// The backend does not close a Dataplane that it is given.
 	Dataplane dataplane.Interface

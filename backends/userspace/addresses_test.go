@@ -72,8 +72,8 @@ func TestNodePortsFollowTheHost(t *testing.T) {
 	require.NoError(t, free.Close())
 	host := &nodeaddr.Fake{}
 	b, err := userspace.New(t.Context(),
-		userspace.Options{Host: host, LocalhostNodePorts: true,
-			Common:    frontend.Common{Families: []model.Family{model.IPv4}},
+		userspace.Options{LocalhostNodePorts: true,
+			Common:    frontend.Common{Families: []model.Family{model.IPv4}, Host: host},
 			Addresses: userspace.Localhost{}})
 	require.NoError(t, err)
 	defer b.Close()
@@ -104,8 +104,8 @@ func TestANodePortAndAnExternalIPHaveOneOwner(t *testing.T) {
 	host := &nodeaddr.Fake{}
 	host.Set(nodeaddr.HostAddress{Addr: netip.MustParseAddr("127.0.0.1"), Interface: "lo"})
 	b, err := userspace.New(t.Context(),
-		userspace.Options{Host: host, LocalhostNodePorts: true,
-			Common: frontend.Common{Families: []model.Family{model.IPv4}}})
+		userspace.Options{LocalhostNodePorts: true,
+			Common: frontend.Common{Families: []model.Family{model.IPv4}, Host: host}})
 	require.NoError(t, err)
 	defer b.Close()
 	d := fakemodel.NewDriver(t, fakemodel.Options{NewSink: func() sink.Sink { return b }})

@@ -82,10 +82,10 @@ func (p *parent) start(ctx context.Context, env conformance.Env) (sink.Sink, err
 	sockets := p.sockets
 	p.sockets = nil
 	b, err := userspace.New(ctx, userspace.Options{
-		Addresses:          anyIP,
-		Common:             frontend.Common{Families: env.Families, NodePortAddresses: env.NodePorts},
+		Addresses: anyIP,
+		Common: frontend.Common{Families: env.Families, NodePortAddresses: env.NodePorts,
+			Host: &nodeaddr.System{NetNS: int(env.NetNS.Fd())}},
 		LocalhostNodePorts: env.LocalhostNodePorts,
-		Host:               &nodeaddr.System{NetNS: int(env.NetNS.Fd())},
 		Sockets:            sockets,
 		KeepSource:         p.keepSource,
 		Open:               env.Do,

@@ -29,8 +29,8 @@ func Example() {
 		}
 	}()
 
-	backend, err := userspace.New(ctx, userspace.Options{Addresses: userspace.Localhost{}, Host: &nodeaddr.Fake{},
-		Common: frontend.Common{Families: []model.Family{model.IPv4}}})
+	backend, err := userspace.New(ctx, userspace.Options{Addresses: userspace.Localhost{},
+		Common: frontend.Common{Families: []model.Family{model.IPv4}, Host: &nodeaddr.Fake{}}})
 	if err != nil {
 		fmt.Println(err)
 		return

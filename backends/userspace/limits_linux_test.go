@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
@@ -17,7 +18,7 @@ func TestNewAsksHowManyFilesTheProcessMayOpen(t *testing.T) {
 	low := before
 	low.Cur = 1024
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &low))
-	b, err := New(t.Context(), Options{Host: &nodeaddr.Fake{}})
+	b, err := New(t.Context(), Options{Common: frontend.Common{Host: &nodeaddr.Fake{}}})
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before))
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, b.Close()) }()

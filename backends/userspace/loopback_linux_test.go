@@ -54,8 +54,8 @@ func newNode(t *testing.T, choice nodeaddr.Choice) *node {
 	n.has("127.0.0.1", "127.0.0.2", "::1", "192.0.2.10", "2001:db8::10")
 	var err error
 	n.local, err = userspace.NewLoopback(t.Context(), userspace.Options{Common: frontend.Common{
-		NodePortAddresses: choice, Metrics: n.registry},
-		Host: n.host}.With(userspace.Tuning{Dial: n.dial, DialTimeout: 2 * time.Second}))
+		NodePortAddresses: choice, Metrics: n.registry, Host: n.host},
+	}.With(userspace.Tuning{Dial: n.dial, DialTimeout: 2 * time.Second}))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.local.Close()) })
 	n.Driver = fakemodel.NewDriver(t, fakemodel.Options{NewSink: func() sink.Sink { return n.local }})
@@ -334,7 +334,7 @@ func TestLoopbackIsClosedDuringADial(t *testing.T) {
 	var dials atomic.Int32
 	n := &node{host: &nodeaddr.Fake{}, nodePort: freePort(t)}
 	n.has("127.0.0.1")
-	l, err := userspace.NewLoopback(t.Context(), userspace.Options{Host: n.host}.With(userspace.Tuning{
+	l, err := userspace.NewLoopback(t.Context(), userspace.Options{Common: frontend.Common{Host: n.host}}.With(userspace.Tuning{
 		DialTimeout: 24 * time.Hour,
 		Dial: func(ctx context.Context, _ *net.Dialer, _ string, _ netip.AddrPort) (net.Conn, error) {
 			dials.Add(1)
@@ -452,17 +452,17 @@ func TestLoopbackGivesANodePortToOneService(t *testing.T) {
 func TestLoopbackCanBeMadeAgain(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	for range 2 {
-		l, err := userspace.NewLoopback(t.Context(), userspace.Options{Host: &nodeaddr.Fake{},
-			Common: frontend.Common{Metrics: registry}})
+		l, err := userspace.NewLoopback(t.Context(), userspace.Options{
+			Common: frontend.Common{Metrics: registry, Host: &nodeaddr.Fake{}}})
 		require.NoError(t, err)
 		require.NoError(t, l.Close())
 	}
-	l, err := userspace.NewLoopback(t.Context(), userspace.Options{Host: &nodeaddr.Fake{},
-		Common: frontend.Common{Metrics: registry}})
+	l, err := userspace.NewLoopback(t.Context(), userspace.Options{
+		Common: frontend.Common{Metrics: registry, Host: &nodeaddr.Fake{}}})
 	require.NoError(t, err)
 	defer l.Close()
-	_, err = userspace.NewLoopback(t.Context(), userspace.Options{Host: &nodeaddr.Fake{},
-		Common: frontend.Common{Metrics: registry}})
+	_, err = userspace.NewLoopback(t.Context(), userspace.Options{
+		Common: frontend.Common{Metrics: registry, Host: &nodeaddr.Fake{}}})
 	require.ErrorContains(t, err, "metrics")
 }
 

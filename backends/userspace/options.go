@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
 // Options configure a [Backend]. The zero value serves service addresses that the host already has.
@@ -20,8 +19,6 @@ type Options struct {
 	Addresses Addresses
 	// LocalhostNodePorts also serves node ports on IPv4 loopback addresses, if NodePortAddresses allows it (S36).
 	LocalhostNodePorts bool
-	// Host is the source of the host's addresses. Default: this host.
-	Host nodeaddr.Host
 	// KeepSource shows endpoints the client's address, but not its port, wherever the route does not masquerade (S27,
 	// S28). It needs Linux, CAP_NET_ADMIN, and a route back for the endpoints' answers: see the package documentation.
 	// Without it endpoints see an address of the node.

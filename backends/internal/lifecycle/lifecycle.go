@@ -62,9 +62,8 @@ type Spec[F any] struct {
 	Families map[model.Family]F
 	Metrics  metrics.Group
 	// NodePorts are the addresses of the host that serve node ports. Open may set them; by default they are those that
-	// the options choose, without loopback addresses. Host has the host's addresses, this host's by default.
+	// the options choose, without loopback addresses.
 	NodePorts NodePorts
-	Host      nodeaddr.Host
 
 	order    []model.Family
 	owned    []func() error // to call in the end

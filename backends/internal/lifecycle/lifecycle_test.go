@@ -38,8 +38,7 @@ func (r *resource) Close() error {
 func backend(log *[]string) *Spec[string] {
 	note := func(what string) { *log = append(*log, what) }
 	return &Spec[string]{
-		Name: "test",
-		Host: inMemory{func() []netip.Addr { return nil }},
+		Name: "test", Common: frontend.Common{Host: inMemory{func() []netip.Addr { return nil }}},
 		Open: func(ctx context.Context, s *Spec[string]) error {
 			for _, name := range []string{"first", "second"} {
 				var option io.Closer

@@ -49,7 +49,7 @@ func (s *Spec[F]) followNodePorts() error {
 	if s.NodePorts.Tracker != nil {
 		return nil
 	}
-	host := s.Host
+	host := s.Common.Host
 	if host == nil {
 		var err error
 		if host, err = s.ThisHost(); err != nil {
@@ -99,12 +99,12 @@ func (s *Spec[F]) ThisHost(exclude ...string) (nodeaddr.Host, error) {
 	return host, nil
 }
 
-// HostOf returns the host of a dataplane in memory, which has no addresses of this host; nil for any other.
-func HostOf(dataplane any) nodeaddr.Host {
-	if fake, ok := dataplane.(interface{ HostAddresses() []netip.Addr }); ok {
-		return inMemory{fake.HostAddresses}
+// UseHostOf makes the host of a dataplane in memory, which has no addresses of this host, the default. Any other
+// dataplane changes nothing.
+func (s *Spec[F]) UseHostOf(dataplane any) {
+	if fake, ok := dataplane.(interface{ HostAddresses() []netip.Addr }); ok && s.Common.Host == nil {
+		s.Common.Host = inMemory{fake.HostAddresses}
 	}
-	return nil
 }
 
 // inMemory is the host of a dataplane in memory. Its addresses are read once.
