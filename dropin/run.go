@@ -233,7 +233,7 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 	families := feed.Families()
 	backend, err := p.mode.start(ctx, p.KubeProxyConfiguration, p.machine,
 		backendOptions{loopback: p.proxiesLoopback(), Common: frontend.Common{Families: families,
-			NodePortAddresses: p.nodePorts, Metrics: p.registry, OnProblem: p.events.notServed}})
+			NodePortAddresses: p.nodePorts, Limits: p.Limits, Metrics: p.registry, OnProblem: p.events.notServed}})
 	if err != nil {
 		return fmt.Errorf("mode %s: %w", p.mode.name, err)
 	}

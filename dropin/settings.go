@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/featuregate"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
@@ -40,10 +41,13 @@ type Config struct {
 	// to be a loopback address, because the page shows all services to everyone who can reach it.
 	Page            bool
 	PageBindAddress string
-	// IPVSLink and IPVSMarks are the options Link and Marks of package backends/ipvs, for mode ipvs; CleanUp uses IPVSLink. The
-	// addresses of that interface are not the node's, in no mode: an earlier process may have left them there.
+	// IPVSLink and IPVSMarks are the options Link and Marks of package backends/ipvs, for mode ipvs; CleanUp uses
+	// IPVSLink. The addresses of that interface are not the node's, in no mode: an earlier process may have left them
+	// there.
 	IPVSLink  string
 	IPVSMarks uint32
+	// Limits bound what a Service and a namespace may cost, in all modes.
+	Limits frontend.Limits
 	// Flags are what /flagz with the metrics shows: values by the names of flags. Nothing else uses them.
 	Flags map[string]string
 
@@ -92,7 +96,7 @@ func (c *Config) settings() (*settings, error) {
 	if s.gates, err = config.Gates(s.KubeProxyConfiguration); err != nil {
 		return nil, err
 	}
-	return s, s.checkPage()
+	return s, errors.Join(s.checkPage(), s.Limits.Validate())
 }
 
 // checkPage checks that the page is served only to this machine, because it shows all services to everyone who can

@@ -14,6 +14,7 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"sigs.k8s.io/kube-proxy-lib/config"
+	"sigs.k8s.io/kube-proxy-lib/dropin"
 	"sigs.k8s.io/kube-proxy-lib/internal/brainflags"
 )
 
@@ -39,6 +40,7 @@ type flags struct {
 	ipvsSyncPeriod, ipvsMinPeriod         time.Duration
 	ipvsInterface                         string
 	ipvsMarks                             uint32
+	limited                               dropin.Config // its Limits
 }
 
 // parseFlags reads the command line. Underscores in the names of flags are taken for dashes, as kube-proxy does.
@@ -53,6 +55,7 @@ func parseFlags(args []string, usage io.Writer) (*flags, error) {
 	f.group("A brain instead of the API server", f.addServer)
 	f.group("What the program serves itself", f.addServing)
 	f.group("Proxying", f.addProxying)
+	f.group("What Services may cost", f.addLimits)
 	f.group("Mode iptables, and all modes but ipvs", f.addIPTables)
 	f.group("Mode ipvs", f.addIPVS)
 	f.group("Connection tracking", f.addConntrack)
@@ -150,6 +153,15 @@ func (f *flags) addProxying() {
 	f.set.StringSliceVar(&c.NodePortAddresses, "nodeport-addresses", c.NodePortAddresses,
 		"where node ports are served: `list` of CIDRs, primary (default in mode nftables), localhost, all")
 	f.set.Int32Var(c.OOMScoreAdj, "oom-score-adj", *c.OOMScoreAdj, "OOM score of this process, -1000 to 1000")
+}
+
+// addLimits adds flags that kube-proxy does not have.
+func (f *flags) addLimits() {
+	service, namespace := &f.limited.Limits.Service, &f.limited.Limits.Namespace
+	f.set.Var(limitsValue{&service.Frontends, &service.SourceRanges, &service.Destinations}, "service-limits",
+		"`limits` of a Service in each family (default frontends=131072,source-ranges=16384,destinations=1048576)")
+	f.set.Var(limitsValue{&namespace.Frontends, &namespace.SourceRanges, &namespace.Destinations}, "namespace-limits",
+		"`limits` of a namespace in each family (default frontends=524288,source-ranges=262144,destinations=4194304)")
 }
 
 func (f *flags) addIPTables() {

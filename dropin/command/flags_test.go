@@ -20,6 +20,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/dropin"
@@ -81,7 +82,8 @@ func TestTheFlagsAreKubeProxysWithItsDefaults(t *testing.T) {
 	require.NoError(t, err)
 	got := map[string]string{}
 	f.set.VisitAll(func(flag *pflag.Flag) { got[flag.Name] = flag.DefValue })
-	for _, name := range append(slices.Clone(brainFlags), "page", "page-bind-address", "ipvs-interface", "ipvs-marks") {
+	for _, name := range append(slices.Clone(brainFlags), "page", "page-bind-address", "ipvs-interface", "ipvs-marks",
+		"service-limits", "namespace-limits") {
 		assert.Contains(t, got, name)
 		assert.Contains(t, besideFile(), name, "a configuration file cannot say it")
 		delete(got, name)
@@ -353,10 +355,12 @@ func TestFlagsThatWriteConfigToCannotWriteAreNamed(t *testing.T) {
 	all := map[string]string{
 		"--healthz-port=0": "healthzBindAddress" + off, "--healthz-bind-address=": "healthzBindAddress" + off,
 		"--metrics-port=0": "metricsBindAddress" + off, "--metrics-bind-address=": "metricsBindAddress" + off,
-		"--ipvs-marks=0x3fff":  "--ipvs-marks: is dropped: pass this flag in addition to the configuration file",
-		"--ipvs-interface=x":   "--ipvs-interface: is dropped: pass this flag in addition to the configuration file",
-		"--page":               "--page: is dropped: pass this flag in addition to the configuration file",
-		"--master=https://a:1": `--master: \"https://a:1\" is dropped: pass this flag in addition to the configuration file`,
+		"--ipvs-marks=0x3fff":            "--ipvs-marks: is dropped: pass this flag in addition to the configuration file",
+		"--ipvs-interface=x":             "--ipvs-interface: is dropped: pass this flag in addition to the configuration file",
+		"--service-limits=frontends=1":   "--service-limits: is dropped: pass this flag in addition to the configuration file",
+		"--namespace-limits=frontends=1": "--namespace-limits: is dropped: pass this flag in addition to the configuration file",
+		"--page":                         "--page: is dropped: pass this flag in addition to the configuration file",
+		"--master=https://a:1":           `--master: \"https://a:1\" is dropped: pass this flag in addition to the configuration file`,
 	}
 	for arg, want := range all {
 		logged, _, err := run(t, arg, "--write-config-to="+filepath.Join(t.TempDir(), "written.yaml"))
@@ -414,4 +418,25 @@ func TestEachFlagIsInAGroup(t *testing.T) {
 func TestAWrongFlagSaysWhereToLook(t *testing.T) {
 	_, err := Parse([]string{"--nonsense"}, io.Discard)
 	assert.EqualError(t, err, "unknown flag: --nonsense; see kube-proxy --help")
+}
+
+func TestLimitsNameWhatTheyLimit(t *testing.T) {
+	s, warnings := fromArgs(t, "--service-limits=frontends=7, destinations=9", "--namespace-limits=source-ranges=5",
+		"--namespace-limits=frontends=6")
+	assert.Empty(t, warnings)
+	assert.Equal(t, frontend.Limits{Service: frontend.Budget{Frontends: 7, Destinations: 9},
+		Namespace: frontend.Budget{Frontends: 6, SourceRanges: 5}}, s.Limits)
+	assert.Equal(t, "frontends=7,destinations=9", s.Flags["service-limits"])
+	for arg, want := range map[string]string{
+		"--service-limits=7":                                  `"7" is none of frontends=N, source-ranges=N, destinations=N`,
+		"--service-limits=":                                   `"" is none of frontends=N`,
+		"--service-limits=frontends":                          `"frontends": "" is not a number above 0`,
+		"--namespace-limits=frontends=0":                      `"frontends=0": "0" is not a number above 0`,
+		"--namespace-limits=destinations=-3":                  `"-3" is not a number above 0`,
+		"--namespace-limits=frontends=1,ports=2":              `"ports=2" is none of`,
+		"--namespace-limits=frontends=9999999999999999999999": `is not a number above 0`,
+	} {
+		_, err := Parse([]string{arg}, io.Discard)
+		assert.ErrorContains(t, err, want, arg)
+	}
 }

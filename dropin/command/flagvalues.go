@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 
 	netutils "k8s.io/utils/net"
 )
@@ -69,3 +70,45 @@ func (v *versionValue) Set(s string) error {
 }
 func (v *versionValue) String() string { return cmp.Or(string(*v), "false") }
 func (v *versionValue) Type() string   { return "version" }
+
+// limitsValue is a flag for limits: what it does not name has its default.
+type limitsValue struct{ frontends, sourceRanges, destinations *int }
+
+// kinds are what is limited, in the order in which it is written.
+func (v limitsValue) kinds() (names []string, fields map[string]*int) {
+	return []string{"frontends", "source-ranges", "destinations"}, map[string]*int{"frontends": v.frontends,
+		"source-ranges": v.sourceRanges, "destinations": v.destinations}
+}
+
+func (v limitsValue) Set(s string) error {
+	names, fields := v.kinds()
+	for _, limit := range strings.Split(s, ",") {
+		kind, number, _ := strings.Cut(limit, "=")
+		field := fields[strings.TrimSpace(kind)]
+		if field == nil {
+			return fmt.Errorf("%q is none of %s=N", limit, strings.Join(names, "=N, "))
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(number))
+		if err != nil || n <= 0 {
+			return fmt.Errorf("%q: %q is not a number above 0", limit, number)
+		}
+		*field = n
+	}
+	return nil
+}
+
+func (v limitsValue) String() string {
+	if v.frontends == nil {
+		return ""
+	}
+	var limits []string
+	names, fields := v.kinds()
+	for _, kind := range names {
+		if n := *fields[kind]; n != 0 {
+			limits = append(limits, fmt.Sprintf("%s=%d", kind, n))
+		}
+	}
+	return strings.Join(limits, ",")
+}
+
+func (v limitsValue) Type() string { return "limits" }

@@ -24,13 +24,14 @@ import (
 func besideFile() []string {
 	return []string{"config", "write-config-to", "cleanup", "init-only", "version", "master", "hostname-override",
 		"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure", "server-state-file",
-		"server-state-max-age", "page", "page-bind-address", "ipvs-interface", "ipvs-marks"}
+		"server-state-max-age", "page", "page-bind-address", "ipvs-interface", "ipvs-marks",
+		"service-limits", "namespace-limits"}
 }
 
 // config returns the configuration, and warnings about it.
 func (f *flags) config() (c dropin.Config, warnings []config.Warning, err error) {
 	c = dropin.Config{Master: f.master, Page: f.page, PageBindAddress: f.pageAddress, Flags: flagValues(f.set), OwnProcess: true,
-		IPVSLink: f.ipvsInterface, IPVSMarks: f.ipvsMarks}
+		IPVSLink: f.ipvsInterface, IPVSMarks: f.ipvsMarks, Limits: f.limited.Limits}
 	if err := f.server.Check(); err != nil {
 		return c, nil, err
 	}
@@ -183,6 +184,8 @@ func (f *flags) notInAFile(c dropin.Config) []config.Warning {
 		{f.pageAddress != "", "--page-bind-address", flag},
 		{f.ipvsInterface != "", "--ipvs-interface", flag},
 		{f.ipvsMarks != 0, "--ipvs-marks", flag},
+		{f.set.Changed("service-limits"), "--service-limits", flag},
+		{f.set.Changed("namespace-limits"), "--namespace-limits", flag},
 		{f.server.Given(), "--server", flag},
 	} {
 		if setting.dropped {
