@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -31,7 +32,7 @@ const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 
 // contentTypes are those of the assets, by extension.
 func contentTypes() map[string]string {
 	return map[string]string{".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
-		".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".json": "application/json"}
+		".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
 }
 
 // routes returns the handler.
@@ -39,6 +40,7 @@ func (p *Page) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{file}", serveAsset)
 	mux.HandleFunc("GET /{$}", serveAsset)
+	mux.HandleFunc("GET /rules.json", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, rules.Plain()) })
 	mux.HandleFunc("GET /api/state", func(w http.ResponseWriter, _ *http.Request) {
 		v := p.view()
 		writeJSON(w, p.state(&v, 0, 0))

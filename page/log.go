@@ -2,6 +2,7 @@ package page
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,10 +45,32 @@ type syncPoint struct {
 
 // log holds the last events, and the last Syncs.
 type log struct {
-	number  uint64
-	ring    []event
-	syncs   []syncPoint
-	numSync uint64
+	all   ring[event]
+	syncs ring[syncPoint]
+}
+
+// ring holds the last values.
+type ring[T any] struct {
+	added  uint64 // values in all
+	values []T
+}
+
+// add adds a value, in the place of the oldest if there are more than most.
+func (r *ring[T]) add(value T, most uint64) {
+	if r.added++; r.added <= most {
+		r.values = append(r.values, value)
+	} else {
+		r.values[(r.added-1)%most] = value
+	}
+}
+
+// list returns the values, the oldest first.
+func (r *ring[T]) list() []T {
+	list, oldest := make([]T, 0, len(r.values)), r.added-uint64(len(r.values))
+	for n := oldest; n < r.added; n++ {
+		list = append(list, r.values[n%uint64(len(r.values))])
+	}
+	return list
 }
 
 const (
@@ -59,41 +82,20 @@ const (
 )
 
 func (l *log) add(e event) {
-	l.number++
-	e.Number = l.number
-	if len(l.ring) < maxEvents {
-		l.ring = append(l.ring, e)
-		return
-	}
-	l.ring[(l.number-1)%maxEvents] = e
+	e.Number = l.all.added + 1
+	l.all.add(e, maxEvents)
 }
 
 // events returns them, the latest first.
 func (l *log) events() []event {
-	list := make([]event, 0, len(l.ring))
-	for i := range uint64(len(l.ring)) {
-		list = append(list, l.ring[(l.number-1-i)%maxEvents])
-	}
+	list := l.all.list()
+	slices.Reverse(list)
 	return list
 }
 
 func (l *log) addSync(s syncPoint) {
-	l.numSync++
-	s.Number = l.numSync
-	if len(l.syncs) < maxSyncs {
-		l.syncs = append(l.syncs, s)
-		return
-	}
-	l.syncs[(l.numSync-1)%maxSyncs] = s
-}
-
-// lastSyncs returns them, the latest last.
-func (l *log) lastSyncs() []syncPoint {
-	list := make([]syncPoint, 0, len(l.syncs))
-	for i := range uint64(len(l.syncs)) {
-		list = append(list, l.syncs[(l.numSync-uint64(len(l.syncs))+i)%maxSyncs])
-	}
-	return list
+	s.Number = l.syncs.added + 1
+	l.syncs.add(s, maxSyncs)
 }
 
 func (l *log) listed(at time.Time, s *sink.Snapshot) {

@@ -127,5 +127,5 @@ func (p *Page) view() view {
 		p.busiest = p.busy.busiest()
 	}
 	return view{p.snapshot, p.explainer, p.backend, p.sync, p.shown, p.told, p.totals, p.busiest, p.busy.began,
-		p.applied, p.log.events(), p.log.lastSyncs(), p.updated}
+		p.applied, p.log.events(), p.log.syncs.list(), p.updated}
 }

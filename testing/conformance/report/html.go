@@ -9,6 +9,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/rules"
 )
 
 //go:embed assets
@@ -110,7 +112,7 @@ func newPage(reports []*Report) (*page, error) {
 		Script:  template.HTML("<script>" + string(script) + "</script>"), //nolint:gosec // likewise
 		Several: len(reports) != 1,
 	}
-	rules := map[string]string{}
+	failed := map[string]string{}
 	for _, r := range reports {
 		r = r.cleaned()
 		if err := r.validate(); err != nil {
@@ -119,12 +121,12 @@ func newPage(reports []*Report) (*page, error) {
 		r.Results = r.sorted()
 		p.Reports = append(p.Reports, r)
 		for rule, text := range r.failedRules() {
-			rules[rule] = text
+			failed[rule] = text
 		}
 	}
-	for line := range strings.Lines(rulesText) { // in the order of the document
-		if rule, _, _ := strings.Cut(line, " "); rules[rule] != "" {
-			p.Rules = append(p.Rules, ruleText{rule, rules[rule]})
+	for rule := range rules.All() {
+		if failed[rule] != "" {
+			p.Rules = append(p.Rules, ruleText{rule, failed[rule]})
 		}
 	}
 	p.fill()
