@@ -267,6 +267,12 @@ func TestAFailedSyncNamesTheFamilyAndLosesNothing(t *testing.T) {
 
 // A family that fails costs the other nothing, and is not compared as a whole with every change.
 func TestAFailedFamilyIsLeftAloneUntilItsRetry(t *testing.T) {
+	for name, drifted := range map[string]bool{"the table is known": false, "another program has changed it": true} {
+		t.Run(name, func(t *testing.T) { testAFailedFamilyIsLeftAlone(t, drifted) })
+	}
+}
+
+func testAFailedFamilyIsLeftAlone(t *testing.T, drifted bool) {
 	r := newRig(t, nft.Options{})
 	r.Set(backendtest.EveryFeature()...)
 	r.Sync()
@@ -281,6 +287,10 @@ func TestAFailedFamilyIsLeftAloneUntilItsRetry(t *testing.T) {
 			return errors.New("no luck")
 		}
 		return nil
+	}
+	if drifted {
+		require.NoError(t, r.fake.ApplyAsSomebodyElse(dataplane.NewTransaction(dataplane.TableKey{Family: model.IPv6,
+			Name: nft.DefaultTableName})))
 	}
 	changes := 0
 	change := func() error {
