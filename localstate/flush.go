@@ -22,6 +22,16 @@ type NodeReceiver interface {
 	SetNode(*model.Node)
 }
 
+// ReplacedReceiver is a Receiver that is also told what its calls replace, so that it need not keep that.
+type ReplacedReceiver interface {
+	// ReplacedService comes right before a SetService or DeleteService for a service that has been handed over, with what
+	// was handed over.
+	ReplacedService(*model.Service)
+	// ReplacedEndpoint comes right before a SetEndpoint or DeleteEndpoint for an endpoint that has been handed over, with
+	// what was handed over.
+	ReplacedEndpoint(*model.Endpoint)
+}
+
 // Changes says what a Flush handed over.
 type Changes struct {
 	// Services and Endpoints count the calls for services and for endpoints.
@@ -66,6 +76,9 @@ func (c *Changes) add(own Changes, triggers []trigger) {
 func (s *State) Flush(r Receiver) Changes {
 	var changes Changes
 	s.flushNode(r, &changes)
+	if s.wave.replaced, _ = r.(ReplacedReceiver); s.wave.replaced == nil {
+		s.wave.replaced = ignoreReplaced{}
+	}
 
 	slices.SortFunc(s.dirty, func(a, b *service) int { return a.name.Compare(b.name) })
 	for _, svc := range s.dirty {
@@ -89,12 +102,20 @@ func (s *State) flushDeleted(svc *service, r Receiver) Changes {
 	changes.touchService(svc.handed, s.families)
 	for _, list := range svc.endpoints {
 		for _, e := range list {
+			s.wave.replaced.ReplacedEndpoint(e)
 			r.DeleteEndpoint(e.Key())
 			changes.Endpoints++
 		}
 	}
+	s.wave.replaced.ReplacedService(svc.handed)
 	r.DeleteService(svc.name)
 	s.noLocal.add(svc.noLocal, -1)
 	svc.handed, svc.endpoints, svc.noLocal, svc.index = nil, nil, noLocalPorts{}, nil
 	return changes
 }
+
+// ignoreReplaced is the ReplacedReceiver of receivers that are none.
+type ignoreReplaced struct{}
+
+func (ignoreReplaced) ReplacedService(*model.Service)   {}
+func (ignoreReplaced) ReplacedEndpoint(*model.Endpoint) {}

@@ -81,7 +81,7 @@ func (p *familyPort) merge(candidates []candidate, part section, r *rules) {
 		case *list[at] == value:
 			at++
 		default:
-			w.replace(w.newEndpoint(value, 1), at)
+			w.replace(list[at], w.newEndpoint(value, 1), at)
 			at++
 		}
 	}
@@ -103,16 +103,16 @@ func (w *waveBuffers) newEndpoint(value model.Endpoint, toCome int) *model.Endpo
 }
 
 func (w *waveBuffers) remove(e *model.Endpoint, at int) {
-	w.deletes = append(w.deletes, e.Key())
+	w.deletes = append(w.deletes, e)
 	w.edits = append(w.edits, edit[*model.Endpoint]{at: at, removes: true})
 }
 
 func (w *waveBuffers) insert(e *model.Endpoint, at int) {
-	w.sets = append(w.sets, e)
+	w.sets, w.olds = append(w.sets, e), append(w.olds, nil)
 	w.edits = append(w.edits, edit[*model.Endpoint]{at: at, inserts: true, value: e})
 }
 
-func (w *waveBuffers) replace(e *model.Endpoint, at int) {
-	w.sets = append(w.sets, e)
+func (w *waveBuffers) replace(old, e *model.Endpoint, at int) {
+	w.sets, w.olds = append(w.sets, e), append(w.olds, old)
 	w.edits = append(w.edits, edit[*model.Endpoint]{at: at, removes: true, inserts: true, value: e})
 }

@@ -11,8 +11,10 @@ import (
 type waveBuffers struct {
 	order    []int // ports of the service by name
 	routes   []model.PerFamily[model.Routes]
-	deletes  []model.EndpointKey
+	deletes  []*model.Endpoint
 	sets     []*model.Endpoint
+	olds     []*model.Endpoint // what sets replace, or nil
+	replaced ReplacedReceiver
 	ports    [][]*model.Endpoint
 	families model.PerFamily[familyBuffers]
 
@@ -43,8 +45,9 @@ func (w *waveBuffers) release() {
 		w.candidates, w.edits = nil, nil
 	}
 	if cap(w.sets) > keepAtMost {
-		w.deletes, w.sets = nil, nil
+		w.deletes, w.sets, w.olds = nil, nil, nil
 	}
+	w.replaced = nil
 	for _, b := range []*familyBuffers{&w.families.IPv4, &w.families.IPv6} {
 		for _, e := range []*entries{&b.all, &b.difference.before, &b.difference.after} {
 			e.reset()
@@ -73,7 +76,7 @@ func (s *State) flushService(svc *service, r Receiver) Changes {
 		return cmp.Or(cmp.Compare(ports[a].Name, ports[b].Name), cmp.Compare(ports[a].Protocol, ports[b].Protocol))
 	})
 	w.routes = append(w.routes[:0], make([]model.PerFamily[model.Routes], len(ports))...)
-	w.deletes, w.sets, w.ports = w.deletes[:0], w.sets[:0], w.ports[:0]
+	w.deletes, w.sets, w.olds, w.ports = w.deletes[:0], w.sets[:0], w.olds[:0], w.ports[:0]
 	s.openIndex(svc)
 	localEndpoints := s.localEndpoints(svc)
 
@@ -98,12 +101,16 @@ func (s *State) flushService(svc *service, r Receiver) Changes {
 	}
 
 	changes := Changes{Endpoints: len(w.deletes) + len(w.sets)}
-	for _, key := range w.deletes {
-		r.DeleteEndpoint(key)
-		changes.Families |= model.FamilyOf(key.Target.Addr()).Set()
+	for _, e := range w.deletes {
+		w.replaced.ReplacedEndpoint(e)
+		r.DeleteEndpoint(e.Key())
+		changes.Families |= e.Family().Set()
 	}
 	complete := in.complete(w.routes, localEndpoints, s.node.model.IP)
 	if !complete.Equal(svc.handed) {
+		if svc.handed != nil {
+			w.replaced.ReplacedService(svc.handed)
+		}
 		r.SetService(complete)
 		changes.Services++
 		changes.touchService(complete, s.families)
@@ -116,7 +123,10 @@ func (s *State) flushService(svc *service, r Receiver) Changes {
 		svc.handed = complete
 	}
 	in.fields = svc.handed // one copy is enough
-	for _, e := range w.sets {
+	for i, e := range w.sets {
+		if w.olds[i] != nil {
+			w.replaced.ReplacedEndpoint(w.olds[i])
+		}
 		r.SetEndpoint(e)
 		changes.Families |= e.Family().Set()
 	}
@@ -128,6 +138,8 @@ func (s *State) flushService(svc *service, r Receiver) Changes {
 	}
 	clear(w.ports)
 	clear(w.sets)
+	clear(w.olds)
+	clear(w.deletes)
 	s.noLocal.add(svc.noLocal, -1)
 	s.noLocal.add(noLocal, 1)
 	svc.noLocal = noLocal
@@ -136,9 +148,7 @@ func (s *State) flushService(svc *service, r Receiver) Changes {
 }
 
 func (w *waveBuffers) deleteAll(list []*model.Endpoint) {
-	for _, e := range list {
-		w.deletes = append(w.deletes, e.Key())
-	}
+	w.deletes = append(w.deletes, list...)
 }
 
 // allOf returns all entries of a family of the current service.

@@ -21,6 +21,7 @@ type mirror struct {
 	perPort   map[model.PortName]int
 
 	calls    []call // of this wave
+	replaced any    // by the next call
 	problems []string
 
 	// handed is every value ever received, with its content at that time.
@@ -30,6 +31,8 @@ type mirror struct {
 var (
 	_ NodeReceiver    = (*mirror)(nil)
 	_ sink.NodeSetter = (*mirror)(nil)
+
+	_ ReplacedReceiver = (*mirror)(nil)
 )
 
 type callKind int
@@ -83,7 +86,26 @@ func (m *mirror) SetNode(n *model.Node) {
 	m.node, m.handed[n] = n, content(n)
 }
 
+func (m *mirror) ReplacedService(s *model.Service)   { m.replaces(s) }
+func (m *mirror) ReplacedEndpoint(e *model.Endpoint) { m.replaces(e) }
+
+func (m *mirror) replaces(old any) {
+	if m.replaced != nil {
+		m.problem("%v is not replaced", m.replaced)
+	}
+	m.replaced = old
+}
+
+// checkReplaced checks what was said to be replaced, a typed nil if nothing is.
+func (m *mirror) checkReplaced(old any, is bool) {
+	if is && m.replaced != old || !is && m.replaced != nil {
+		m.problem("%v is replaced, not %v", old, m.replaced)
+	}
+	m.replaced = nil
+}
+
 func (m *mirror) SetService(s *model.Service) {
+	m.checkReplaced(m.services[s.Name], m.services[s.Name] != nil)
 	m.calls = append(m.calls, call{kind: setService, service: s.Name})
 	if old := m.services[s.Name]; old != nil && old.Equal(s) {
 		m.problem("set service %v: nothing changes", s.Name)
@@ -97,6 +119,7 @@ func (m *mirror) SetService(s *model.Service) {
 }
 
 func (m *mirror) DeleteService(name model.ServiceName) {
+	m.checkReplaced(m.services[name], true)
 	m.calls = append(m.calls, call{kind: deleteService, service: name})
 	if m.services[name] == nil {
 		m.problem("delete service %v: it is not there", name)
@@ -110,6 +133,7 @@ func (m *mirror) DeleteService(name model.ServiceName) {
 }
 
 func (m *mirror) SetEndpoint(e *model.Endpoint) {
+	m.checkReplaced(m.endpoints[e.Key()], m.endpoints[e.Key()] != nil)
 	m.calls = append(m.calls, call{kind: setEndpoint, service: e.Port.Service, key: e.Key()})
 	switch old, svc := m.endpoints[e.Key()], m.services[e.Port.Service]; {
 	case svc == nil:
@@ -125,6 +149,7 @@ func (m *mirror) SetEndpoint(e *model.Endpoint) {
 }
 
 func (m *mirror) DeleteEndpoint(k model.EndpointKey) {
+	m.checkReplaced(m.endpoints[k], true)
 	m.calls = append(m.calls, call{kind: deleteEndpoint, service: k.Port.Service, key: k})
 	if m.endpoints[k] == nil {
 		m.problem("delete endpoint %v: it is not there", k)

@@ -30,6 +30,7 @@ const maxCompared = 64
 type batch struct {
 	once   sync.Once
 	chunks []*wire.Frame
+	lost   bool // the older version is not kept any more
 	// whole is the complete message for a client that has the older version and whose own state is the same in both;
 	// nil if one message is not enough.
 	whole *wire.Frame
@@ -74,9 +75,15 @@ func (b *batches) replacing(state *sink.Snapshot, gone, stale []model.ServiceNam
 	return found
 }
 
-// from returns the difference of the current version from an older one, or from nothing if that is nil. Of the former,
-// triggers returns when somebody changed pods in between.
-func (b *batches) from(old, current *version, triggers func() model.PerFamily[[]time.Time]) *batch {
+// sumOfChanges is what changed between two versions.
+type sumOfChanges struct {
+	deltas   []wire.Delta
+	triggers model.PerFamily[[]time.Time] // when somebody changed pods in between
+}
+
+// from returns the encoded difference of the current version from an older one, or from nothing if that is nil. what
+// works it out, or returns false if it is not known any more.
+func (b *batches) from(old, current *version, what func() (sumOfChanges, bool)) *batch {
 	b.mu.Lock()
 	found := b.by[old]
 	if found == nil {
@@ -85,17 +92,16 @@ func (b *batches) from(old, current *version, triggers func() model.PerFamily[[]
 	}
 	b.mu.Unlock()
 	found.once.Do(func() {
+		between, ok := what()
+		if !ok {
+			found.lost = true
+			return
+		}
 		var w wire.Chunks
-		var before *sink.Snapshot
-		if old != nil {
-			before = old.state
+		for _, d := range between.deltas {
+			w.Delta(d)
 		}
-		for c := range current.state.ChangesSince(before) {
-			w.Change(c)
-		}
-		if old != nil {
-			w.Triggers(triggers())
-		}
+		w.Triggers(between.triggers)
 		found.chunks = w.Done()
 		if old != nil && len(found.chunks) == 1 {
 			found.whole = wire.Join(wire.Encode(&remotev1.Update{Kind: remotev1.Kind_DIFF}), found.chunks[0],

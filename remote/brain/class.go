@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"slices"
 	"time"
-	"unsafe"
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -19,17 +18,17 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// version is the state that the nodes of a class share, at one revision. It is immutable.
+// version is the state that the nodes of a class share, at one revision. It is immutable, but for deltas. See history.go.
 type version struct {
 	class    *class
 	revision uint64
-	state    *sink.Snapshot
 	root     wire.Digest
 	cidrs    []netip.Prefix // ServiceCIDRs
 	at       time.Time
 	triggers model.PerFamily[[]time.Time] // of the changes since the version before, by family
-	replaced int                          // about how many bytes only the version before takes
 	progress *progress                    // when it was published
+	deltas   []wire.Delta                 // from the version before; guarded by the Server's mu
+	bytes    int                          // about what deltas take
 }
 
 // ownParts is what one node has of its own in the services of its class. It is immutable.
@@ -67,12 +66,10 @@ type class struct {
 	zoneOf func(node string) string // by the Node objects
 
 	// Guarded by the Server's work.
-	cluster  *localstate.State
-	backlog  []watch.Change // changes that came while the first state was being worked out
-	full     *sink.FullState
-	snapshot *sink.Snapshot // of full
-	cidrs    []netip.Prefix
-	owners   map[model.ServiceName][]string // the nodes that have a part in a service, sorted
+	cluster *localstate.State
+	backlog []watch.Change // changes that came while the first state was being worked out
+	cidrs   []netip.Prefix
+	owners  map[model.ServiceName][]string // the nodes that have a part in a service, sorted
 
 	// Written with the Server's work and mu held.
 	current  *version // nil while the first state is worked out
@@ -84,29 +81,29 @@ type class struct {
 	foreignLimit int // the size of foreign at which nodes that are gone are dropped from it
 
 	// Guarded by the Server's mu, except what is in batches.
-	recent   []*version // older versions that a client may still have, oldest first
-	kept     int        // about how many bytes only these take
-	sessions map[*session]struct{}
-	idle     time.Time // since when there are no sessions
-	last     party     // of the session that was the last to leave, or that had the class made
-	batches  *batches  // to current
+	recent         []*version // older versions that a client may still have, oldest first
+	kept           int        // about how many bytes these take
+	resumable      int        // the index of the oldest of recent that clients may resume from
+	resumableBytes int        // about how many bytes it takes to keep these
+	baseLags       bool
+	sessions       map[*session]struct{}
+	idle           time.Time // since when there are no sessions
+	last           party     // of the session that was the last to leave, or that had the class made
+	batches        *batches  // to current
 	// digests are those of services, for clients that resume, and digestsUsed is when they were last of use.
 	digests     *wire.KnownDigests
 	digestsUsed time.Time
+
+	base base
 }
 
 func newClass(key localstate.Class, zoneOf func(node string) string) *class {
 	id := sha256.Sum256(fmt.Appendf(nil, "%q", fmt.Sprint(key)))
-	c := &class{
+	return &class{
 		key: key, id: hex.EncodeToString(id[:4]), zoneOf: zoneOf, own: map[string]*ownParts{},
 		owners: map[model.ServiceName][]string{}, foreign: map[string]struct{}{},
-		sessions: map[*session]struct{}{}, snapshot: &sink.Snapshot{}, idle: time.Now(),
+		sessions: map[*session]struct{}{}, idle: time.Now(),
 	}
-	c.full = sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
-		c.snapshot = s
-		return nil
-	})
-	return c
 }
 
 // apply takes a change that the Server has already applied to base, where its error, if any, has been logged.
@@ -142,51 +139,41 @@ func (c *class) workOut(ctx context.Context, revision uint64, now time.Time) (up
 		return classUpdate{}
 	}
 	names := c.cluster.PendingServices()
-	r := &classReceiver{FullState: c.full, class: c}
+	r := &classReceiver{class: c}
 	changes := c.cluster.Flush(r)
-	_ = c.full.Sync(ctx) // it takes the snapshot: it cannot fail
 	update.own, update.foreign = c.updateOwn(names, revision)
 
-	before, digests := c.current, &wire.Buckets{}
-	if before == nil {
-		before = &version{state: &sink.Snapshot{}}
-	} else {
+	digests := &wire.Buckets{}
+	if c.current != nil {
 		*digests = *c.batches.buckets
 	}
-	next := &version{class: c, revision: revision, state: c.snapshot, cidrs: c.cidrs, at: now}
-	changed := c.current == nil || !slices.Equal(next.cidrs, before.cidrs)
-	for change := range next.state.ChangesSince(before.state) {
-		changed = true
-		next.replaced += sizeOfReplaced(change, digests.Change(change))
+	next := &version{class: c, revision: revision, cidrs: c.cidrs, at: now, deltas: r.done()}
+	for i := range next.deltas {
+		digests.Delta(next.deltas[i])
+		next.bytes += next.deltas[i].Size()
 	}
-	if changed {
-		next.root = digests.Root()
-		next.triggers = changes.Triggers
-		update.version, update.buckets = next, digests
+	if c.current == nil {
+		c.begin(ctx, next)
+	} else if len(next.deltas) == 0 && slices.Equal(next.cidrs, c.current.cidrs) {
+		return update
 	}
+	next.root = digests.Root()
+	next.triggers = changes.Triggers
+	update.version, update.buckets = next, digests
 	return update
 }
 
-// sizeOfReplaced returns about how many bytes a state takes before a change of a service that the state afterwards does
-// not share: the place of the service, its list of endpoints, the endpoints that were replaced, and the service if that
-// changed.
-func sizeOfReplaced(c sink.Change, endpoints int) int {
-	const place, text = 300, 32 // of the service in the tree; of a string in a map, besides its bytes
-	if c.Old == nil {
-		return 0
+// begin makes the state of the first version.
+func (c *class) begin(ctx context.Context, first *version) {
+	full := sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
+		c.base.version, c.base.state = first, s
+		return nil
+	})
+	for i := range first.deltas {
+		first.deltas[i].Apply(full, false)
 	}
-	size := place + 8*len(c.Old.Endpoints) + endpoints*int(unsafe.Sizeof(model.Endpoint{}))
-	if c.New != nil && c.Old.Service == c.New.Service {
-		return size
-	}
-	s := c.Old.Service
-	size += int(unsafe.Sizeof(*s)) + len(s.Ports)*int(unsafe.Sizeof(model.ServicePort{}))
-	for _, texts := range []map[string]string{s.Labels, s.Annotations} {
-		for key, value := range texts {
-			size += text + len(key) + len(value)
-		}
-	}
-	return size
+	_ = full.Sync(ctx) // it takes the snapshot: it cannot fail
+	first.deltas, first.bytes = nil, 0
 }
 
 // install makes the result of workOut the current state.
@@ -204,11 +191,8 @@ func (c *class) install(update classUpdate) {
 	if update.version == nil {
 		return
 	}
-	if c.current != nil {
-		c.recent = append(c.recent, c.current)
-		c.kept += update.version.replaced
-	}
-	c.current, c.batches = update.version, newBatches(update.buckets)
+	c.add(update.version)
+	c.batches = newBatches(update.buckets)
 }
 
 // concerned returns the sessions of the class that an update concerns: all of them if the shared state changed, else
@@ -329,64 +313,3 @@ func note(news map[string]map[model.ServiceName]*localstate.NodePart, node strin
 	}
 	news[node][name] = part
 }
-
-// forget drops versions that ended before a time, when the next one began, and the oldest of those that together take
-// too many bytes: one in which a service changed has that service's list of endpoints. A client that comes back with an
-// older version has its digests compared.
-func (c *class) forget(before time.Time, mostBytes int) {
-	next := func(i int) *version {
-		if i+1 < len(c.recent) {
-			return c.recent[i+1]
-		}
-		return c.current
-	}
-	if c.digestsUsed.Before(before) {
-		c.digests = nil
-	}
-	n := 0
-	for ; n < len(c.recent) && (next(n).at.Before(before) || c.kept > mostBytes); n++ {
-		c.kept -= next(n).replaced
-	}
-	if n > 0 {
-		c.recent = slices.Clone(c.recent[n:])
-	}
-}
-
-// find returns the newest version for which has returns true, or nil.
-func (c *class) find(has func(*version) bool) *version {
-	if has(c.current) {
-		return c.current
-	}
-	for _, v := range slices.Backward(c.recent) {
-		if has(v) {
-			return v
-		}
-	}
-	return nil
-}
-
-// triggersBetween returns the trigger times of the changes after one version up to another one, if the class still has
-// both.
-func (c *class) triggersBetween(from, to *version) (all model.PerFamily[[]time.Time]) {
-	known := append(slices.Clip(c.recent), c.current)
-	after, last := slices.Index(known, from), slices.Index(known, to)
-	if after < 0 || last < after {
-		return all
-	}
-	for _, f := range model.Families() {
-		times := all.At(f)
-		for _, v := range known[after+1 : last+1] {
-			*times = append(*times, *v.triggers.At(f)...)
-		}
-		*times = (*times)[:min(len(*times), wire.MaxTriggers)]
-	}
-	return all
-}
-
-// classReceiver takes the ServiceCIDRs from the node that a class's State hands over. It is no real node.
-type classReceiver struct {
-	*sink.FullState
-	class *class
-}
-
-func (r *classReceiver) SetNode(n *model.Node) { r.class.cidrs = n.ServiceCIDRs }

@@ -32,12 +32,15 @@ type comparing struct {
 }
 
 // oldClient is a client that has the state of a version.
-func oldClient(v *version, buckets *wire.Buckets) *comparing {
+func oldClient(t testing.TB, s *Server, v *version, buckets *wire.Buckets) *comparing {
+	t.Helper()
+	state, ok := s.stateOf(t.Context(), v)
+	require.True(t, ok)
 	var all []uint32
 	for i := range uint32(wire.NumBuckets) {
 		all = append(all, i)
 	}
-	return &comparing{buckets: *buckets, services: wire.ServiceDigests(v.state, all)}
+	return &comparing{buckets: *buckets, services: wire.ServiceDigests(state, all)}
 }
 
 func (c *comparing) SendMsg(m any) error {
@@ -136,10 +139,10 @@ func TestWhatIsComparedIsSharedByThoseWhoNeedTheSame(t *testing.T) {
 	change(0)
 	h.Update(watch.Change{Object: web("svc-7")[0], Deleted: true})
 	h.publish(t.Context())
-	of.recent = nil // it does not remember
+	of.resumable = len(of.recent) // it does not remember
 	shared := func() int { return len(of.batches.compared) }
 
-	liar := oldClient(old, &buckets)
+	liar := oldClient(t, h.Server, old, &buckets)
 	honest := wire.BucketOf(name("huge"))
 	other := (honest + 1) % wire.NumBuckets
 	difference := of.batches.buckets[honest].Sub(buckets[honest])
@@ -152,7 +155,7 @@ func TestWhatIsComparedIsSharedByThoseWhoNeedTheSame(t *testing.T) {
 	assert.NotContains(t, liar.sent(t), "huge")
 	assert.Equal(t, 1, shared())
 	for range 3 {
-		client := oldClient(old, &buckets)
+		client := oldClient(t, h.Server, old, &buckets)
 		require.NoError(t, client.connect(h.Server, of))
 		assert.Equal(t, []string{"huge", "svc-7"}, client.sent(t))
 		assert.Equal(t, 2, shared())
@@ -178,9 +181,9 @@ func BenchmarkCompare(b *testing.B) {
 	key := localstate.Class{}
 	require.NoError(b, h.makeClass(b.Context(), key))
 	of := h.classes[key]
-	client := oldClient(of.current, of.batches.buckets)
+	client := oldClient(b, h.Server, of.current, of.batches.buckets)
 	change(0)
-	of.recent = nil // it does not remember
+	of.resumable = len(of.recent) // it does not remember
 	for name, changing := range map[string]bool{"Quiet": false, "Changing": true} {
 		b.Run(name, func(b *testing.B) {
 			before := testutil.ToFloat64(h.metrics.batches.WithLabelValues("compared"))

@@ -43,8 +43,8 @@ func BenchmarkFirstState(b *testing.B) {
 		if fresh {
 			batches = newBatches(batches.buckets)
 		}
-		require.NoError(b, s.sendBatch(remotev1.Kind_RESET, server.difference(batches, nil, view.version), nodeView{}, view,
-			true))
+		full := server.difference(b.Context(), batches, nil, view.version)
+		require.NoError(b, s.sendBatch(remotev1.Kind_RESET, full, nodeView{}, view, true))
 		return stream.messages
 	}
 	reset(b, false)

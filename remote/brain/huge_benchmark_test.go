@@ -82,7 +82,7 @@ func benchmarkChange(b *testing.B, endpoints, nodes int) {
 			if c.current == before[i] {
 				b.Fatal("nothing changed")
 			}
-			s.difference(c.batches, before[i], c.current)
+			s.difference(b.Context(), c.batches, before[i], c.current)
 		}
 	}
 	b.ReportMetric(float64(classes[0].kept)/float64(max(1, len(classes[0].recent))), "kept-B/version")

@@ -23,7 +23,8 @@ type Options struct {
 
 	// KeepBytes is about how much memory the older states may take that are kept, for at most ten minutes, of each class
 	// of nodes (zone and options): a client that comes back with one of them is sent what has changed since. Others have
-	// to be compared. Default: 64 MB. Negative: none is kept.
+	// to be compared. Default: 64 MB. Negative: none is kept for that. For clients that are connected, and have not yet
+	// acknowledged what is new, at least 16 MB are kept in any case.
 	KeepBytes int
 
 	limits limits

@@ -83,6 +83,7 @@ func (s *Server) publishPending(ctx context.Context) (concerned toDeliver) {
 	revision := s.revision + 1
 	updates := make(map[*class]classUpdate, len(classes))
 	for _, c := range classes {
+		s.followBase(ctx, c)
 		if update := c.workOut(ctx, revision, now); update.any() {
 			updates[c] = update
 		}
@@ -114,6 +115,16 @@ func (s *Server) publishPending(ctx context.Context) (concerned toDeliver) {
 	}
 	clear(s.renewed)
 	return concerned
+}
+
+// followBase makes the current version of a class its base if the base is old. The caller holds work.
+func (s *Server) followBase(ctx context.Context, c *class) {
+	s.mu.Lock()
+	lags := c.baseLags
+	s.mu.Unlock()
+	if lags {
+		s.stateOf(ctx, c.current)
+	}
 }
 
 // classesInUse returns the classes that have a state, and deletes those that nobody has used for limits.keep. It

@@ -57,7 +57,7 @@ func (c *session) introduce(view nodeView, b *batches, resume *remotev1.Resume) 
 		c.server.metrics.batches.WithLabelValues("resumed_diff").Inc()
 		var changes *batch
 		if from != view.version {
-			changes = c.server.difference(b, from, view.version)
+			changes = c.server.difference(c.ctx, b, from, view.version)
 		}
 		return c.sendBatch(remotev1.Kind_DIFF, changes, nodeView{}, view, true)
 	}
@@ -76,7 +76,7 @@ func (c *session) introduce(view nodeView, b *batches, resume *remotev1.Resume) 
 		return c.compare(view, b)
 	}
 	c.server.metrics.batches.WithLabelValues("reset").Inc()
-	return c.sendBatch(remotev1.Kind_RESET, c.server.difference(b, nil, view.version), nodeView{}, view, true)
+	return c.sendBatch(remotev1.Kind_RESET, c.server.difference(c.ctx, b, nil, view.version), nodeView{}, view, true)
 }
 
 // sinceMark returns the newest version that contains nothing which the client's state does not, if this server has seen
@@ -106,18 +106,29 @@ func (c *session) sinceMark(view nodeView, comparable bool) *version {
 	})
 }
 
-// changedSince returns the services that have changed since a version, whole: the client may have any of their states
-// in between.
+// changedSince returns the services that have changed since a version, whole, also those that have changed back: the
+// client may have any of their states in between.
 func (c *session) changedSince(view nodeView, b *batches, since *version) *batch {
-	var gone, stale []model.ServiceName
-	for change := range view.state.ChangesSince(since.state) {
-		if change.New == nil {
-			gone = append(gone, change.Name)
-		} else {
-			stale = append(stale, change.Name)
+	waves, _, ok := c.server.deltasBetween(since, view.version)
+	state, okState := c.server.stateOf(c.ctx, view.version)
+	if !ok || !okState {
+		return &batch{lost: true}
+	}
+	names := map[model.ServiceName]struct{}{}
+	for _, wave := range waves {
+		for i := range wave {
+			names[wave[i].Name] = struct{}{}
 		}
 	}
-	return b.replacing(view.state, gone, stale)
+	var gone, stale []model.ServiceName
+	for name := range names {
+		if state.Service(name) == nil {
+			gone = append(gone, name)
+		} else {
+			stale = append(stale, name)
+		}
+	}
+	return b.replacing(state, gone, stale)
 }
 
 func (c *session) sendResumed(view nodeView) error {
@@ -232,12 +243,16 @@ func (c *session) compare(view nodeView, b *batches) error {
 		}
 	}
 	reset := func() error {
-		return c.sendBatch(remotev1.Kind_RESET, c.server.difference(b, nil, view.version), nodeView{}, view, true)
+		return c.sendBatch(remotev1.Kind_RESET, c.server.difference(c.ctx, b, nil, view.version), nodeView{}, view, true)
 	}
 	if len(differ) > wire.NumBuckets*3/4 { // comparing costs more than the full state, which is encoded once for all
 		return reset()
 	}
-	ours := c.server.digestsOf(view.class).ServiceDigests(view.state, differ)
+	state, ok := c.server.stateOf(c.ctx, view.version)
+	if !ok {
+		return tooOld()
+	}
+	ours := c.server.digestsOf(view.class).ServiceDigests(state, differ)
 	var gone []model.ServiceName
 	for some := range c.server.portions(ours, differ) {
 		if answer, err = c.ask(view, &remotev1.Compare{Buckets: some}); err != nil {
@@ -257,10 +272,10 @@ func (c *session) compare(view nodeView, b *batches) error {
 			}
 		}
 	}
-	if mostOf(ours, view.state) {
+	if mostOf(ours, state) {
 		return reset()
 	}
-	changes := b.replacing(view.state, gone, slices.Collect(maps.Keys(ours)))
+	changes := b.replacing(state, gone, slices.Collect(maps.Keys(ours)))
 	return c.sendBatch(remotev1.Kind_DIFF, changes, nodeView{}, view, true)
 }
 

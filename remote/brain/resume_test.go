@@ -316,20 +316,27 @@ func TestWhatANewerClientSaysDoesNoHarm(t *testing.T) {
 // What counts is how long ago a client may have got a version, not how long it had been the newest before.
 func TestAVersionIsKeptFromItsEnd(t *testing.T) {
 	now := time.Now()
-	at := func(ago time.Duration) *version { return &version{at: now.Add(-ago)} }
+	revision := uint64(0)
+	at := func(ago time.Duration) *version {
+		revision++
+		return &version{at: now.Add(-ago), revision: revision}
+	}
 	c := &class{recent: []*version{at(10 * time.Hour), at(2 * time.Hour), at(time.Hour)}, current: at(time.Minute)}
+	c.base.version = c.current
 	long := c.recent[2]
 	c.forget(now.Add(-30*time.Minute), 1)
 	assert.Equal(t, []*version{long}, c.recent, "the others ended an hour ago")
 	c.current = at(40 * time.Minute)
+	c.base.version = c.current
 	c.forget(now.Add(-30*time.Minute), 1)
 	assert.Empty(t, c.recent)
 }
 
-// Each kept version of a large service takes a list of its endpoints, so their number goes by that.
+// A kept version takes what has changed, and not the service, and their number goes by that. Clients that are connected
+// may have older ones.
 func TestVersionsAreKeptForACertainNumberOfBytes(t *testing.T) {
-	const most = 100_000
-	for endpoints, versions := range map[int]int{1: 200, 250: most / 2500} {
+	const most = 20_000
+	for _, endpoints := range []int{1, 250} {
 		c := newCluster(baseObjects()...)
 		server := serve(t, Options{Source: c, KeepBytes: most, limits: limits{minInterval: -1}}, socket(t))
 		class := server.classOf(t, "n1")
@@ -337,19 +344,27 @@ func TestVersionsAreKeptForACertainNumberOfBytes(t *testing.T) {
 		for i := range endpoints {
 			addresses = append(addresses, fmt.Sprintf("10.0.0.%d", i))
 		}
-		for i := range 200 {
-			addresses[0] = fmt.Sprintf("10.0.1.%d", i)
+		for i := range maxSinceBase + 50 {
+			addresses[0] = fmt.Sprintf("10.0.%d.%d", 1+i/250, i%250)
 			c.set(web("a", addresses...)...)
 			server.publish(t.Context())
 		}
 		server.mu.Lock()
-		assert.InDelta(t, versions, len(class.recent), 5, endpoints)
-		assert.LessOrEqual(t, class.kept, most+2500)
-		sum := 0
-		for _, v := range append(class.recent[1:], class.current) {
-			sum += v.replaced
+		each := class.current.bytes
+		assert.Less(t, each, 600, endpoints)
+		assert.InDelta(t, most/each, len(class.recent)-class.resumable, 5, endpoints)
+		assert.Len(t, class.recent, maxSinceBase+50)
+		base, known := class.place(class.base.version)
+		assert.True(t, known)
+		assert.GreaterOrEqual(t, base, 50, "the base follows")
+		sum := func(versions []*version) (bytes int) {
+			for _, v := range versions {
+				bytes += v.bytes
+			}
+			return bytes
 		}
-		assert.Equal(t, sum, class.kept)
+		assert.Equal(t, sum(append(class.recent[1:], class.current)), class.kept)
+		assert.Equal(t, sum(append(class.recent[class.resumable+1:], class.current)), class.resumableBytes)
 		server.mu.Unlock()
 	}
 }
@@ -395,6 +410,7 @@ func TestKeptBytesAreThoseThatAreKept(t *testing.T) {
 			full := heap()
 			claimed := of.kept
 			of.recent, of.batches = nil, newBatches(of.batches.buckets)
+			of.current.deltas = nil
 			freed := full - heap()
 			assert.Greater(t, claimed, freed*2/3)
 			assert.Less(t, claimed, freed*3/2)

@@ -1,6 +1,7 @@
 package brain
 
 import (
+	"context"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -8,8 +9,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
-
-	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 // firstBeat is how soon a client hears something for which there is no state yet. It knows neither that the server is
@@ -180,7 +180,7 @@ func (c *session) sharedNews() *wire.Frame {
 	if has.version == nil || has.version == view.version {
 		return nil
 	}
-	f := c.server.difference(b, has.version, view.version).wholeFor(has, view)
+	f := c.server.difference(c.ctx, b, has.version, view.version).wholeFor(has, view)
 	if f != nil {
 		c.server.metrics.diff.Inc()
 		c.sending(view)
@@ -262,18 +262,36 @@ func (c *session) advance(view nodeView, b *batches) error {
 	}
 	var changes *batch
 	if has.version != view.version {
-		changes = c.server.difference(b, has.version, view.version)
+		changes = c.server.difference(c.ctx, b, has.version, view.version)
 	}
 	c.server.metrics.diff.Inc()
 	return c.sendBatch(remotev1.Kind_DIFF, changes, has, view, false)
 }
 
 // difference returns the encoded changes from a version, or from nothing, to another one, which b is for.
-func (s *Server) difference(b *batches, from, to *version) *batch {
-	return b.from(from, to, func() model.PerFamily[[]time.Time] {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return to.class.triggersBetween(from, to)
+func (s *Server) difference(ctx context.Context, b *batches, from, to *version) *batch {
+	return b.from(from, to, func() (between sumOfChanges, ok bool) {
+		if from != nil && from.class == to.class {
+			waves, triggers, ok := s.deltasBetween(from, to)
+			if !ok {
+				return sumOfChanges{}, false
+			}
+			return sumOfChanges{wire.Merge(waves), triggers}, true
+		}
+		before := &sink.Snapshot{}
+		if from != nil {
+			if before, ok = s.stateOf(ctx, from); !ok {
+				return sumOfChanges{}, false
+			}
+		}
+		now, ok := s.stateOf(ctx, to)
+		if !ok {
+			return sumOfChanges{}, false
+		}
+		for c := range now.ChangesSince(before) {
+			between.deltas = append(between.deltas, wire.DeltaOf(c))
+		}
+		return between, true
 	})
 }
 
@@ -281,6 +299,9 @@ func (s *Server) difference(b *batches, from, to *version) *batch {
 func (c *session) sendBatch(kind remotev1.Kind, changes *batch, has, view nodeView, introduces bool) error {
 	if changes == nil {
 		changes = &batch{}
+	}
+	if changes.lost {
+		return tooOld()
 	}
 	c.sending(view)
 	introduces = introduces || kind == remotev1.Kind_RESET // the client may have anything

@@ -33,11 +33,14 @@ type Chunks struct {
 	zip    *gzip.Writer // made when it is first needed, and reused, because it is large
 }
 
-// Change adds the change of a service.
-func (w *Chunks) Change(c sink.Change) { w.service(encodeChange(c)) }
+// Change adds the change of a service that a comparison of two states has found.
+func (w *Chunks) Change(c sink.Change) { w.Delta(DeltaOf(c)) }
+
+// Delta adds the change of a service.
+func (w *Chunks) Delta(d Delta) { w.service(d.encode()) }
 
 // Deleted adds that a service is gone.
-func (w *Chunks) Deleted(name model.ServiceName) { w.Change(sink.Change{Name: name}) }
+func (w *Chunks) Deleted(name model.ServiceName) { w.Delta(Delta{Name: name, ServiceChanged: true}) }
 
 // Triggers adds when somebody changed pods, by family.
 func (w *Chunks) Triggers(triggers model.PerFamily[[]time.Time]) {

@@ -99,35 +99,32 @@ func ParseBuckets(in []byte) (*Buckets, bool) {
 	return &b, true
 }
 
-// Change brings the buckets up to date, and returns how many endpoints are not there any more, or are different ones.
-// The cost is that of what changed in the service.
-func (b *Buckets) Change(c sink.Change) (replaced int) {
+// Change brings the buckets up to date with a change that a comparison of two states has found.
+func (b *Buckets) Change(c sink.Change) { b.Delta(DeltaOf(c)) }
+
+// Delta brings the buckets up to date. The cost is that of what changed in the service.
+func (b *Buckets) Delta(c Delta) {
 	d := &b[BucketOf(c.Name)]
-	*d, replaced = changed(*d, c)
-	return replaced
+	*d = changed(*d, c)
 }
 
-// changed returns a digest that a service is part of, after a change of the service, and how many of its endpoints were
-// replaced.
-func changed(d Digest, c sink.Change) (_ Digest, replaced int) {
-	if c.ServiceChanged() {
-		if c.Old != nil {
-			d = d.Sub(serviceDigest(c.Old.Service))
+// changed returns a digest that a service is part of, after a change of the service.
+func changed(d Digest, c Delta) Digest {
+	if c.Old != nil {
+		d = d.Sub(serviceDigest(c.Old))
+	}
+	if c.New != nil {
+		d = d.Add(serviceDigest(c.New))
+	}
+	for _, e := range c.Endpoints {
+		if e.Old != nil {
+			d = d.Sub(endpointDigest(e.Old))
 		}
-		if c.New != nil {
-			d = d.Add(serviceDigest(c.New.Service))
+		if e.New != nil {
+			d = d.Add(endpointDigest(e.New))
 		}
 	}
-	for before, now := range c.Endpoints() {
-		if before != nil {
-			d = d.Sub(endpointDigest(before))
-			replaced++
-		}
-		if now != nil {
-			d = d.Add(endpointDigest(now))
-		}
-	}
-	return d, replaced
+	return d
 }
 
 // ServiceDigests are those of the services of some buckets.
@@ -168,7 +165,7 @@ func (k *KnownDigests) of(e *sink.ServiceEntry) Digest {
 	defer k.mu.Unlock()
 	known := k.all[e.Service.Name]
 	if known.entry != e {
-		d, _ := changed(known.digest, sink.Change{Name: e.Service.Name, Old: known.entry, New: e})
+		d := changed(known.digest, DeltaOf(sink.Change{Name: e.Service.Name, Old: known.entry, New: e}))
 		known = knownDigest{e, d}
 		if k.all == nil {
 			k.all = map[model.ServiceName]knownDigest{}

@@ -7,7 +7,6 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
-	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 // The functions of this file turn the model's values into messages. decode.go has the way back.
@@ -24,26 +23,6 @@ func prefixes(list []netip.Prefix) []*remotev1.Prefix {
 	var out []*remotev1.Prefix
 	for _, p := range list {
 		out = append(out, &remotev1.Prefix{Address: p.Addr().AsSlice(), Bits: uint32(p.Bits())})
-	}
-	return out
-}
-
-func encodeChange(c sink.Change) *remotev1.ServiceChange {
-	out := &remotev1.ServiceChange{Namespace: c.Name.Namespace, Name: c.Name.Name}
-	if c.New == nil {
-		out.Deleted = true
-		return out
-	}
-	out.Whole = c.Old == nil
-	if c.ServiceChanged() {
-		out.Service = encodeService(c.New.Service)
-	}
-	for before, now := range c.Endpoints() {
-		if now != nil {
-			out.Endpoints = append(out.Endpoints, encodeEndpoint(now))
-		} else {
-			out.Removed = append(out.Removed, encodeKey(before.Key()))
-		}
 	}
 	return out
 }

@@ -1,0 +1,162 @@
+package brain
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
+	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// snapshotter returns a sink that has a state, and what makes a snapshot of it.
+func snapshotter(t *testing.T, from *sink.Snapshot) (*sink.FullState, func() *sink.Snapshot) {
+	var made *sink.Snapshot
+	full := sink.NewFullStateFrom(from, func(_ context.Context, s *sink.Snapshot) error {
+		made = s
+		return nil
+	})
+	return full, func() *sink.Snapshot {
+		full.ForceResync()
+		require.NoError(t, full.Sync(t.Context()))
+		return made
+	}
+}
+
+// requireSame checks that two states have the same content.
+func requireSame(t *testing.T, want, got *sink.Snapshot, args ...any) {
+	t.Helper()
+	require.Equal(t, want.NumEndpoints(), got.NumEndpoints(), args...)
+	for c := range got.ChangesSince(want) {
+		require.Fail(t, "they differ", "%v %s", args, c.Name)
+	}
+}
+
+// TestTheStateOfEveryKeptVersionIsKnown: whatever happens, and whoever has asked for what before, the state of a version
+// is the one that is worked out from the cluster as it was then; and the sum of the changes from one to another leads
+// from there to there, with nothing that is the same in both.
+func TestTheStateOfEveryKeptVersionIsKnown(t *testing.T) {
+	for seed := range uint64(30) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			d := testdice.Seeded(seed)
+			s, err := New(quiet(t), Options{Source: newCluster()})
+			require.NoError(t, err)
+			h := serverHandler{s}
+			for range 20 {
+				h.Update(randomChange(d))
+			}
+			h.Synced()
+			key := localstate.Class{Zone: "a"}
+			require.NoError(t, s.makeClass(t.Context(), key))
+			c := s.classes[key]
+			wants, versions := []*sink.Snapshot{}, []*version{}
+			for range 40 {
+				for range 1 + d.Roll(4) {
+					h.Update(randomChange(d))
+				}
+				s.publish(t.Context())
+				full, snapshot := snapshotter(t, &sink.Snapshot{})
+				s.base.ForClass(key).Flush(full)
+				if n := len(versions); n > 0 && versions[n-1] == c.current {
+					requireSame(t, wants[n-1], snapshot(), "a version for each change")
+					continue
+				}
+				wants, versions = append(wants, snapshot()), append(versions, c.current)
+				if testdice.OneIn(d, 4) {
+					i := d.Roll(len(versions))
+					got, ok := s.stateOf(t.Context(), versions[i])
+					require.True(t, ok)
+					requireSame(t, wants[i], got, i)
+				}
+			}
+			for i := range versions {
+				from := d.Roll(i + 1)
+				waves, _, ok := s.deltasBetween(versions[from], versions[i])
+				require.True(t, ok)
+				full, snapshot := snapshotter(t, wants[from])
+				deltas := wire.Merge(waves)
+				for i := range deltas {
+					deltas[i].Apply(full, false)
+				}
+				requireSame(t, wants[i], snapshot(), "from", from, "to", i)
+				changed := 0
+				for c := range wants[i].ChangesSince(wants[from]) {
+					require.Equal(t, c.Name, deltas[changed].Name)
+					changed++
+				}
+				assert.Len(t, deltas, changed)
+				_, _, ok = s.deltasBetween(versions[i], versions[from])
+				assert.Equal(t, from == i, ok, "a sum of changes leads forward")
+			}
+		})
+	}
+}
+
+// A client that is connected, and so far behind that what has changed since is not kept any more, is told to come again.
+func TestAClientThatIsTooFarBehindComesAgain(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	server := serve(t, Options{Source: c, KeepBytes: -1, limits: limits{minInterval: -1}}, socket(t))
+	hello := &remotev1.Hello{Node: "n1"}
+	stream := rawStream(t, server.target, hello)
+	first := receiveBatch(t, stream)
+	revision := first[len(first)-1].Sync.Revision
+	class := server.classNow()
+	for i := range 3 {
+		c.set(web("a", fmt.Sprintf("10.0.1.%d", i))...)
+		server.publish(t.Context())
+	}
+	server.mu.Lock()
+	assert.Equal(t, 2, class.resumable, "the one before may be had at once")
+	assert.Len(t, class.recent, 3, "for those that are connected")
+	server.mu.Unlock()
+	sendAck(t, stream, revision)
+	batch := receiveBatch(t, stream)
+	assert.Equal(t, remotev1.Kind_DIFF, batch[0].Kind)
+
+	c.set(web("a", "10.0.2.1")...)
+	server.publish(t.Context())
+	forget := func() {
+		server.mu.Lock()
+		defer server.mu.Unlock()
+		class.forget(time.Now().Add(time.Hour), 0)
+	}
+	forget()
+	_, known := server.stateOf(t.Context(), class.current) // the base follows
+	require.True(t, known, "nothing is forgotten that this takes")
+	forget()
+	server.mu.Lock()
+	assert.Empty(t, class.recent)
+	assert.Zero(t, class.kept)
+	assert.Zero(t, class.resumableBytes)
+	server.mu.Unlock()
+	sendAck(t, stream, batch[len(batch)-1].Sync.Revision)
+	for {
+		u, err := stream.Recv()
+		require.NotErrorIs(t, err, io.EOF)
+		if err != nil {
+			assert.Equal(t, codes.Aborted, status.Code(err))
+			break
+		}
+		require.Equal(t, remotev1.Kind_HEARTBEAT, u.Kind)
+	}
+}
+
+// classNow returns the only class of the server.
+func (r *replica) classNow() *class {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.classes {
+		return c
+	}
+	return nil
+}
