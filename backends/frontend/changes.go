@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Changes is the difference, in one family, between what the backend last accepted and the described state. It is valid
+// Changes is the difference, in one family, between what the backend last accepted and the wanted state. It is valid
 // only during the call that receives it.
 //
 // A change that was undone before it was accepted is not included. Everything is ordered by name, so that the same
@@ -97,7 +97,7 @@ func (c *Changes) HealthChecks() Diff[HealthCheck] { return c.family.healthCheck
 // PortChange is a service port that differs. Before and After belong to the table: copy what you keep after the call.
 type PortChange struct {
 	// Before is the port as the dataplane has it: as it was last accepted, nil if it is new. After is the port as
-	// described, nil if it was removed.
+	// wanted, nil if it was removed.
 	Before, After *Port
 
 	port *port
@@ -192,7 +192,7 @@ func (c *PortChange) FrontendChanges() iter.Seq[FrontendChange] {
 	}
 }
 
-// Endpoints returns a backend set as described, by slot. It belongs to the table: do not change or keep it.
+// Endpoints returns a backend set as wanted, by slot. It belongs to the table: do not change or keep it.
 func (c *PortChange) Endpoints(set model.EndpointSets) []*model.Endpoint { return c.slots(set).list }
 
 // slots returns a backend set, or an empty one if set names none.
@@ -206,7 +206,7 @@ func (c *PortChange) slots(set model.EndpointSets) *slots {
 // Owner is [Changes.Owner] for the family of the port.
 func (c *PortChange) Owner(k Key) *PortChange { return c.port.family.owners.owner(k).asNew() }
 
-// Has reports whether an endpoint is in a backend set as described.
+// Has reports whether an endpoint is in a backend set as wanted.
 func (c *PortChange) Has(set model.EndpointSets, target netip.AddrPort) bool {
 	i, in := c.port.endpoints.find(target), setIndex(set)
 	return i >= 0 && in >= 0 && c.port.endpoints.all[i].slots[in] >= 0

@@ -56,12 +56,12 @@ type port struct {
 	service *service
 	name    model.PortName
 
-	// current is the port as described, nil if it carries no traffic in this family; accepted is what of that was last
+	// current is the port as wanted, nil if it carries no traffic in this family; accepted is what of that was last
 	// accepted. The two may be one: see edit.
 	current, accepted *Port
 
 	endpoints endpoints
-	spec      *model.ServicePort // as described, nil like current
+	spec      *model.ServicePort // as wanted, nil like current
 	asked     []Frontend         // all frontends that it asks for, sorted by key
 	owned     counts             // those of asked that it has
 	// frontends has those that were gained, lost or changed since they were last accepted: zero for those that the port
@@ -69,12 +69,12 @@ type port struct {
 	frontends noted[Key, Frontend]
 
 	// Types are small, because a port with 8 bytes more takes 32.
-	omitted   int32  // frontends beyond the limit of its service
-	demand    int32  // frontends within that limit, whether or not it is served
-	described uint32 // the round in which it was last described
-	asks      bool   // its service has it
-	excess    excess // why it is not served
-	isDirty   bool
+	omitted  int32  // frontends beyond the limit of its service
+	demand   int32  // frontends within that limit, whether or not it is served
+	wantedIn uint32 // the round in which it was last wanted
+	asks     bool   // its service has it
+	excess   excess // why it is not served
+	isDirty  bool
 }
 
 func (p *port) key() portID { return portID{p.family, p.name.Port, p.name.Protocol} }
@@ -171,7 +171,7 @@ func (p *port) ask(next []Frontend) {
 	p.asked = next
 }
 
-// edit returns the port as described, to be changed in place. The accepted one does not change.
+// edit returns the port as wanted, to be changed in place. The accepted one does not change.
 func (p *port) edit() *Port {
 	if p.current == p.accepted {
 		clone := *p.current

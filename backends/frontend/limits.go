@@ -89,7 +89,7 @@ const (
 	ofOwnDestinations // of the service
 )
 
-// problem describes it.
+// problem returns the Problem to report.
 func (e excess) problem(p *port, l *Limits) Problem {
 	var reason Reason
 	var n int

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Refuse says that the dataplane did not take the port as described, and why. All other ports are accepted as usual.
+// Refuse says that the dataplane did not take the port as wanted, and why. All other ports are accepted as usual.
 // has says what the dataplane has of the port now:
 //
 //   - Before: it still has what it had.
@@ -32,7 +32,7 @@ func (c *PortChange) Refuse(has *Port, err error) {
 	r.has, r.errs = has, append(r.errs, cmp.Or(err, errors.New("the backend names no cause")))
 }
 
-// Accept says that the dataplane has the port as described. Delivered ports are accepted without it: it is for a
+// Accept says that the dataplane has the port as wanted. Delivered ports are accepted without it: it is for a
 // backend that tries a refused port again of its own accord.
 func (c *PortChange) Accept() { c.port.family.ledger.decided[c.port] = nil }
 

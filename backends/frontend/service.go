@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// service is a service with its ports in both families, as described.
+// service is a service with its ports in both families, as wanted.
 type service struct {
 	name     model.ServiceName
 	object   *model.Service // nil if it is not set

@@ -72,9 +72,9 @@ type Table struct {
 	options Options
 	budget  *budget
 
-	// described has the calls since the last Sync, in order.
-	described []description
-	node      *model.Node // to be
+	// calls are those since the last Sync, in order.
+	calls []call
+	node  *model.Node // to be
 	// resyncAll and resyncFailed say for which families the next Sync reports everything as new.
 	resyncAll, resyncFailed bool
 
@@ -90,8 +90,8 @@ type Table struct {
 	active   bool // there has been a Sync, and no CleanUp since
 }
 
-// description is one call of the sink.
-type description struct {
+// call is one call of the sink.
+type call struct {
 	service  *model.Service
 	endpoint *model.Endpoint // nil if it is about a service
 	gone     bool            // of the object, only the name or key matters
@@ -133,26 +133,26 @@ func (t *Table) SetNode(n *model.Node) {
 // SetService implements [sink.Sink].
 func (t *Table) SetService(s *model.Service) {
 	if s != nil {
-		t.described = append(t.described, description{service: s})
+		t.calls = append(t.calls, call{service: s})
 	}
 }
 
 // DeleteService implements [sink.Sink].
 func (t *Table) DeleteService(name model.ServiceName) {
-	t.described = append(t.described, description{service: &model.Service{Name: name}, gone: true})
+	t.calls = append(t.calls, call{service: &model.Service{Name: name}, gone: true})
 }
 
 // SetEndpoint implements [sink.Sink].
 func (t *Table) SetEndpoint(ep *model.Endpoint) {
 	if ep != nil {
-		t.described = append(t.described, description{endpoint: ep})
+		t.calls = append(t.calls, call{endpoint: ep})
 	}
 }
 
 // DeleteEndpoint implements [sink.Sink].
 func (t *Table) DeleteEndpoint(key model.EndpointKey) {
 	ep := &model.Endpoint{Port: key.Port, Target: key.Target}
-	t.described = append(t.described, description{endpoint: ep, gone: true})
+	t.calls = append(t.calls, call{endpoint: ep, gone: true})
 }
 
 // ForceResync implements [sink.Resyncer]: the next Sync reports everything as new, in every family.

@@ -26,10 +26,10 @@ func (t *Table) update(ctx context.Context) {
 			f.owners.setAddresses(addresses(t.current, f.family))
 		}
 	}
-	var s *service // of the last description: those of a service follow each other
-	for i := range t.described {
-		d := &t.described[i]
-		name := d.name()
+	var s *service // of the last call: those of a service follow each other
+	for i := range t.calls {
+		c := &t.calls[i]
+		name := c.name()
 		if s == nil || s.name != name {
 			if s = t.services[name]; s == nil {
 				s = &service{name: name}
@@ -38,22 +38,22 @@ func (t *Table) update(ctx context.Context) {
 			}
 		}
 		switch {
-		case d.endpoint != nil:
-			t.updateEndpoint(ctx, s, t.described[i:])
-		case d.gone:
+		case c.endpoint != nil:
+			t.updateEndpoint(ctx, s, t.calls[i:])
+		case c.gone:
 			t.deleteService(s)
 		default:
-			t.setService(ctx, s, d.service)
+			t.setService(ctx, s, c.service)
 		}
 		if s.isEmpty() {
 			t.forget(s)
 			s = nil
 		}
 	}
-	if clear(t.described); cap(t.described) > 1024 {
-		t.described = nil
+	if clear(t.calls); cap(t.calls) > 1024 {
+		t.calls = nil
 	} else {
-		t.described = t.described[:0]
+		t.calls = t.calls[:0]
 	}
 	if len(t.budget.due) > 0 {
 		t.admit(func(s *service, f *family) {
@@ -67,15 +67,15 @@ func (t *Table) update(ctx context.Context) {
 	t.reporter.tell(t.services)
 }
 
-func (d *description) name() model.ServiceName {
-	if d.endpoint != nil {
-		return d.endpoint.Port.Service
+func (c *call) name() model.ServiceName {
+	if c.endpoint != nil {
+		return c.endpoint.Port.Service
 	}
-	return d.service.Name
+	return c.service.Name
 }
 
-// updateEndpoint processes the first of the remaining descriptions.
-func (t *Table) updateEndpoint(ctx context.Context, s *service, left []description) {
+// updateEndpoint processes the first of the remaining calls.
+func (t *Table) updateEndpoint(ctx context.Context, s *service, left []call) {
 	ep, gone := left[0].endpoint, left[0].gone
 	i := slices.IndexFunc(t.families, func(f *family) bool { return f.family == ep.Family() })
 	if i < 0 {
@@ -102,8 +102,8 @@ func (t *Table) updateEndpoint(ctx context.Context, s *service, left []descripti
 	p.setEndpoint(ep)
 }
 
-// countOf returns how many descriptions, from the first on, are of endpoints of a port.
-func countOf(port model.PortName, list []description) (n int) {
+// countOf returns how many calls, from the first on, are for endpoints of a port.
+func countOf(port model.PortName, list []call) (n int) {
 	for n < len(list) && list[n].endpoint != nil && list[n].endpoint.Port == port {
 		n++
 	}
@@ -158,27 +158,27 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 	known := false // addrs are
 	for i := range next.Ports {
 		sp := &next.Ports[i]
-		described := Port{Name: next.PortName(*sp), Routes: sp.Routes(f.family), AffinityTimeout: affinity}
-		if described.Routes.Sets() == 0 {
+		wanted := Port{Name: next.PortName(*sp), Routes: sp.Routes(f.family), AffinityTimeout: affinity}
+		if wanted.Routes.Sets() == 0 {
 			continue
 		}
 		if sp.Port == 0 || sp.Protocol == 0 {
-			t.found(ctx, s, Problem{Family: f.family, Port: described.Name, Reason: InvalidPort,
+			t.found(ctx, s, Problem{Family: f.family, Port: wanted.Name, Reason: InvalidPort,
 				Message: "it has no port number or protocol"})
 			continue
 		}
 		p := s.makePort(portID{f, sp.Name, sp.Protocol})
-		if p.described == uint32(t.round) {
-			t.found(ctx, s, Problem{Family: f.family, Port: described.Name, Reason: DuplicatePort,
+		if p.wantedIn == uint32(t.round) {
+			t.found(ctx, s, Problem{Family: f.family, Port: wanted.Name, Reason: DuplicatePort,
 				Message: "the service has two ports of that name and protocol"})
 			continue
 		}
-		p.described = uint32(t.round)
-		if described.Routes.External.Endpoints != 0 {
-			described.SourceRanges = ranges
+		p.wantedIn = uint32(t.round)
+		if wanted.Routes.External.Endpoints != 0 {
+			wanted.SourceRanges = ranges
 		}
 		if t.options.Extra != nil {
-			described.Extra = t.options.Extra(next)
+			wanted.Extra = t.options.Extra(next)
 		}
 		asked := p.asked
 		if !same || p.spec == nil || *p.spec != *sp || p.omitted > 0 || len(asked) > left {
@@ -186,17 +186,17 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 				known, addrs = true, addressesOf(f.family, next, !tooMany)
 			}
 			var omitted int
-			asked, omitted = frontends(&addrs, sp, &described, left)
+			asked, omitted = frontends(&addrs, sp, &wanted, left)
 			p.omitted = int32(min(omitted, math.MaxInt32))
 		}
 		var found []Problem
-		if hasRefusedVIPs && described.Routes.External.Endpoints != 0 {
-			found = append(found, Problem{Family: f.family, Port: described.Name, Reason: TooManySourceRanges,
+		if hasRefusedVIPs && wanted.Routes.External.Endpoints != 0 {
+			found = append(found, Problem{Family: f.family, Port: wanted.Name, Reason: TooManySourceRanges,
 				Message: fmt.Sprintf("its load-balancer IPs are not served: a service may have %d source ranges",
 					t.budget.Service.SourceRanges)})
 		}
 		if p.omitted > 0 {
-			found = append(found, Problem{Family: f.family, Port: described.Name, Reason: TooManyFrontends,
+			found = append(found, Problem{Family: f.family, Port: wanted.Name, Reason: TooManyFrontends,
 				Message: fmt.Sprintf("%d of its addresses are not served: a service may have %d frontends",
 					p.omitted, t.budget.Service.Frontends)})
 		}
@@ -215,10 +215,10 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 			continue
 		}
 		p.spec = sp
-		p.update(described, asked)
+		p.update(wanted, asked)
 	}
 	for _, p := range s.ports.all {
-		if p.family == f && p.described != uint32(t.round) {
+		if p.family == f && p.wantedIn != uint32(t.round) {
 			s.leave(p)
 			p.remove()
 		}

@@ -1,5 +1,5 @@
 // Package hns is a service proxy for Windows nodes with the Host Networking Service (HNS, version 2), for programs that
-// feed it through package sink. [New] returns a [Backend]; its Sync applies the described state.
+// feed it through package sink. [New] returns a [Backend]; its Sync applies the wanted state.
 //
 // All decisions are made in Go that runs everywhere, against the interface of package dataplane, and are tested with
 // its fake. It has not run on a real Windows machine: the calls to HNS have been tried under Wine, against a DLL that

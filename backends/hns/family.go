@@ -214,7 +214,7 @@ func (f *family) readEndpoints(ctx context.Context) error {
 	return nil
 }
 
-// rebuild describes everything again.
+// rebuild computes everything again.
 func (f *family) rebuild(ctx context.Context, c *frontend.Changes) {
 	gone := maps.Clone(f.ports)
 	for p := range c.Ports() {

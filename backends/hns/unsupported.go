@@ -32,7 +32,7 @@ const (
 type unsupported struct {
 	onProblem func(context.Context, frontend.Problem)
 	told      map[model.ServiceName]map[capability]bool
-	ports     map[model.ServiceName]int // described at present, in all families
+	ports     map[model.ServiceName]int // wanted at present, in all families
 }
 
 func newUnsupported(onProblem func(context.Context, frontend.Problem)) *unsupported {

@@ -15,7 +15,7 @@ import (
 // Backend is a [sink.Sink] whose Sync applies services with iptables, with all optional interfaces of package sink. Its
 // methods are called from one goroutine at a time, as those of every sink, except Close and CleanUp.
 //
-// The error of Sync is a [*sink.FamilyError] for each family that is not served as described, with a [*sink.PortError]
+// The error of Sync is a [*sink.FamilyError] for each family that is not served as wanted, with a [*sink.PortError]
 // for each service port whose rules iptables or the kernel refuses, for example because a match is missing. Such a
 // service port is left out. It is tried again when it changes, and at the next retry or resync.
 //

@@ -1,5 +1,5 @@
 // Package iptables is a service proxy for Linux with iptables, nft or legacy, for programs that feed it through package
-// sink. [New] returns a [Backend]; its Sync writes rules for the described state. It is built on package frontend and
+// sink. [New] returns a [Backend]; its Sync writes rules for the wanted state. It is built on package frontend and
 // uses its terms: frontend, owner, backend set.
 //
 // # What it guarantees

@@ -1,5 +1,5 @@
 // Package ipvs is a service proxy for Linux with IPVS, for programs that feed it through package sink. [New] returns a
-// [Backend]; its Sync applies the described state. Use it if you depend on IPVS: on its schedulers, on its tools such
+// [Backend]; its Sync applies the wanted state. Use it if you depend on IPVS: on its schedulers, on its tools such
 // as ipvsadm, on appliances for UDP. Otherwise use package nft.
 //
 // # What it guarantees

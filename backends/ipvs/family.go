@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
-// family is the backend in one IP family. It sees to the order in which its parts are read, described and applied.
+// family is the backend in one IP family. It sees to the order in which its parts are read, computed and applied.
 type family struct {
 	key       model.Family
 	options   *Options

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// ports are the service ports of a family, as described. They say what is wanted of virtual servers and of the packet
+// ports are the service ports of a family, as wanted. They say what is wanted of virtual servers and of the packet
 // filter, and ask the kernel nothing. A virtual server that is wanted has one owner, which is one of the ports.
 type ports struct {
 	options *Options
@@ -141,7 +141,7 @@ func roleOf(c *frontend.PortChange, set model.EndpointSets, target netip.AddrPor
 	return gone
 }
 
-// add describes a service port as if it were new. It takes over what the port had before.
+// add adds a service port as if it were new. It takes over what the port had before.
 func (p *ports) add(c *frontend.PortChange) {
 	old := p.byName[c.After.Name]
 	own := &port{name: c.After.Name, servers: map[*server]bool{}, chains: map[string]bool{}}

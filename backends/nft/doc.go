@@ -1,5 +1,5 @@
 // Package nft is a service proxy for Linux with nftables, for programs that feed it through package sink. [New] returns
-// a [Backend]; its Sync applies the described state.
+// a [Backend]; its Sync applies the wanted state.
 //
 // # What it guarantees
 //

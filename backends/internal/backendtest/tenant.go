@@ -236,7 +236,7 @@ func (t *tenant) change(dice *rand.Rand) {
 	}
 }
 
-// set describes the tenant.
+// set hands the tenant to the sink.
 func (t *tenant) set(d Setter) {
 	for _, s := range t.services {
 		d.SetService(s)

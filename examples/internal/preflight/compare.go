@@ -296,7 +296,7 @@ func (d *departures) ask(old, new *oracle.Oracle, from []sender, port model.Port
 		if err != nil || err2 != nil {
 			continue // no such connection exists
 		}
-		e := difference{Object: port.String(), Destination: to.String(), Before: describe(before), After: describe(after),
+		e := difference{Object: port.String(), Destination: to.String(), Before: inWords(before), After: inWords(after),
 			Rule: cmp.Or(newRule(after, before), newRule(before, after))}
 		if before.Verdict == oracle.NotOurs || after.Verdict == oracle.NotOurs { // which node ports alone can be
 			if e.Rule = "S35"; to.Addr().IsLoopback() {
@@ -322,8 +322,8 @@ func (d *departures) ask(old, new *oracle.Oracle, from []sender, port model.Port
 	return list
 }
 
-// describe says in words what happens to a connection.
-func describe(o oracle.Outcome) string {
+// inWords says what happens to a connection.
+func inWords(o oracle.Outcome) string {
 	switch o.Verdict {
 	case oracle.Deliver:
 		masqueraded := 0
