@@ -41,17 +41,14 @@ func conformanceReports(t *testing.T) []conformanceReport {
 // conformanceTable is what docs/conformance/README.md says of the reports: figures and names, and how to repeat each.
 func conformanceTable(reports []conformanceReport) string {
 	var b strings.Builder
-	cell := func(text string) string {
-		return strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;").Replace(report.Clean(text))
-	}
-	list := func(features []string) string { return cell(strings.Join(features, ", ")) }
+	list := func(features []string) string { return tableCell(strings.Join(features, ", ")) }
 	b.WriteString("| proxy | mode | core | extended | fails at | lacks | kernel | suite |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|\n")
 	for _, r := range reports {
 		_, failed, lacks := r.Features()
-		fmt.Fprintf(&b, "| [%s %s](%s) | %s | %v | %v | %s | %s | %s | %s |\n", cell(r.Implementation.Name),
-			cell(r.Implementation.Version), r.path, cell(r.Implementation.Mode), r.Counts(report.Core),
-			r.Counts(report.Extended), list(failed), list(lacks), cell(r.Kernel), cell(r.Suite))
+		fmt.Fprintf(&b, "| [%s %s](%s) | %s | %v | %v | %s | %s | %s | %s |\n", tableCell(r.Implementation.Name),
+			tableCell(r.Implementation.Version), r.path, tableCell(r.Implementation.Mode), r.Counts(report.Core),
+			r.Counts(report.Extended), list(failed), list(lacks), tableCell(r.Kernel), tableCell(r.Suite))
 	}
 	for _, r := range reports {
 		command := strings.TrimSpace(report.Clean(r.Implementation.Command))
@@ -60,17 +57,37 @@ func conformanceTable(reports []conformanceReport) string {
 	return b.String()
 }
 
-// TestTheConformanceTable: the page says what the reports say. With FAKEMODEL_UPDATE=1 it is made anew.
-func TestTheConformanceTable(t *testing.T) {
-	const path = "conformance/README.md"
-	const begin, end = "<!-- made from the reports by TestTheConformanceTable -->\n\n", "\n<!-- end of what is made -->\n"
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	before, rest, found := strings.Cut(string(text), begin)
-	require.True(t, found)
-	_, after, found := strings.Cut(rest, end)
-	require.True(t, found)
-	fm.Golden(t, path, before+begin+conformanceTable(conformanceReports(t))+end+after)
+// shortTable is what the repository's README says of them.
+func shortTable(reports []conformanceReport) string {
+	var b strings.Builder
+	b.WriteString("| proxy | mode | core | extended |\n|---|---|---|---|\n")
+	for _, r := range reports {
+		fmt.Fprintf(&b, "| [%s %s](docs/conformance/%s) | %s | %v | %v |\n", tableCell(r.Implementation.Name),
+			tableCell(r.Implementation.Version), r.path, tableCell(r.Implementation.Mode), r.Counts(report.Core),
+			r.Counts(report.Extended))
+	}
+	return b.String()
+}
+
+func tableCell(text string) string {
+	return strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;").Replace(report.Clean(text))
+}
+
+// TestTheConformanceTables: two pages say what the reports say. With FAKEMODEL_UPDATE=1 that is made anew.
+func TestTheConformanceTables(t *testing.T) {
+	const begin, end = "<!-- made from the reports by TestTheConformanceTables -->\n\n", "\n<!-- end of what is made -->\n"
+	for path, table := range map[string]func([]conformanceReport) string{
+		"conformance/README.md": conformanceTable,
+		"../README.md":          shortTable,
+	} {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		before, rest, found := strings.Cut(string(text), begin)
+		require.True(t, found, path)
+		_, after, found := strings.Cut(rest, end)
+		require.True(t, found, path)
+		fm.Golden(t, path, before+begin+table(conformanceReports(t))+end+after)
+	}
 }
 
 // TestConformanceReportsAreWhereTheyBelong: by suite and name, and each can be repeated.
