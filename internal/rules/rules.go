@@ -2,22 +2,23 @@
 package rules
 
 import (
-	_ "embed" // for the texts
+	"embed"
 	"iter"
 	"regexp"
 	"strings"
 )
 
-// text has the rules of docs/semantics.md, one to a line. A test keeps it so: a package can embed only files below its
-// own folder.
+// files has rules.txt: the rules of docs/semantics.md, one to a line. A test keeps it so: a package can embed only files
+// below its own folder.
 //
 //go:embed rules.txt
-var text string
+var files embed.FS
 
 // All returns the numbers and texts of all rules, in Markdown, in the order of the document.
 func All() iter.Seq2[string, string] {
 	return func(yield func(number, text string) bool) {
-		for line := range strings.Lines(text) {
+		text, _ := files.ReadFile("rules.txt") // it is embedded
+		for line := range strings.Lines(string(text)) {
 			if number, text, _ := strings.Cut(line, " "); !yield(number, strings.TrimSpace(text)) {
 				return
 			}
