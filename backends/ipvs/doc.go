@@ -12,7 +12,8 @@
 //     service that is removed.
 //   - A restart keeps traffic. The first Sync reads what an earlier process left, draining endpoints included, and
 //     corrects the difference; if there is none it writes nothing. Virtual servers of upstream kube-proxy that have the
-//     address and port of a service are taken over as they stand, with their connections.
+//     address and port of a service are taken over as they stand, with their connections. Virtual servers of others by
+//     packet mark never are: the service port gets another mark.
 //   - Changes by others in its nftables tables, and the deletion of its interface or of an address there, are noticed
 //     and repaired at once; changes in IPVS, at the next full resync.
 //   - A request that fails, for example because no host can have the endpoint's address, fails only its service port: a

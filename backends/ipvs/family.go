@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -68,7 +69,7 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes, next *config) e
 	if c.Retry() {
 		f.retryRefused(c)
 	}
-	err := f.commit(ctx)
+	err := f.commit(ctx, c)
 	f.refuse(c)
 	c.Accept() // what else has failed is found by reading
 	f.known = err == nil
@@ -82,7 +83,11 @@ func (f *family) read(ctx context.Context) error {
 		return err
 	}
 	there := map[dp.ServerKey]bool{}
+	f.ports.foreign = map[uint32]bool{}
 	for _, actual := range list {
+		if actual.Family == f.key && actual.Flags&dp.Owned == 0 && actual.Mark != 0 {
+			f.ports.foreign[actual.Mark] = true
+		}
 		if actual.Family != f.key || actual.Flags&dp.Owned == 0 {
 			continue
 		}
@@ -133,10 +138,36 @@ func hairpin(a netip.Addr) element { return element{set: hairpins, key: rules.Ha
 //
 // An error of a request is that of the service port that it was made for; what nobody wants any more stays until it can
 // be deleted. commit returns errors about the kernel as a whole.
-func (f *family) commit(ctx context.Context) error {
+func (f *family) commit(ctx context.Context, c *frontend.Changes) error {
 	defer f.report()
 	var errs failures.List
-	var grown, taken []*server
+	grown, taken := f.grow(ctx, &errs)
+	for tried := grown; f.ports.avoid(c, tried); {
+		var more []*server
+		tried, more = f.grow(ctx, &errs)
+		grown = append(slices.DeleteFunc(grown, func(s *server) bool { return slices.Contains(tried, s) }), tried...)
+		taken = append(taken, more...)
+	}
+	if len(taken) > 0 {
+		klog.FromContext(ctx).Info("Taking over virtual servers of another program", "family", f.key,
+			"count", len(taken), "first", taken[0].key)
+	}
+	if err := f.commitFilter(ctx, false); err != nil {
+		return errors.Join(err, errs.Err())
+	}
+	errs.Add(f.addresses.add(ctx))
+	for _, s := range grown {
+		errs.Add(s.note(ctx, s.shrink(ctx, f.dataplane)))
+		f.settle(s)
+	}
+	errs.Add(logged(ctx, f.addresses.remove(ctx)))
+	errs.Add(f.commitFilter(ctx, true))
+	return errs.Err()
+}
+
+// grow has the virtual servers that may have changed serve new connections. It returns those for which that has not
+// failed, and those of them that were other programs'.
+func (f *family) grow(ctx context.Context, errs *failures.List) (grown, taken []*server) {
 	for _, s := range f.servers.takeDirty() {
 		blocked := s.blocked
 		if err := s.grow(ctx, f.dataplane); err != nil {
@@ -154,21 +185,7 @@ func (f *family) commit(ctx context.Context) error {
 		f.addresses.update(s)
 		grown = append(grown, s)
 	}
-	if len(taken) > 0 {
-		klog.FromContext(ctx).Info("Taking over virtual servers of another program", "family", f.key,
-			"count", len(taken), "first", taken[0].key)
-	}
-	if err := f.commitFilter(ctx, false); err != nil {
-		return errors.Join(err, errs.Err())
-	}
-	errs.Add(f.addresses.add(ctx))
-	for _, s := range grown {
-		errs.Add(s.note(ctx, s.shrink(ctx, f.dataplane)))
-		f.settle(s)
-	}
-	errs.Add(logged(ctx, f.addresses.remove(ctx)))
-	errs.Add(f.commitFilter(ctx, true))
-	return errs.Err()
+	return grown, taken
 }
 
 // commitFilter applies the packet filter.

@@ -49,7 +49,7 @@ func (p *ports) setMarks(c *frontend.Port, own, old *port) {
 	if r.Other.IsZero() || !differs(r.FromPod) && !differs(r.FromNode) {
 		return
 	}
-	if old != nil && old.mark != 0 {
+	if old != nil && old.mark != 0 && !p.isForeign(old.mark) {
 		own.mark = old.mark
 	} else if own.mark = p.newMark(c.Name); own.mark == 0 {
 		p.unmarked[c.Name] = true
@@ -68,7 +68,34 @@ func (p *ports) setMarks(c *frontend.Port, own, old *port) {
 }
 
 // hasMark reports whether there is an unused mark.
-func (p *ports) hasMark() bool { return len(p.marked) < 1<<bits.OnesCount32(p.config.marks)-1 }
+func (p *ports) hasMark() bool {
+	foreign := map[uint32]bool{}
+	for m := range p.foreign {
+		if m &= p.config.marks; m != 0 && !p.marked[m] && p.isForeign(m) {
+			foreign[m] = true
+		}
+	}
+	return len(p.marked)+len(foreign) < 1<<bits.OnesCount32(p.config.marks)-1
+}
+
+// isForeign reports whether another program has a virtual server by a mark, or by the same with the masquerade bit.
+func (p *ports) isForeign(mark uint32) bool { return p.foreign[mark] || p.foreign[mark|p.config.mark] }
+
+// avoid gives other marks to ports with one by which another program has a virtual server, among those that have just
+// been tried: that is never taken over. It reports whether there are any.
+func (p *ports) avoid(c *frontend.Changes, tried []*server) bool {
+	var names []model.PortName
+	for _, s := range tried {
+		if s.blocked && s.key.Mark != 0 && s.owner != nil {
+			p.foreign[s.key.Mark] = true
+			names = append(names, s.owner.name)
+		}
+	}
+	for _, name := range names {
+		p.add(c.Port(name))
+	}
+	return len(names) > 0
+}
 
 // newMark returns an unused mark, 0 if there is none. It is the same after a restart unless two ports get the same one
 // by accident.
@@ -79,7 +106,7 @@ func (p *ports) newMark(name model.PortName) uint32 {
 	h := fnv.New32a()
 	h.Write([]byte(name.String()))
 	for m := h.Sum32(); ; m = m*0x9e3779b1 + 1 { // which visits all numbers
-		if m := m & p.config.marks; m != 0 && !p.marked[m] {
+		if m := m & p.config.marks; m != 0 && !p.marked[m] && !p.isForeign(m) {
 			p.marked[m] = true
 			return m
 		}
@@ -100,7 +127,7 @@ func (p *ports) retryUnmarked(c *frontend.Changes) {
 func (p *ports) refuseUnmarked(c *frontend.Changes) {
 	for name := range p.unmarked {
 		pc := c.Port(name)
-		pc.Refuse(pc.After, fmt.Errorf("no packet mark is left: other service ports have all %d of Options.Marks %#x, and "+
-			"pods of this node and the node itself are served like all other clients", len(p.marked), p.config.marks))
+		pc.Refuse(pc.After, fmt.Errorf("no packet mark is left: other service ports and programs have those of Options.Marks %#x, and "+
+			"pods of this node and the node itself are served like all other clients", p.config.marks))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -193,7 +194,7 @@ func TestWhenMarksRunOutOnlyTheServicesThatGetNoneFail(t *testing.T) {
 	backendtest.Set(t, b, policyLocal(255)...)
 	err := b.Sync(t.Context())
 	require.Equal(t, []string{"default/local-255:http/TCP"}, failedPorts(t, err))
-	require.ErrorContains(t, err, "no packet mark is left: other service ports have all 255 of Options.Marks 0xf00f00")
+	require.ErrorContains(t, err, "no packet mark is left: other service ports and programs have those of Options.Marks 0xf00f00")
 	dump := k.ipvs.Dump()
 	for line := range strings.Lines(want) {
 		require.Contains(t, dump, line, "everybody else is served as before")
@@ -248,4 +249,97 @@ func TestAfterARestartWithOtherMarksTheOldOnesGo(t *testing.T) {
 	put(t, fresh.start(t, withFewMarks), append(policyLocal(1), backendtest.Node())...)
 	require.Equal(t, fresh.ipvs.Dump(), k.ipvs.Dump())
 	require.Equal(t, fresh.sorted(model.IPv4), k.sorted(model.IPv4))
+}
+
+// serversByMark returns the virtual servers by mark, as a dump has them, whose flags say that they are another program's
+// or the backend's.
+func serversByMark(t *testing.T, k *kernel) (foreign, own []uint32) {
+	t.Helper()
+	list, err := k.ipvs.Servers(t.Context())
+	require.NoError(t, err)
+	for _, s := range list {
+		switch {
+		case s.Mark == 0:
+		case s.Flags&dp.Owned == 0:
+			foreign = append(foreign, s.Mark)
+		default:
+			own = append(own, s.Mark)
+		}
+	}
+	return foreign, own
+}
+
+// Another program's virtual servers have the marks that a service would get: it gets others, whether they were there
+// first or appear before the service does, and after a restart. They stay as they are.
+func TestVirtualServersOfOthersByMarkAreNeverTakenOver(t *testing.T) {
+	probe := newKernel(t)
+	put(t, probe.start(t), append(policyLocal(1), backendtest.Node())...)
+	_, wanted := serversByMark(t, probe)
+	require.Len(t, wanted, 2, "for pods, and for the node")
+	for name, marks := range map[string][]uint32{"for pods": wanted[:1], "for the node": wanted[1:], "both": wanted} {
+		for _, first := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, there first: %v", name, first), func(t *testing.T) {
+				k := newKernel(t)
+				other := func() {
+					for _, m := range marks {
+						addServer(t, k, dp.Server{ServerKey: dp.ServerKey{Family: model.IPv4, Mark: m}, Scheduler: "wrr"}, pod1)
+					}
+				}
+				if first {
+					other()
+				}
+				b := k.start(t)
+				put(t, b, backendtest.Node())
+				if !first {
+					other()
+				}
+				foreign := k.ipvs.Dump()
+				check := func() {
+					t.Helper()
+					theirs, own := serversByMark(t, k)
+					require.ElementsMatch(t, marks, theirs)
+					require.Len(t, own, 2, "the service has marks of its own")
+					for _, m := range own {
+						require.NotContains(t, marks, m)
+						require.Contains(t, k.table(model.IPv4), fmt.Sprintf("chain %s%08x", markPrefix, m))
+					}
+					for _, m := range marks {
+						require.NotContains(t, k.table(model.IPv4), fmt.Sprintf("%s%08x", markPrefix, m), "no packet goes there")
+					}
+				}
+				put(t, b, policyLocal(1)...)
+				check()
+				b.ResyncFailed()
+				b.ForceResync()
+				put(t, b)
+				check()
+				put(t, k.start(t), append(policyLocal(1), backendtest.Node())...)
+				check()
+				b.DeleteService(policyLocal(1)[0].(*model.Service).Name)
+				put(t, b)
+				put(t, k.start(t))
+				require.Equal(t, foreign, k.ipvs.Dump())
+			})
+		}
+	}
+}
+
+// With all marks another program's, the service is served without.
+func TestWhenOthersHaveAllMarksTheServiceFails(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t, withFewMarks)
+	put(t, b, backendtest.Node())
+	for m := uint32(1); m < 1<<24; m++ {
+		if m&^uint32(0xf00f<<8) == 0 {
+			addServer(t, k, dp.Server{ServerKey: dp.ServerKey{Family: model.IPv4, Mark: m}, Scheduler: "wrr"})
+		}
+	}
+	foreign, _ := serversByMark(t, k)
+	require.Len(t, foreign, 255)
+	backendtest.Set(t, b, policyLocal(1)...)
+	require.Equal(t, []string{"default/local-1:http/TCP"}, failedPorts(t, b.Sync(t.Context())))
+	theirs, own := serversByMark(t, k)
+	require.ElementsMatch(t, foreign, theirs)
+	require.Empty(t, own)
+	require.Contains(t, k.ipvs.Dump(), "-a -t 203.0.113.1:80 -r "+pod1.String())
 }

@@ -23,6 +23,7 @@ type ports struct {
 	byName   map[model.PortName]*port
 	marked   map[uint32]bool         // marks of ports
 	unmarked map[model.PortName]bool // ports that need marks when none was left
+	foreign  map[uint32]bool         // marks of virtual servers of other programs
 	uses     map[string]int          // how many ports use a chain that goes with its last port
 	lists    rules.SourceLists       // of the present wave
 	// freed are virtual servers at addresses that serve node ports, which have lost their owner in the present wave.
@@ -41,7 +42,7 @@ type port struct {
 
 func newPorts(o *Options, s *servers, filter *filter) *ports {
 	return &ports{options: o, servers: s, filter: filter, byName: map[model.PortName]*port{}, marked: map[uint32]bool{},
-		unmarked: map[model.PortName]bool{}, uses: map[string]int{}, lists: rules.SourceLists{}}
+		unmarked: map[model.PortName]bool{}, foreign: map[uint32]bool{}, uses: map[string]int{}, lists: rules.SourceLists{}}
 }
 
 // reset forgets all ports.
@@ -194,7 +195,8 @@ func (p *ports) serve(c *frontend.PortChange, own *port, key dp.ServerKey, set m
 		delete(s.owner.servers, s)
 	}
 	own.servers[s] = true
-	s.owner, s.set, s.protocol, s.excluded = own, set, c.After.Name.Protocol, p.options.excludes(key.Addr)
+	s.owner, s.set, s.protocol = own, set, c.After.Name.Protocol
+	s.excluded = key.Mark != 0 || p.options.excludes(key.Addr)
 	s.want = p.spec(c.After, key)
 	p.filter.unset(s.elements...)
 	p.filter.set(e...)
