@@ -150,8 +150,8 @@ func (f *LocalFeed) Explain(name model.ServiceName) (*localstate.Explanation, bo
 	return explain(), true
 }
 
-// maxSilence is how long a source may say nothing of a kind of object before that is logged. API servers send a bookmark a
-// minute after the last one, on each watch, and are sometimes busy.
+// maxSilence is how long a source may say nothing of a kind of object before that is logged, if its server sends bookmarks:
+// one a minute after the last one, on each watch, but it is sometimes busy.
 const maxSilence = 90 * time.Second
 
 var _ interface{ Heard(metav1.Object, string) } = (*intake)(nil)
@@ -175,14 +175,14 @@ type intake struct {
 // Heard is called by sources that tell whenever their server has said something: see [watch.Handler].
 func (i *intake) Heard(kind metav1.Object, resourceVersion string) {
 	now := time.Now()
-	_, before := i.heard.Oldest()
+	_, before, quietBefore := i.heard.Oldest()
 	first := before.IsZero()
 	if first {
 		before = i.began
 	}
 	i.heard.Heard(kind, resourceVersion, now)
-	_, oldest := i.heard.Oldest()
-	if now.Sub(before) < maxSilence || !oldest.IsZero() && now.Sub(oldest) >= maxSilence {
+	_, oldest, quiet := i.heard.Oldest()
+	if now.Sub(before) < maxSilence+quietBefore || !oldest.IsZero() && now.Sub(oldest) >= maxSilence+quiet {
 		return
 	}
 	i.feed.mu.Lock()
@@ -195,6 +195,9 @@ func (i *intake) Heard(kind metav1.Object, resourceVersion string) {
 		i.log.Info("The API server answers again", "after", now.Sub(before))
 	}
 }
+
+// Bookmarks is called by sources whose server sends bookmarks: see [watch.Handler].
+func (i *intake) Bookmarks(kind metav1.Object) { i.heard.Bookmarks(kind) }
 
 // endSilence takes note that the source is there. The caller holds the feed's mu.
 func (i *intake) endSilence() {
@@ -210,10 +213,10 @@ func (i *intake) checkSource(ctx context.Context) {
 		return
 	}
 	next := maxSilence
-	switch kind, heard := i.heard.Oldest(); {
+	switch kind, heard, quiet := i.heard.Oldest(); {
 	case heard.IsZero(): // the source does not tell
-	case time.Since(heard) < maxSilence:
-		next -= time.Since(heard)
+	case time.Since(heard) < maxSilence+quiet:
+		next = min(next, maxSilence+quiet-time.Since(heard))
 	case !i.silent:
 		i.silent = true
 		i.handler.Health().SetDisconnected(heard)
@@ -221,7 +224,7 @@ func (i *intake) checkSource(ctx context.Context) {
 			"kind", kind, "since", heard)
 	}
 	if !i.listed && time.Since(i.began) >= maxSilence {
-		if _, heard := i.heard.Oldest(); heard.IsZero() {
+		if _, heard, _ := i.heard.Oldest(); heard.IsZero() {
 			i.silent = true
 			i.handler.Health().SetDisconnected(i.began)
 		}
@@ -277,7 +280,7 @@ func (i *intake) completes() bool {
 func (i *intake) Synced() {
 	i.feed.mu.Lock()
 	i.listed = true
-	if _, heard := i.heard.Oldest(); i.silent && heard.IsZero() {
+	if _, heard, _ := i.heard.Oldest(); i.silent && heard.IsZero() {
 		i.endSilence()
 	}
 	if !i.hasNode && i.feed.State.NodeName != "" && i.feed.deliversNodes() {

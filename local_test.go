@@ -215,9 +215,10 @@ func TestTheWaitForPodCIDRsIsBounded(t *testing.T) {
 	}
 }
 
-// heard tells that its API server has said something.
+// heard tells that its API server, which sends bookmarks, has said something.
 func (m *manual) heard() {
 	for _, kind := range []metav1.Object{&corev1.Service{}, &discoveryv1.EndpointSlice{}} {
+		m.Handler.(interface{ Bookmarks(metav1.Object) }).Bookmarks(kind)
 		m.heardOf(kind, "1")
 	}
 }
@@ -278,6 +279,27 @@ func TestASilentAPIServerIsNoticed(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		assert.Len(t, lines.take(), 1, "it is noticed again")
+	})
+}
+
+// Without bookmarks nothing is heard of what does not change, until client-go begins another watch.
+func TestAQuietAPIServerWithoutBookmarksIsNotMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newManual()
+		lines, proxy := running(t, src, "")
+		src.heardOf(&corev1.Service{}, "1")
+		src.Synced()
+		for range 3 {
+			time.Sleep(10 * time.Minute)
+			src.heardOf(&corev1.Service{}, "1")
+		}
+		synctest.Wait()
+		assert.Equal(t, []string{firstSync}, lines.take())
+		assert.Zero(t, proxy.DisconnectedSince())
+		time.Sleep(12 * time.Minute)
+		synctest.Wait()
+		assert.Len(t, lines.take(), 1, "it is noticed if that does not come")
+		assert.NotZero(t, proxy.DisconnectedSince())
 	})
 }
 

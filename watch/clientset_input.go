@@ -27,7 +27,8 @@ func (in input) run(ctx context.Context, client any, store *nameStore, calls *ca
 	ctx = klog.NewContext(ctx, logger)
 	clk := contextClock{ctx: ctx}
 	lw := *in.lw
-	lw.ListWithContextFunc = trimmedList(calls, store.details, in.lw.ListWithContextFunc)
+	lw.ListWithContextFunc = trimmedList(calls, store, in.lw.ListWithContextFunc)
+	lw.WatchFuncWithContext = store.noted(in.lw.WatchFuncWithContext)
 	r := cache.NewReflectorWithOptions(
 		cache.ToListWatcherWithWatchListSemantics(&lw, client),
 		newObject(in.kind),
@@ -86,18 +87,19 @@ func logFailure(logger klog.Logger, err error) {
 
 // trimmedList wraps a list function: it trims items page by page, and no call begins or continues after Run has
 // returned.
-func trimmedList(calls *calls, details bool, list cache.ListWithContextFunc) cache.ListWithContextFunc {
+func trimmedList(calls *calls, store *nameStore, list cache.ListWithContextFunc) cache.ListWithContextFunc {
 	return func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		if !calls.begin() {
 			return nil, context.Canceled
 		}
 		defer calls.done()
+		store.streamed.Store(false)
 		page, err := list(ctx, opts)
 		if err != nil {
 			return nil, err
 		}
 		err = meta.EachListItem(page, func(obj runtime.Object) error {
-			trim(obj, details)
+			trim(obj, store.details)
 			return nil
 		})
 		return page, err

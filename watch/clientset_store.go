@@ -1,9 +1,12 @@
 package watch
 
 import (
+	"context"
 	"fmt"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -15,6 +18,11 @@ type nameStore struct {
 	details bool // keep the details of endpoints
 	names   map[name]struct{}
 	listed  func() // called by complete; nil afterwards
+
+	version   string      // the last that was heard of
+	event     bool        // what comes is of a change, not a bookmark
+	streamed  atomic.Bool // the list that comes is streamed, which ends with a bookmark
+	bookmarks bool        // the server sends them
 }
 
 // name is a key without its kind, since a store has one kind only.
@@ -41,6 +49,7 @@ func (s *nameStore) object(obj any) (metav1.Object, error) {
 
 // Add is called for an object that exists.
 func (s *nameStore) Add(obj any) error {
+	s.event = true
 	o, err := s.object(obj)
 	if err != nil {
 		return err
@@ -56,6 +65,7 @@ func (s *nameStore) Update(obj any) error { return s.Add(obj) }
 
 // Delete is called for an object that is gone, or that the selectors no longer select.
 func (s *nameStore) Delete(obj any) error {
+	s.event = true
 	o, err := s.object(obj)
 	if err != nil {
 		return err
@@ -94,17 +104,51 @@ func (s *nameStore) Replace(objs []any, resourceVersion string) error {
 	if len(changes) > 0 {
 		s.handler.Update(changes...)
 	}
+	if s.streamed.Load() {
+		s.hasBookmarks()
+	}
 	s.heard(resourceVersion)
 	s.complete()
 	return nil
 }
 
 // UpdateResourceVersion is called for all that a watch says, bookmarks included, once it has been handed over.
-func (s *nameStore) UpdateResourceVersion(resourceVersion string) { s.heard(resourceVersion) }
+func (s *nameStore) UpdateResourceVersion(resourceVersion string) {
+	if !s.event {
+		s.hasBookmarks()
+	}
+	s.event = false
+	s.heard(resourceVersion)
+}
 
 func (s *nameStore) heard(resourceVersion string) {
+	s.version = resourceVersion
 	if h, ok := s.handler.(interface{ Heard(metav1.Object, string) }); ok {
 		h.Heard(newObject(s.kind), resourceVersion)
+	}
+}
+
+// hasBookmarks notes that the server sends bookmarks: from now on silence means that the watch is dead.
+func (s *nameStore) hasBookmarks() {
+	if h, ok := s.handler.(interface{ Bookmarks(metav1.Object) }); ok && !s.bookmarks {
+		h.Bookmarks(newObject(s.kind))
+	}
+	s.bookmarks = true
+}
+
+// noted wraps a watch function. Without bookmarks, that the server begins a watch is all that is heard of it while nothing
+// changes. With them it is no sign of life: one that hangs begins watches, too.
+func (s *nameStore) noted(watch cache.WatchFuncWithContext) cache.WatchFuncWithContext {
+	return func(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
+		w, err := watch(ctx, opts)
+		switch {
+		case err != nil:
+		case opts.SendInitialEvents != nil && *opts.SendInitialEvents:
+			s.streamed.Store(true)
+		case !s.bookmarks && s.version != "":
+			s.heard(s.version)
+		}
+		return w, err
 	}
 }
 

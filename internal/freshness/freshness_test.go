@@ -8,17 +8,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestTheOldestKindCounts(t *testing.T) {
 	var tracker Tracker
 	begin := time.Now()
 	oldest := func() any {
-		kind, at := tracker.Oldest()
+		kind, at, quiet := tracker.Oldest()
+		assert.Zero(t, quiet)
 		if at.IsZero() {
 			return kind
 		}
 		return []any{kind, at.Sub(begin)}
+	}
+	for _, kind := range []metav1.Object{&discoveryv1.EndpointSlice{}, &corev1.Service{}, &networkingv1.ServiceCIDR{}} {
+		tracker.Bookmarks(kind)
 	}
 	assert.Empty(t, oldest())
 	tracker.Heard(&discoveryv1.EndpointSlice{}, "1", begin.Add(1))
@@ -31,4 +36,21 @@ func TestTheOldestKindCounts(t *testing.T) {
 	assert.Equal(t, []any{"Service", time.Duration(2)}, oldest())
 	tracker.Heard(&corev1.Node{}, "", begin)
 	assert.Equal(t, []any{"Service", time.Duration(2)}, oldest())
+}
+
+// A kind without bookmarks may be silent for longer than one with them.
+func TestAKindWithoutBookmarksMayBeSilentForLonger(t *testing.T) {
+	var tracker Tracker
+	begin := time.Now()
+	tracker.Bookmarks(&corev1.Service{})
+	tracker.Heard(&discoveryv1.EndpointSlice{}, "1", begin)
+	tracker.Heard(&corev1.Service{}, "1", begin.Add(QuietWatch-1))
+	kind, at, quiet := tracker.Oldest()
+	assert.Equal(t, []any{"Service", begin.Add(QuietWatch - 1), time.Duration(0)}, []any{kind, at, quiet})
+	tracker.Heard(&corev1.Service{}, "1", begin.Add(QuietWatch+1))
+	kind, at, quiet = tracker.Oldest()
+	assert.Equal(t, []any{"EndpointSlice", begin, QuietWatch}, []any{kind, at, quiet})
+	tracker.Bookmarks(&discoveryv1.EndpointSlice{})
+	_, _, quiet = tracker.Oldest()
+	assert.Zero(t, quiet)
 }

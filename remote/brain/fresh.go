@@ -75,6 +75,9 @@ func (s serverHandler) Heard(object metav1.Object, resourceVersion string) {
 	s.progressed()
 }
 
+// Bookmarks takes note that silence of a kind means that its watch is dead.
+func (s serverHandler) Bookmarks(kind metav1.Object) { s.heard.Bookmarks(kind) }
+
 // progressed tells the classes how far the source has got, unless changes have yet to be published; publish does it
 // then. The caller holds work and mu.
 func (s *Server) progressed() *progress {

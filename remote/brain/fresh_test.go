@@ -64,9 +64,12 @@ func TestABrainThatHearsNothingIsLeft(t *testing.T) {
 	server, registry, client := staleServer(t)
 	assert.Zero(t, gauge(t, registry, "kubeproxy_remote_watch_age_seconds"), "it is not known")
 	heard := func(kind metav1.Object, version string) { serverHandler{server.Server}.Heard(kind, version) }
-	heard(&discoveryv1.EndpointSlice{}, "1")
+	server.heard.Heard(&discoveryv1.EndpointSlice{}, "1", time.Now().Add(-time.Minute))
+	require.NoError(t, server.Ready(), "without bookmarks a watch may be quiet")
+	serverHandler{server.Server}.Bookmarks(&discoveryv1.EndpointSlice{})
 	require.Eventually(t, func() bool { return !client.DisconnectedSince().IsZero() }, patience, time.Millisecond)
 	assert.ErrorContains(t, server.Ready(), "the API server has said nothing of kind EndpointSlice for")
+	serverHandler{server.Server}.Bookmarks(&corev1.Service{})
 	heard(&corev1.Service{}, "1")
 	assert.Error(t, server.Ready(), "the other watch still hangs")
 	assert.Positive(t, gauge(t, registry, "kubeproxy_remote_watch_age_seconds"))

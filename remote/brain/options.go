@@ -39,8 +39,8 @@ type limits struct {
 	// state of a client that comes later is compared. Negative: not at all.
 	keep time.Duration
 	// maxPublish is how long a revision may take, and maxSilence how long the API server may say nothing of a kind of
-	// object, for which it sends a bookmark about every minute. After that
-	// the server does not claim to be up to date: it sends no heartbeats, so that clients look for another one.
+	// object for which it sends bookmarks, about every minute; without them it may say nothing for freshness.QuietWatch
+	// longer. After that the server does not claim to be up to date: it sends no heartbeats, so that clients look for another one.
 	maxPublish, maxSilence time.Duration
 	// maxAge is how long a stream lasts on average: half as long, or half as long again. Then its client connects
 	// again, to any server, so that clients spread over the servers after one has been restarted.

@@ -334,20 +334,20 @@ func (s *Server) fresh() error {
 	if age := s.publishing.age(); age > s.opts.limits.maxPublish {
 		return fmt.Errorf("it has been publishing a revision for %v", age)
 	}
-	if kind, age := s.silence(); age > s.opts.limits.maxSilence {
+	if kind, age, quiet := s.silence(); age > s.opts.limits.maxSilence+quiet {
 		return fmt.Errorf("the API server has said nothing of kind %s for %v", kind, age)
 	}
 	return nil
 }
 
 // silence returns which kind of object the source has said nothing of for longest, and for how long, 0 if that is not
-// known.
-func (s *Server) silence() (kind string, age time.Duration) {
-	kind, at := s.heard.Oldest()
+// known. Without bookmarks it may say nothing for longer, by quiet.
+func (s *Server) silence() (kind string, age, quiet time.Duration) {
+	kind, at, quiet := s.heard.Oldest()
 	if at.IsZero() {
-		return kind, 0
+		return kind, 0, 0
 	}
-	return kind, time.Since(at)
+	return kind, time.Since(at), quiet
 }
 
 // since is a time that any goroutine may set and ask for.

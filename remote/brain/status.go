@@ -167,8 +167,8 @@ func (m *serverMetrics) register(r prometheus.Registerer, s *Server) (unregister
 			func() float64 { return of().Seconds() })
 	}
 	silence := func() time.Duration {
-		_, age := s.silence()
-		return age
+		_, age, quiet := s.silence()
+		return max(0, age-quiet)
 	}
 	gauge := func(name, help string, of func() int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricPrefix + name, Help: help}, func() float64 {
