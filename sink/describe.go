@@ -26,6 +26,23 @@ type ProblemReporter interface {
 	ReportProblems(report func(name model.ServiceName, problems []string))
 }
 
+// TrafficCounter is implemented by backends whose dataplane may count the traffic of services. As with [Describer],
+// middleware does not pass it on.
+type TrafficCounter interface {
+	// CountTraffic returns what the dataplane has counted for each service; nil if it does not count. It may be called
+	// from any goroutine, at any time, and may take as long as reading the dataplane does.
+	CountTraffic(ctx context.Context) (map[model.ServiceName]Traffic, error)
+}
+
+// Traffic is what a dataplane has counted for a service. Any number may begin at 0 again at any time, for example when a
+// rule is replaced.
+type Traffic struct {
+	// Connections are new connections, and flows of protocols without connections, also those that were refused.
+	Connections uint64
+	// Bytes are those of the packets in both directions, with their IP headers; 0 if only connections are counted.
+	Bytes uint64
+}
+
 // Repairer is implemented by backends that repair what others change in their dataplane. As with [Describer],
 // middleware does not pass it on.
 type Repairer interface {

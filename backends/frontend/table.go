@@ -216,6 +216,18 @@ func (t *Table) View(name model.ServiceName, show func(c *Changes, ports []*Port
 	}
 }
 
+// ViewFamilies calls show for each family, while no Sync changes it: for a backend that is a [sink.TrafficCounter]. It
+// does not call show before the first Sync nor after CleanUp. It may be called from any goroutine, but not from Apply.
+func (t *Table) ViewFamilies(show func(c *Changes)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, f := range t.families {
+		if t.active {
+			show(&Changes{t, f, f.full})
+		}
+	}
+}
+
 // CleanUp calls remove, which must remove all of the backend's objects from the dataplane, while nothing is applied.
 // Nothing is repaired from then on. The next Sync reports everything as new.
 func (t *Table) CleanUp(ctx context.Context, remove func(context.Context) error) error {

@@ -26,6 +26,9 @@ import (
 // as commands for nft. The virtual servers are as the kernel was last known to have them; real servers of weight 0 take
 // no new connections.
 //
+// CountTraffic returns what the kernel has counted for the virtual servers of each service. A virtual server that is made
+// again begins at 0.
+//
 // CleanUp deletes the backend's virtual servers, its dummy interface and its tables. Connections end. A later Sync
 // applies everything again. Close ends the background work and releases the backend's resources. Everything applied
 // stays.
@@ -65,7 +68,7 @@ func (o *Options) spec(open func(context.Context, *lifecycle.Spec[*family]) erro
 	err := o.complete()
 	return &lifecycle.Spec[*family]{Name: "ipvs", Common: o.Common, MasqueradeMark: &o.MasqueradeMark, Invalid: err,
 		Open: open, Apply: (*family).sync, Look: (*family).look, Every: o.drainInterval,
-		Describe: (*family).describeService, Remove: (*family).cleanUp, RemoveShared: o.deleteLink}
+		Describe: (*family).describeService, Count: (*family).count, Remove: (*family).cleanUp, RemoveShared: o.deleteLink}
 }
 
 // openKernel opens the parts of the kernel that the options do not give; IPVS only if it is wanted.

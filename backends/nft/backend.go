@@ -14,6 +14,9 @@ import (
 // DescribeService returns a service's elements in the tables and the chains that they point at, which it may share with
 // others, as commands for nft. It renders them as the backend applies them, and does not read the kernel.
 //
+// CountTraffic returns the numbers of new connections if Options.CountConnections is set. It reads the kernel's maps of
+// all services, and a Sync that comes meanwhile waits for that.
+//
 // CleanUp deletes the backend's tables. Existing connections keep their endpoints; new ones are no longer served. A
 // later Sync applies everything again. Close ends the repairs and releases the backend's resources. The tables stay.
 type Backend struct {
@@ -39,9 +42,13 @@ func CleanUp(ctx context.Context, o Options) error { return o.spec().CleanUp(ctx
 // spec returns what the backend does.
 func (o *Options) spec() *lifecycle.Spec[*family] {
 	err := o.complete()
-	return &lifecycle.Spec[*family]{Name: "nft", Common: o.Common, MasqueradeMark: &o.MasqueradeMark, Invalid: err,
+	spec := &lifecycle.Spec[*family]{Name: "nft", Common: o.Common, MasqueradeMark: &o.MasqueradeMark, Invalid: err,
 		Open: o.open, Apply: (*family).apply, Look: (*family).repair, Describe: (*family).describeService,
 		Remove: (*family).cleanUp}
+	if o.CountConnections {
+		spec.Count = (*family).count
+	}
+	return spec
 }
 
 // open opens nftables, and checks that the kernel supports what the backend needs.

@@ -29,8 +29,8 @@ func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool
 	if err != nil {
 		return false, err
 	}
-	base := newTable()
-	if read != nil && !compatible(read) {
+	base := newTable(f.options)
+	if read != nil && !compatible(read, f.options) {
 		klog.FromContext(ctx).Info("Replacing a table of another layout", "table", f.key, "comment", read.Comment)
 		base.replace, read = true, nil
 	}
@@ -98,8 +98,8 @@ func (p *plan) makeRoom(ports []*frontend.PortChange) {
 }
 
 // compatible reports whether a table can be corrected instead of replaced.
-func compatible(t *dp.Table) bool {
-	sets := newSets()
+func compatible(t *dp.Table, o *Options) bool {
+	sets := newSets(o.CountConnections)
 	fixed := slices.Concat(sets[:endpoints], sets[portEndpoints+1:]) // slots get another name if need be
 	for name := range t.Sets {
 		if strings.HasPrefix(name, clientsPrefix) {

@@ -12,7 +12,7 @@ func (f *family) describeService(_ model.ServiceName, _ *frontend.Changes, ports
 	}
 	// An empty table whose sets have the names of those in the kernel, so that everything is added. The ports are
 	// planned together: otherwise chains that they share would be listed for each.
-	base := newTable()
+	base := newTable(f.options)
 	base.there, base.sets, base.config = true, f.table.sets, f.table.config
 	p := newPlan(base)
 	for _, pc := range ports {

@@ -76,8 +76,8 @@ type remains struct {
 	chains, sets []string
 }
 
-func newTable() *table {
-	return &table{config: &config{}, sets: newSets(), chains: map[string][]dp.RuleID{},
+func newTable(o *Options) *table {
+	return &table{config: &config{}, sets: newSets(o.CountConnections), chains: map[string][]dp.RuleID{},
 		extraSets: map[string]bool{}, names: map[actions]string{}, own: map[model.PortName]*ownPort{},
 		ids: map[uint32]bool{}, sources: map[model.PortName]rules.SourcesID{}, uses: map[string]int{}}
 }

@@ -63,16 +63,19 @@ type sets [numSets]*dp.Set
 // list than one without, and it cannot grow: a bigger one takes its place, under another name.
 const minSlots = 16 << 10
 
-func newSets() *sets {
+// newSets returns the sets. counted makes those that packets to a service look up first count them.
+func newSets(counted bool) *sets {
 	vip := rules.VIPFields()
 	nodePort := []dp.Field{dp.Protocol, dp.DestinationPort}
 	slots := func(name string, key ...dp.Field) *dp.Set {
 		return &dp.Set{Name: name, Key: append(key[:len(key):len(key)], dp.Random), Size: minSlots,
 			Value: []dp.Field{dp.DestinationAddr, dp.DestinationPort}}
 	}
+	ips := rules.ServiceIPs()
+	ips.Counted = counted
 	return &sets{
-		serviceIPs:             rules.ServiceIPs(),
-		nodePorts:              {Name: "nodeports", Key: nodePort, Verdicts: true},
+		serviceIPs:             ips,
+		nodePorts:              {Name: "nodeports", Key: nodePort, Verdicts: true, Counted: counted},
 		endpoints:              slots("endpoints", vip...),
 		localEndpoints:         slots("local-endpoints", vip...),
 		nodePortEndpoints:      slots("nodeport-endpoints", nodePort...),

@@ -22,7 +22,7 @@ func probe(ctx context.Context, d dp.Interface, family model.Family, o *Options)
 	key := dp.TableKey{Family: family, Name: "kube-proxy-lib.probe"}
 	table, err := frontend.New(frontend.Options{Families: []model.Family{family},
 		Apply: func(ctx context.Context, c *frontend.Changes) error {
-			p := newPlan(newTable())
+			p := newPlan(newTable(o))
 			p.adopt(&dp.Table{}, nil)
 			p.planAll(newConfig(family, o, c.Node()), c)
 			tx, _ := p.transactions(key)

@@ -54,6 +54,9 @@ type Spec[F any] struct {
 	Drift []<-chan struct{}
 	// Describe returns what a family's dataplane has for the ports of a service: see [frontend.Table.View].
 	Describe func(F, model.ServiceName, *frontend.Changes, []*frontend.PortChange) string
+	// Count reads what a family's dataplane has counted, and returns a function that adds it up, for a backend that
+	// counts: see [frontend.Table.ViewFamilies] and [Traffic].
+	Count func(F, context.Context) (func(*frontend.Changes, Traffic), error)
 	// Remove removes everything from a family's dataplane, and RemoveShared, if given, what the families share.
 	Remove       func(F, context.Context) error
 	RemoveShared func(context.Context) error
@@ -183,13 +186,17 @@ type Running struct {
 	*frontend.Table
 
 	describe func(model.ServiceName, *frontend.Changes, []*frontend.PortChange) string
+	count    func(context.Context) (map[model.ServiceName]sink.Traffic, error)
 	remove   func(context.Context) error
 	stop     context.CancelFunc
 	wg       sync.WaitGroup
 	close    func() error
 }
 
-var _ sink.Describer = (*Running)(nil)
+var (
+	_ sink.Describer      = (*Running)(nil)
+	_ sink.TrafficCounter = (*Running)(nil)
+)
 
 // Start opens the backend, and repairs in the background until ctx ends or the backend is closed.
 func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
@@ -216,6 +223,11 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 		describe: func(name model.ServiceName, c *frontend.Changes, ports []*frontend.PortChange) string {
 			return s.Describe(s.Families[c.Family()], name, c, ports)
 		}}
+	if s.Count != nil {
+		r.count = func(ctx context.Context) (map[model.ServiceName]sink.Traffic, error) {
+			return s.countTraffic(ctx, table)
+		}
+	}
 	look := func(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
 		return s.Look(s.Families[c.Family()], ctx, c)
 	}

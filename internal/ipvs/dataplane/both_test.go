@@ -44,6 +44,15 @@ func testInterface(t *testing.T, d Interface) {
 		require.NoError(t, err)
 		require.ElementsMatch(t, all, list)
 	})
+	t.Run("every virtual server has counters", func(t *testing.T) {
+		want := map[ServerKey]Counter{}
+		for _, s := range all {
+			want[s.ServerKey] = Counter{}
+		}
+		counters, err := d.Counters(ctx)
+		require.NoError(t, err)
+		require.Equal(t, want, counters)
+	})
 	t.Run("real servers are read as they were written", func(t *testing.T) {
 		for _, s := range all {
 			target := pod4

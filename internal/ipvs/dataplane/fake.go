@@ -34,6 +34,7 @@ type Fake struct {
 type fakeServer struct {
 	Server
 	destinations map[netip.AddrPort]*Destination
+	counter      Counter
 }
 
 // list returns the real servers.
@@ -58,6 +59,26 @@ func (f *Fake) SetConnections(key ServerKey, target netip.AddrPort, active, inac
 	defer f.Unlock()
 	d := f.servers[key].destinations[target]
 	d.Active, d.Inactive = active, inactive
+}
+
+// Count counts traffic of a virtual server, which must exist.
+func (f *Fake) Count(key ServerKey, connections, bytes uint64) {
+	f.Lock()
+	defer f.Unlock()
+	c := &f.servers[key].counter
+	c.Connections += connections
+	c.Bytes += bytes
+}
+
+// Counters implements [Interface].
+func (f *Fake) Counters(ctx context.Context) (map[ServerKey]Counter, error) {
+	return calls.Read(ctx, &f.Log, "Counters", func() (map[ServerKey]Counter, error) {
+		counters := map[ServerKey]Counter{}
+		for key, s := range f.servers {
+			counters[key] = s.counter
+		}
+		return counters, nil
+	})
 }
 
 // Timeouts returns what was set.

@@ -36,6 +36,9 @@ type Interface interface {
 	// DeleteDestination deletes a real server. Its connections end.
 	DeleteDestination(ctx context.Context, key ServerKey, target netip.AddrPort) error
 
+	// Counters returns what the kernel has counted for each virtual server, since it was made.
+	Counters(ctx context.Context) (map[ServerKey]Counter, error)
+
 	// SetTimeouts sets those that are not 0.
 	SetTimeouts(ctx context.Context, t Timeouts) error
 
@@ -128,6 +131,10 @@ type Destination struct {
 	// a state. The kernel counts them.
 	Active, Inactive int
 }
+
+// Counter is what the kernel has counted for a virtual server: new connections, and the bytes of the packets in both
+// directions.
+type Counter struct{ Connections, Bytes uint64 }
 
 // Text returns a virtual server and its real servers as "ipvsadm -Sn" prints them, a line for each.
 func Text(s Server, list []Destination) string {

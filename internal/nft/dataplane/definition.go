@@ -6,6 +6,7 @@ import "sigs.k8s.io/kube-proxy-lib/model"
 type definition struct {
 	family                                          model.Family
 	flags, keyType, keyLen, dataType, dataLen, size uint32
+	each                                            string // what every element has of its own, such as a counter
 }
 
 // Flags of sets (enum nft_set_flags).
@@ -36,8 +37,14 @@ func definitionOf(s *Set, f model.Family) definition {
 	if s.Dynamic {
 		d.flags |= setDynamic | setTimeout
 	}
+	if s.Counted {
+		d.each = counter
+	}
 	return d
 }
+
+// counter is the kernel's name of a counter.
+const counter = "counter"
 
 // fieldsType returns nft's number for a concatenation of types, six bits for each.
 func fieldsType(fields []Field, f model.Family) (t uint32) {

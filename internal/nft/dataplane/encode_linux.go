@@ -99,7 +99,9 @@ const (
 	nftaTable         = 1 // in messages of every kind
 	nftaTableUserdata = 6
 	nftaChainUserdata = 12
+	nftaSetExpr       = 17
 	nftaSetCount      = 20
+	nftaSetElemExpr   = 7
 	nfAccept          = 1
 )
 
@@ -167,6 +169,12 @@ func (b *batch) set(f model.Family, s *Set) {
 		b.Close(at)
 	}
 	b.Bytes(unix.NFTA_SET_USERDATA, setUserdata(s, f))
+	if s.Counted {
+		at := b.Open(nftaSetExpr)
+		b.Text(unix.NFTA_EXPR_NAME, counter)
+		b.Close(b.Open(unix.NFTA_EXPR_DATA)) // it begins at 0
+		b.Close(at)
+	}
 }
 
 // elements appends as many messages as the elements need: a list of them is an attribute, which has a maximum length.

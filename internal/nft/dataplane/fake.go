@@ -54,6 +54,7 @@ type fakeChain struct {
 type fakeSet struct {
 	Set
 	elements map[string]Element
+	counters map[string]uint64
 }
 
 // clone returns a copy, nil of no table.
@@ -66,7 +67,7 @@ func (t *fakeTable) clone() *fakeTable {
 		c.chains = append(c.chains, &fakeChain{ch.Chain, slices.Clip(ch.rules)})
 	}
 	for _, s := range t.sets {
-		c.sets = append(c.sets, &fakeSet{s.Set, maps.Clone(s.elements)})
+		c.sets = append(c.sets, &fakeSet{s.Set, maps.Clone(s.elements), maps.Clone(s.counters)})
 	}
 	return c
 }
@@ -149,6 +150,35 @@ func (f *Fake) Applied() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.applied
+}
+
+// Count counts packets that find an element of a set that is Counted.
+func (f *Fake) Count(key TableKey, set, element string, packets uint64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if t := f.tables[key]; t != nil && t.set(set) != nil && t.set(set).Counted {
+		if _, exists := t.set(set).elements[element]; exists {
+			t.set(set).counters[element] += packets
+			return nil
+		}
+	}
+	return syscall.ENOENT
+}
+
+// Counters implements [Interface].
+func (f *Fake) Counters(ctx context.Context, key TableKey, s *Set) (map[string]uint64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	counters := map[string]uint64{}
+	if t := f.tables[key]; t != nil && t.set(s.Name) != nil {
+		for k := range t.set(s.Name).elements {
+			counters[k] = t.set(s.Name).counters[k]
+		}
+	}
+	return counters, nil
 }
 
 // Drift implements [Interface].
@@ -311,7 +341,7 @@ func (t *fakeTable) addSet(s *Set) error {
 	if len(s.Key) == 0 || s.Interval && (len(s.Key) != 1 || s.Verdicts || s.Value != nil) || s.Verdicts && s.Value != nil || s.Dynamic && s.Size != 0 {
 		return syscall.EINVAL
 	}
-	t.sets = append(t.sets, &fakeSet{*s, map[string]Element{}})
+	t.sets = append(t.sets, &fakeSet{*s, map[string]Element{}, map[string]uint64{}})
 	return nil
 }
 

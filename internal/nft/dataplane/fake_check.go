@@ -169,6 +169,7 @@ func (t *fakeTable) changeElements(o *op) error {
 			s.elements[e.Key] = e
 		case there:
 			delete(s.elements, e.Key)
+			delete(s.counters, e.Key)
 		default:
 			return fmt.Errorf("element %s: %w", s.elementText(t.key.Family, e), syscall.ENOENT)
 		}

@@ -68,6 +68,9 @@ func (s *fakeSet) dump(b *strings.Builder, family model.Family) {
 	if s.Dynamic {
 		b.WriteString("\t\tflags dynamic,timeout\n")
 	}
+	if s.Counted {
+		b.WriteString("\t\tcounter\n")
+	}
 	if s.Comment != "" {
 		fmt.Fprintf(b, "\t\tcomment %q\n", s.Comment)
 	}

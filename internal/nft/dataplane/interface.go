@@ -20,6 +20,9 @@ type Interface interface {
 	// ReadTable returns the content of the table, or nil if it does not exist. Earlier changes by others count as seen.
 	// The elements of a set are read unless elements is given and returns false.
 	ReadTable(ctx context.Context, key TableKey, elements func(*TableSet) bool) (*Table, error)
+	// Counters returns how many packets have found each element of a set that is Counted, by key: since the element was
+	// added. It returns none if there is no such set.
+	Counters(ctx context.Context, key TableKey, s *Set) (map[string]uint64, error)
 	// Drift receives a value soon after another program changed a table that has been read or written here.
 	Drift() <-chan struct{}
 	// Drifted reports whether another program changed a table. ReadTable resets it.

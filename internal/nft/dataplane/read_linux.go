@@ -175,6 +175,7 @@ func (n *Netlink) readSets(t *Table) (counts map[string]uint32, err error) {
 			dataType: a.number(unix.NFTA_SET_DATA_TYPE),
 			dataLen:  a.number(unix.NFTA_SET_DATA_LEN),
 			size:     a.get(unix.NFTA_SET_DESC).number(unix.NFTA_SET_DESC_SIZE),
+			each:     a.get(nftaSetExpr).text(unix.NFTA_EXPR_NAME),
 		}
 		if d.flags&setDynamic != 0 && d.size == maxDynamic {
 			d.size = 0 // the kernel's choice, made when the first rule refers to the set

@@ -71,6 +71,8 @@ type Set struct {
 	Interval bool
 	// Dynamic: rules add elements, which time out, up to 65,535.
 	Dynamic bool
+	// Counted: every element counts the packets that find it. Linux 5.7 and later.
+	Counted bool
 	// Size is the maximum number of elements, for which the kernel allocates memory at once. 0: no limit. Not for
 	// dynamic sets.
 	Size uint32
