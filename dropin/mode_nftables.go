@@ -17,8 +17,9 @@ import (
 func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine,
 	o backendOptions) (backend, error) {
 	kernel, err := nft.New(ctx, nft.Options{
-		Common:    o.common(c, m),
-		Dataplane: m.nftables,
+		Common:           o.common(c, m),
+		CountConnections: o.count,
+		Dataplane:        m.nftables,
 	})
 	if err != nil || !o.loopback {
 		return kernel, err
@@ -60,6 +61,11 @@ func (n *nftablesAndLoopback) Close() error { return errors.Join(n.loopback.Clos
 
 // Repairs implements sink.Repairer.
 func (n *nftablesAndLoopback) Repairs() (last []sink.Repair, total int) { return n.kernel.Repairs() }
+
+// CountTraffic implements sink.TrafficCounter. Connections through loopback addresses are not counted.
+func (n *nftablesAndLoopback) CountTraffic(ctx context.Context) (map[model.ServiceName]sink.Traffic, error) {
+	return n.kernel.CountTraffic(ctx)
+}
 
 // ReportProblems implements sink.ProblemReporter. The other backend has no problems of its own.
 func (n *nftablesAndLoopback) ReportProblems(report func(model.ServiceName, []string)) {

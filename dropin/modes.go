@@ -31,6 +31,7 @@ type mode struct {
 // backendOptions are the options of all backends, in addition to the configuration.
 type backendOptions struct {
 	frontend.Common
+	count    bool // Config.CountConnections
 	loopback bool // node ports on loopback addresses are served by a proxy in this process (S36a)
 }
 

@@ -232,7 +232,7 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 	// The chain of sinks, from the kernel outwards: rules; then stale UDP flows; then health checks.
 	families := feed.Families()
 	backend, err := p.mode.start(ctx, p.KubeProxyConfiguration, p.machine,
-		backendOptions{loopback: p.proxiesLoopback(), Common: frontend.Common{Families: families,
+		backendOptions{count: p.CountConnections, loopback: p.proxiesLoopback(), Common: frontend.Common{Families: families,
 			NodePortAddresses: p.nodePorts, Limits: p.Limits, Metrics: p.registry, OnProblem: p.events.notServed}})
 	if err != nil {
 		return fmt.Errorf("mode %s: %w", p.mode.name, err)

@@ -41,6 +41,9 @@ type Config struct {
 	// to be a loopback address, because the page shows all services to everyone who can reach it.
 	Page            bool
 	PageBindAddress string
+	// CountConnections is the option of that name of package backends/nft, for mode nftables: the page then shows how many
+	// connections each service gets. In mode ipvs it always does.
+	CountConnections bool
 	// IPVSLink and IPVSMarks are the options Link and Marks of package backends/ipvs, for mode ipvs; CleanUp uses
 	// IPVSLink. The addresses of that interface are not the node's, in no mode: an earlier process may have left them
 	// there.

@@ -9,6 +9,7 @@
 //
 //   - An overview: how many services and endpoints there are, in which families; which services have a problem, and
 //     why; how long the last Syncs took; which services change most often; whether the source still says something.
+//   - How many new connections services get, and how many bytes, if the backend is a [sink.TrafficCounter] and counts.
 //   - All services, with a search by name, address, port and endpoint.
 //   - For one service a diagram of the paths of its traffic: who sends, to which address, by which policy, to which
 //     endpoints, and which endpoints are not used and why (with SetExplainer).
@@ -29,6 +30,8 @@
 //   - It never blocks the proxy. Its cost for a Sync is proportional to what changed; browsers are served from
 //     snapshots, each by its own goroutine. A slow browser gets the sum of what it missed; one that does not read is
 //     disconnected.
+//   - The backend is asked for traffic only while somebody looks, at most every four seconds, and for at most a fiftieth
+//     of the time.
 //   - It changes nothing. It answers only GET requests.
 //   - It copies nothing: it keeps pointers to the values that the sink receives.
 //   - The page is self-contained: nothing is fetched from elsewhere, and no name is ever interpreted as HTML.
@@ -51,5 +54,8 @@
 //	api/flow?q=QUESTION                       what happens to a packet: an [oracle.Answer], see [oracle.Oracle.Ask],
 //	                                          with 200 endpoints of each outcome; more has the numbers of the others,
 //	                                          appliedAt the time of the state
+//	api/traffic?namespace=NAMESPACE&name=NAME new connections and bytes per second: in all, of the services that get the
+//	                                          most, and of the one that is named; for a minute the answers about
+//	                                          services have theirs, too
 //	api/events                                what changes, as server-sent events
 package page

@@ -51,6 +51,7 @@ func (p *Page) routes() http.Handler {
 	mux.HandleFunc("GET /api/services", question(p.serveServices))
 	mux.HandleFunc("GET /api/service", question(p.serveService))
 	mux.HandleFunc("GET /api/flow", question(p.serveFlow))
+	mux.HandleFunc("GET /api/traffic", question(p.serveTraffic))
 	mux.HandleFunc("GET /api/explain", question(p.serveExplanation))
 	mux.HandleFunc("GET /api/events", limited(p.browsers, "browsers already follow this page", p.serveEvents))
 	return p.guard(mux)

@@ -41,7 +41,7 @@ type Page struct {
 	questions chan struct{} // those being answered
 	browsers  chan struct{} // those that follow the page
 	// One question at a time has each of these, see inTurn: for its work, and for what it asks the backend.
-	turn, describing chan struct{}
+	turn, describing, counting chan struct{}
 
 	mu        sync.Mutex // guards the rest, and is never held while something waits
 	explainer Explainer
@@ -58,6 +58,7 @@ type Page struct {
 	busiest   []busyService // nil: not known yet
 	applied   model.PerFamily[appliedState]
 	log       log
+	sample    *sample       // of the traffic, nil if nobody has asked yet
 	updated   chan struct{} // closed at the next Sync
 }
 
@@ -87,7 +88,7 @@ func New(opts Options) *Page {
 	p := &Page{opts: opts, snapshot: &sink.Snapshot{}, updated: make(chan struct{}),
 		questions: make(chan struct{}, maxQuestions),
 		browsers:  make(chan struct{}, cmp.Or(opts.maxBrowsers, 32)),
-		turn:      make(chan struct{}, 1), describing: make(chan struct{}, 1),
+		turn:      make(chan struct{}, 1), describing: make(chan struct{}, 1), counting: make(chan struct{}, 1),
 		unserved: map[model.ServiceName][]string{}, problems: newProblems(), shown: newProblems()}
 	p.handler = p.routes()
 	return p
@@ -117,6 +118,7 @@ type view struct {
 	applied   model.PerFamily[appliedState]
 	events    []event     // never written to
 	syncs     []syncPoint // never written to
+	sample    *sample
 	updated   <-chan struct{}
 }
 
@@ -127,5 +129,5 @@ func (p *Page) view() view {
 		p.busiest = p.busy.busiest()
 	}
 	return view{p.snapshot, p.explainer, p.backend, p.sync, p.shown, p.told, p.totals, p.busiest, p.busy.began,
-		p.applied, p.log.events(), p.log.syncs.list(), p.updated}
+		p.applied, p.log.events(), p.log.syncs.list(), p.sample, p.updated}
 }

@@ -33,6 +33,8 @@ type summary struct {
 	Status    status `json:"status"`
 	// Problem says what is wrong, if anything is.
 	Problem string `json:"problem,omitempty"`
+	// Rate is its traffic according to the last answer of api/traffic; absent if that is not known.
+	Rate *rate `json:"rate,omitempty"`
 }
 
 const (
@@ -134,7 +136,7 @@ func matches(e *sink.ServiceEntry, word string) bool {
 func (v *view) summary(e *sink.ServiceEntry) summary {
 	s, p := e.Service, v.problems.get(e.Service.Name)
 	out := summary{Name: s.Name, Type: s.Type, ClusterIPs: s.ClusterIPs, Ports: []string{}, Status: p.Status,
-		Problem: p.Text}
+		Problem: p.Text, Rate: v.sample.rateOf(s.Name)}
 	if out.ClusterIPs == nil {
 		out.ClusterIPs = []netip.Addr{}
 	}

@@ -24,8 +24,8 @@ type feeder struct {
 }
 
 // Sink wraps next, which is the backend or middleware around it: it passes every call on, and the page shows the
-// result. Sync returns what next returns. If next is a [sink.Describer], a [sink.Repairer] or a [sink.ProblemReporter],
-// the page uses that.
+// result. Sync returns what next returns. If next is a [sink.Describer], a [sink.Repairer], a
+// [sink.ProblemReporter] or a [sink.TrafficCounter], the page uses that.
 //
 // A page has one sink.
 func (p *Page) Sink(next sink.Sink) sink.Sink {

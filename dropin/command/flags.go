@@ -31,6 +31,7 @@ type flags struct {
 	version                   versionValue
 	page                      bool
 	pageAddress               string
+	countConnections          bool
 	server                    brainflags.Flags
 
 	// These have no field of their own.
@@ -131,6 +132,8 @@ func (f *flags) addServing() {
 		"serve a web page at /page/ that shows what this program does")
 	f.set.StringVar(&f.pageAddress, "page-bind-address", "",
 		"loopback `IP:port` of the page (default: with the metrics, if these are on loopback)")
+	f.set.BoolVar(&f.countConnections, "count-connections", false,
+		"count the new connections of each service in mode nftables, for --page; mode ipvs always does")
 	f.set.Int32Var(&f.healthzPort, "healthz-port", 10256,
 		"port of --healthz-bind-address if it has none; 0 turns it off (deprecated)")
 	f.set.Int32Var(&f.metricsPort, "metrics-port", 10249,

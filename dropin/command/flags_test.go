@@ -82,8 +82,8 @@ func TestTheFlagsAreKubeProxysWithItsDefaults(t *testing.T) {
 	require.NoError(t, err)
 	got := map[string]string{}
 	f.set.VisitAll(func(flag *pflag.Flag) { got[flag.Name] = flag.DefValue })
-	for _, name := range append(slices.Clone(brainFlags), "page", "page-bind-address", "ipvs-interface", "ipvs-marks",
-		"service-limits", "namespace-limits") {
+	for _, name := range append(slices.Clone(brainFlags), "page", "page-bind-address", "count-connections", "ipvs-interface",
+		"ipvs-marks", "service-limits", "namespace-limits") {
 		assert.Contains(t, got, name)
 		assert.Contains(t, besideFile(), name, "a configuration file cannot say it")
 		delete(got, name)
@@ -357,6 +357,7 @@ func TestFlagsThatWriteConfigToCannotWriteAreNamed(t *testing.T) {
 		"--metrics-port=0": "metricsBindAddress" + off, "--metrics-bind-address=": "metricsBindAddress" + off,
 		"--ipvs-marks=0x3fff":            "--ipvs-marks: is dropped: pass this flag in addition to the configuration file",
 		"--ipvs-interface=x":             "--ipvs-interface: is dropped: pass this flag in addition to the configuration file",
+		"--count-connections":            "--count-connections: is dropped: pass this flag in addition to the configuration file",
 		"--service-limits=frontends=1":   "--service-limits: is dropped: pass this flag in addition to the configuration file",
 		"--namespace-limits=frontends=1": "--namespace-limits: is dropped: pass this flag in addition to the configuration file",
 		"--page":                         "--page: is dropped: pass this flag in addition to the configuration file",

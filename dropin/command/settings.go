@@ -24,14 +24,14 @@ import (
 func besideFile() []string {
 	return []string{"config", "write-config-to", "cleanup", "init-only", "version", "master", "hostname-override",
 		"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure", "server-state-file",
-		"server-state-max-age", "page", "page-bind-address", "ipvs-interface", "ipvs-marks",
-		"service-limits", "namespace-limits"}
+		"server-state-max-age", "page", "page-bind-address", "count-connections", "ipvs-interface",
+		"ipvs-marks", "service-limits", "namespace-limits"}
 }
 
 // config returns the configuration, and warnings about it.
 func (f *flags) config() (c dropin.Config, warnings []config.Warning, err error) {
 	c = dropin.Config{Master: f.master, Page: f.page, PageBindAddress: f.pageAddress, Flags: flagValues(f.set), OwnProcess: true,
-		IPVSLink: f.ipvsInterface, IPVSMarks: f.ipvsMarks, Limits: f.limited.Limits}
+		IPVSLink: f.ipvsInterface, IPVSMarks: f.ipvsMarks, Limits: f.limited.Limits, CountConnections: f.countConnections}
 	if err := f.server.Check(); err != nil {
 		return c, nil, err
 	}
@@ -182,6 +182,7 @@ func (f *flags) notInAFile(c dropin.Config) []config.Warning {
 		{f.master != "", "--master", fmt.Sprintf("%q %s", f.master, flag)},
 		{f.page, "--page", flag},
 		{f.pageAddress != "", "--page-bind-address", flag},
+		{f.countConnections, "--count-connections", flag},
 		{f.ipvsInterface != "", "--ipvs-interface", flag},
 		{f.ipvsMarks != 0, "--ipvs-marks", flag},
 		{f.set.Changed("service-limits"), "--service-limits", flag},

@@ -3,6 +3,7 @@
 
 let events = [];
 let syncs = [];
+let lastState = null;
 
 function showState(m) {
   $('node').textContent = m.node ? `node ${m.node.name || '?'}${m.node.zone ? ', ' + m.node.zone : ''} · ${plural(m.services, 'service')}` : 'waiting for the cluster';
@@ -49,7 +50,7 @@ function byFamily(totals, of) {
   return ['IPv4', 'IPv6'].filter((f) => totals[f].services > 0).map((f) => `${f} ${totals[f][of]}`).join(' · ');
 }
 
-function showOverview(m) {
+function showTiles(m) {
   const p = m.problems;
   const kinds = [[p.failing, 'refused'], [p.unserved, 'not served in part'], [p.empty, 'without endpoints']];
   const arrived = m.families.map((f) => f.lastQueued).filter(Boolean).sort().at(-1);
@@ -59,12 +60,18 @@ function showOverview(m) {
     tile('Endpoints', String(m.endpoints), [byFamily(m.totals, 'endpoints')]),
     tile('Services with problems', element('a', { href: '#/services?problems' }, String(p.total)),
       [p.total === 0 ? 'none' : kinds.filter(([n]) => n > 0).map(([n, what]) => `${n} ${what}`).join(' · ')], p.total > 0 ? 'bad' : 'good'),
+    ...trafficTile(),
     tile('Last Sync', m.sync ? (m.sync.failed ? 'failed' : took(syncs.at(-1)?.micros ?? 0)) : 'none yet',
       m.sync ? [time(m.sync.at)] : [], m.sync?.failed ? 'bad' : ''),
-    tile('Source', gone ? 'silent' : m.source?.restoredFrom ? 'a file' : m.phase && m.phase !== 'serving' ? m.phase : m.node ? 'connected' : 'waiting',
-      gone ? ['since ', time(gone)] : m.source?.restoredFrom ? ['from ', time(m.source.restoredFrom)] : arrived ? ['last change ', time(arrived)] : [],
+    tile('Source', gone ? 'silent' : m.source?.restoredFrom ? 'a file' : !m.phase ? 'unknown' : m.phase !== 'serving' ? m.phase : m.node ? 'connected' : 'waiting',
+      gone ? ['since ', time(gone)] : m.source?.restoredFrom ? ['from ', time(m.source.restoredFrom)] : !m.phase ? ['this proxy does not tell'] : arrived ? ['last change ', time(arrived)] : [],
       gone ? 'bad' : m.source?.restoredFrom ? 'warn' : ''));
+}
 
+function showOverview(m) {
+  lastState = m;
+  showTiles(m);
+  const p = m.problems;
   const named = p.first.map((one) => element('li', {}, element('a', { href: linkTo(one.service) }, fullName(one.service)),
     element('span', { class: 'why ' + one.status }, one.text)));
   const rest = p.total - p.first.length;

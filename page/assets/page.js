@@ -90,7 +90,10 @@ document.querySelector('.skip').addEventListener('click', (event) => {
   $('main').focus();
 });
 
+document.addEventListener('visibilitychange', () => { if (!document.hidden) loadTraffic(); });
+
 showSource();
 navigate();
 loadList();
+loadTraffic();
 follow();

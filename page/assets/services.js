@@ -52,7 +52,8 @@ function row(s) {
     element('div', { class: 'name' }, element('bdi', {}, s.name.name), ' ', element('small', {}, s.name.namespace)),
     element('div', { class: 'meta' }, element('span', {}, s.clusterIPs[0] ?? 'headless'),
       element('span', {}, s.ports.join(' ') + (s.morePorts ? ` +${s.morePorts}` : '')),
-      element('span', {}, plural(s.endpoints, 'endpoint'))));
+      element('span', {}, plural(s.endpoints, 'endpoint')),
+      s.rate ? element('span', {}, perSecond(s.rate.connections, ' connections')) : ''));
   if (s.problem) a.append(element('div', { class: 'problem' }, '▲ ' + s.problem));
   return a;
 }
@@ -128,7 +129,7 @@ function toList() {
 
 function showService(s) {
   const parts = [back(), element('h2', {}, fullName(s.name))];
-  if (s.service) parts.push(facts(s.service));
+  if (s.service) parts.push(facts(s));
   if (s.summary?.problem) parts.push(element('p', { class: 'warning' }, s.summary.problem));
   for (const note of s.notes ?? []) parts.push(element('p', { class: 'note' }, note));
   if (tab >= s.pictures.length) tab = 0;
@@ -164,13 +165,14 @@ function topology(text) {
   return text.startsWith('none: ') ? 'Not selected by topology: ' + text.slice(6) : 'Selected by topology: ' + text;
 }
 
-function facts(s) {
+function facts({ service: s, summary }) {
   const fact = (name, value) => (value ? element('span', {}, name + ' ', element('b', {}, value)) : '');
   return element('div', { class: 'facts' }, fact('type', s.type), fact('addresses', (s.clusterIPs ?? []).join(', ')),
     fact('internal policy', s.internalTrafficPolicy), fact('external policy', s.externalTrafficPolicy),
     fact('session affinity', s.sessionAffinityTimeout),
     fact('source ranges', (s.loadBalancerSourceRanges ?? []).slice(0, 8).join(', ')),
-    fact('health check port', s.healthCheck?.nodePort));
+    fact('health check port', s.healthCheck?.nodePort),
+    traffic.last?.counted ? element('span', {}, 'traffic ', element('b', { id: 'rate' }, summary.rate ? rateText(summary.rate) : '…')) : '');
 }
 
 function endpointTable(p) {
