@@ -220,7 +220,7 @@ func (i *intake) checkSource(ctx context.Context) {
 	case !i.silent:
 		i.silent = true
 		i.handler.Health().SetDisconnected(heard)
-		i.log.Error(nil, "The API server is silent; what is applied stays, and changes are missed",
+		i.log.Error(nil, "The API server is silent; applied rules stay in place, and changes are missed",
 			"kind", kind, "since", heard)
 	}
 	if !i.listed && time.Since(i.began) >= maxSilence {

@@ -269,7 +269,7 @@ func TestASilentAPIServerIsNoticed(t *testing.T) {
 		last := time.Now()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		assert.Equal(t, []string{`"msg"="The API server is silent; what is applied stays, and changes ` +
+		assert.Equal(t, []string{`"msg"="The API server is silent; applied rules stay in place, and changes ` +
 			`are missed" "error"=null "kind"="EndpointSlice" "since"="` + last.String() + `"`}, lines.take(), "once")
 		assert.True(t, proxy.DisconnectedSince().Equal(last))
 		assert.True(t, proxy.Healthy())

@@ -83,7 +83,7 @@ func (f *failures) notePorts(errs []*sink.PortError, failed model.FamilySet, end
 		if key := (portKey{e.Port, e.Family}); f.known[key] == now[key] {
 			continue
 		}
-		f.log.Error(e.Err, "A service port could not be applied, everything else is; trying again",
+		f.log.Error(e.Err, "A service port could not be applied, but everything else was; trying again",
 			"servicePort", e.Port, "family", e.Family, "retryIn", f.retryAt().Sub(end))
 		if f.onPortError != nil {
 			f.onPortError(e)
@@ -97,7 +97,7 @@ func (f *failures) notePorts(errs []*sink.PortError, failed model.FamilySet, end
 			now[key] = text
 			continue
 		}
-		f.log.Info("A service port is applied again, or gone", "servicePort", key.port, "family", key.family)
+		f.log.Info("A service port is applied again, or was removed", "servicePort", key.port, "family", key.family)
 	}
 	f.known = now
 }

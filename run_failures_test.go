@@ -164,7 +164,7 @@ kubeproxy_service_ports_failed{ip_family="IPv6"} 0
 		}
 		failed(1)
 		assert.Len(t, ops(rec), 1)
-		const known = `"msg"="A service port could not be applied, everything else is; trying again" ` +
+		const known = `"msg"="A service port could not be applied, but everything else was; trying again" ` +
 			`"error"="no match" "servicePort"="default/a:http/TCP" "family"="IPv4" "retryIn"="1s"`
 		assert.Equal(t, []string{known}, taken())
 		assert.Equal(t, []string{"service port default/a:http/TCP (IPv4): no match"}, events.take())

@@ -105,7 +105,7 @@ func (e *events) failed(ctx context.Context, reason string, err error) {
 		Note:                err.Error(),
 	}, metav1.CreateOptions{})
 	if failure != nil {
-		klog.FromContext(ctx).Error(failure, "Could not create the Event that says why the program ends", "reason", reason)
+		klog.FromContext(ctx).Error(failure, "Could not create the Event that says why the program exits", "reason", reason)
 	}
 }
 

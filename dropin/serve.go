@@ -178,7 +178,7 @@ func (s *server) run(ctx context.Context) error {
 		if s.hardFail {
 			return err
 		}
-		klog.FromContext(ctx).Error(err, "Not served; trying again", "retryIn", bindRetry)
+		klog.FromContext(ctx).Error(err, "Cannot listen; trying again", "retryIn", bindRetry)
 		select {
 		case <-ctx.Done():
 			return nil

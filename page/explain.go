@@ -15,7 +15,7 @@ func (p *Page) serveExplanation(w http.ResponseWriter, r *http.Request) {
 	known := false
 	explainer := p.view().explainer
 	if explainer == nil {
-		http.Error(w, "this proxy does not work out its state itself: ask its brain, or use --kubeconfig",
+		http.Error(w, "this proxy does not compute its state itself: ask its brain, or use --kubeconfig",
 			http.StatusNotFound)
 		return
 	}

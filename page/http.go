@@ -85,7 +85,7 @@ func (p *Page) guard(next http.Handler) http.Handler {
 		switch {
 		case !p.mayAskFor(r.Host):
 			http.Error(w, "this page is not served under the name "+strconv.Quote(r.Host)+
-				": ask for its IP address, for localhost, or for one of page.Options.Hosts", http.StatusForbidden)
+				": request it by IP address, as localhost, or by one of page.Options.Hosts", http.StatusForbidden)
 		case fromElsewhere(r):
 			http.Error(w, "requests from other sites are refused", http.StatusForbidden)
 		case len(r.URL.RawQuery) > maxQueryBytes:

@@ -201,8 +201,8 @@ func (c *conversation) compare(sync *remotev1.Sync) error {
 		c.asked = false
 		return nil
 	case c.asked && c.kind == remotev1.Kind_RESET:
-		c.log.Error(nil, "The full state still differs from the server's digest. Digests are not"+
-			" compared any more", "server", c.target)
+		c.log.Error(nil, "The full state still differs from the server's digest; digests are no longer compared",
+			"server", c.target)
 		c.client.view.incomparable = true
 		return nil
 	}
@@ -250,7 +250,7 @@ func (c *decompressor) decompress(b []byte) ([]byte, error) {
 		return nil, err
 	}
 	if c.unzipped.Len() > maxUpdate {
-		return nil, fmt.Errorf("more than %d bytes are compressed in a message", maxUpdate)
+		return nil, fmt.Errorf("a message decompresses to more than %d bytes", maxUpdate)
 	}
 	return c.unzipped.Bytes(), nil
 }

@@ -79,10 +79,11 @@ func (d *dialer) run(ctx context.Context) {
 			wait = min(wait, max(0, time.Until(d.older.Add(d.client.opts.FreshnessWait)))+rand.N(firstPause))
 		}
 		if s := status.Convert(err); s.Code() == codes.Unavailable && s.Message() == wire.NotListed {
-			d.log.Info("The server is there, but has not listed the cluster yet; applied rules stay", "target", target,
+			d.log.Info("The server is reachable, but has not listed the cluster yet; applied rules stay in place",
+				"target", target,
 				"since", d.lost, "retryIn", wait)
 		} else {
-			d.log.Info("Not connected to a server; applied rules stay", "target", target, "reason", err.Error(),
+			d.log.Info("Not connected to a server; applied rules stay in place", "target", target, "reason", err.Error(),
 				"since", d.lost, "retryIn", wait)
 		}
 		select {

@@ -379,7 +379,7 @@ func TestHowNewAStateIsComesWithTheWholeOfIt(t *testing.T) {
 // A server that is there, but has no state to give yet, is not taken for one that cannot be reached.
 func TestAServerThatIsListingIsSaidToBeThere(t *testing.T) {
 	for ends, want := range map[error]string{
-		status.Error(codes.Unavailable, wire.NotListed):       "The server is there, but has not listed the cluster yet",
+		status.Error(codes.Unavailable, wire.NotListed):       "The server is reachable, but has not listed the cluster yet",
 		status.Error(codes.Unavailable, "connection refused"): "Not connected to a server",
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)

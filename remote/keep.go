@@ -118,7 +118,7 @@ func (d *dialer) restore(ctx context.Context) {
 			kept, batch, err = c.opts.Keep.decode(b, c.keeper(), time.Now())
 		}
 		if err != nil {
-			d.log.Info("Ignoring the kept state", "file", c.opts.Keep.File, "reason", err.Error())
+			d.log.Info("Ignoring the saved state", "file", c.opts.Keep.File, "reason", err.Error())
 			return
 		}
 	}
@@ -140,14 +140,14 @@ func (d *dialer) takeKept(ctx context.Context, kept keptHeader, batch wire.Batch
 	defer c.mu.Unlock()
 	if c.view.node == nil {
 		if err := c.view.take(ctx, remotev1.Kind_RESET, batch); err != nil {
-			d.log.Info("Ignoring the kept state", "file", c.opts.Keep.File, "reason", err.Error())
+			d.log.Info("Ignoring the saved state", "file", c.opts.Keep.File, "reason", err.Error())
 			return false
 		}
 		c.restored, c.seen = kept.At, kept.Seen
 	}
 	d.synced = true
 	if !c.restored.IsZero() {
-		d.log.Info("No server can be reached: using the kept state", "file", c.opts.Keep.File, "from", c.restored)
+		d.log.Info("No server can be reached: using the saved state", "file", c.opts.Keep.File, "from", c.restored)
 		d.handler.Health().SetRestored(c.restored)
 	}
 	return true
@@ -183,7 +183,7 @@ func (c *Feed) keep(ctx context.Context, h kubeproxy.FeedHandler) {
 			kept, problem = now, ""
 		case err.Error() != problem:
 			problem = err.Error()
-			log.Error(err, "Cannot keep the state; trying again", "file", c.opts.Keep.File)
+			log.Error(err, "Cannot save the state; trying again", "file", c.opts.Keep.File)
 		}
 		if ctx.Err() != nil {
 			return

@@ -162,7 +162,7 @@ func (d *dialer) readTargets() error {
 	if err != nil {
 		if l.problem != err.Error() {
 			l.problem = err.Error()
-			d.log.Error(err, "Cannot read the targets; those from before stay", "targets", l.known)
+			d.log.Error(err, "Cannot read the targets; keeping the previous ones", "targets", l.known)
 		}
 		return err
 	}

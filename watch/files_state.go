@@ -132,7 +132,7 @@ func (s *fileState) emptied() map[string]bool {
 			continue
 		}
 		if empty[d.file] = true; !s.empty[d.file] {
-			s.parser.logger.Info("A file that had objects is empty or gone; they stay for now", "file", d.file)
+			s.parser.logger.Info("A file that had objects is empty or gone; keeping its objects for now", "file", d.file)
 		}
 	}
 	s.empty = empty

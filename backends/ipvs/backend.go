@@ -241,7 +241,7 @@ func (f *family) repair(ctx context.Context) (repaired bool, err error) {
 	lost, err := f.addresses.repair(ctx, f.key)
 	if lost > 0 {
 		f.metrics.repairs.Inc()
-		logger.Info("Added addresses of services that another program had deleted", "family", f.key, "count", lost)
+		logger.Info("Restored service addresses that another program had deleted", "family", f.key, "count", lost)
 	}
 	return repaired || lost > 0, err
 }

@@ -102,8 +102,8 @@ func (f *flags) addAPI() {
 	f.set.StringVar(&c.ContentType, "kube-api-content-type", c.ContentType,
 		"content `type` of requests to the API server")
 	f.set.Int32Var(&c.Burst, "kube-api-burst", c.Burst,
-		"most requests to send to the API server at once")
-	f.set.Float32Var(&c.QPS, "kube-api-qps", c.QPS, "most requests per second to the API server")
+		"maximum number of requests to send to the API server at once")
+	f.set.Float32Var(&c.QPS, "kube-api-qps", c.QPS, "maximum number of requests per second to the API server")
 	f.set.StringVar(&f.hostnameOverride, "hostname-override", "",
 		"`name` of this node's Node object (default: the hostname)")
 }
@@ -146,7 +146,7 @@ func (f *flags) addProxying() {
 		"`mode`: iptables (default), nftables or ipvs; on Windows kernelspace")
 	f.set.BoolVar(&f.masqueradeAll, "masquerade-all", false, "masquerade all traffic to cluster IPs")
 	f.set.Var((*textValue[v1alpha1.LocalMode])(&c.DetectLocalMode), "detect-local-mode",
-		"how to tell local pods: ClusterCIDR (default), NodeCIDR, BridgeInterface or InterfaceNamePrefix")
+		"how to detect local pods: ClusterCIDR (default), NodeCIDR, BridgeInterface or InterfaceNamePrefix")
 	f.set.StringVar(&c.ClusterCIDR, "cluster-cidr", c.ClusterCIDR,
 		"pod `CIDRs` of the cluster, for ClusterCIDR")
 	f.set.StringVar(&c.DetectLocal.BridgeInterface, "pod-bridge-interface", "",
@@ -174,7 +174,7 @@ func (f *flags) addIPTables() {
 	f.set.BoolVar(c.LocalhostNodePorts, "iptables-localhost-nodeports", *c.LocalhostNodePorts,
 		"serve node ports on 127.0.0.1, too, in mode iptables")
 	f.set.DurationVar(&f.iptablesSyncPeriod, "iptables-sync-period", c.SyncPeriod.Duration,
-		"retry a failed sync after this time at the latest")
+		"retry a failed sync after at most this time")
 	f.set.DurationVar(&f.iptablesMinPeriod, "iptables-min-sync-period", c.MinSyncPeriod.Duration,
 		"wait this long between two syncs; 0: do not wait")
 }
@@ -184,7 +184,7 @@ func (f *flags) addIPVS() {
 	// The minimum period is that of the other modes: the flag differs from the field of the same name there.
 	shared := f.fields.IPTables.MinSyncPeriod.Duration
 	f.set.DurationVar(&f.ipvsSyncPeriod, "ipvs-sync-period", c.SyncPeriod.Duration,
-		"retry a failed sync after this time at the latest")
+		"retry a failed sync after at most this time")
 	f.set.DurationVar(&f.ipvsMinPeriod, "ipvs-min-sync-period", shared,
 		"wait this long between two syncs; 0: do not wait")
 	f.set.StringVar(&c.Scheduler, "ipvs-scheduler", c.Scheduler, "`name` of the IPVS scheduler (default rr)")
@@ -210,7 +210,7 @@ func (f *flags) addConntrack() {
 	f.set.Int32Var(c.MaxPerCore, "conntrack-max-per-core", *c.MaxPerCore,
 		"connections to track per CPU; 0: leave the limit unchanged, whatever --conntrack-min says")
 	f.set.Int32Var(c.Min, "conntrack-min", *c.Min,
-		"connections to track at least, however few CPUs there are")
+		"minimum number of connections to track, however few CPUs there are")
 	f.set.DurationVar(&c.TCPEstablishedTimeout.Duration, "conntrack-tcp-timeout-established",
 		c.TCPEstablishedTimeout.Duration, "timeout of idle TCP connections; 0: leave unchanged")
 	f.set.DurationVar(&c.TCPCloseWaitTimeout.Duration, "conntrack-tcp-timeout-close-wait",

@@ -429,12 +429,12 @@ func TestLimitsNameWhatTheyLimit(t *testing.T) {
 		Namespace: frontend.Budget{Frontends: 6, SourceRanges: 5}}, s.Limits)
 	assert.Equal(t, "frontends=7,destinations=9", s.Flags["service-limits"])
 	for arg, want := range map[string]string{
-		"--service-limits=7":                                  `"7" is none of frontends=N, source-ranges=N, destinations=N`,
-		"--service-limits=":                                   `"" is none of frontends=N`,
+		"--service-limits=7":                                  `"7" is not one of frontends=N, source-ranges=N, destinations=N`,
+		"--service-limits=":                                   `"" is not one of frontends=N`,
 		"--service-limits=frontends":                          `"frontends": "" is not a number above 0`,
 		"--namespace-limits=frontends=0":                      `"frontends=0": "0" is not a number above 0`,
 		"--namespace-limits=destinations=-3":                  `"-3" is not a number above 0`,
-		"--namespace-limits=frontends=1,ports=2":              `"ports=2" is none of`,
+		"--namespace-limits=frontends=1,ports=2":              `"ports=2" is not one of`,
 		"--namespace-limits=frontends=9999999999999999999999": `is not a number above 0`,
 	} {
 		_, err := Parse([]string{arg}, io.Discard)

@@ -86,7 +86,7 @@ func (v limitsValue) Set(s string) error {
 		kind, number, _ := strings.Cut(limit, "=")
 		field := fields[strings.TrimSpace(kind)]
 		if field == nil {
-			return fmt.Errorf("%q is none of %s=N", limit, strings.Join(names, "=N, "))
+			return fmt.Errorf("%q is not one of %s=N", limit, strings.Join(names, "=N, "))
 		}
 		n, err := strconv.Atoi(strings.TrimSpace(number))
 		if err != nil || n <= 0 {

@@ -40,7 +40,7 @@ func (s *service) Execute(_ []string, requests <-chan svc.ChangeRequest, status 
 		case s.err = <-ended:
 			status <- svc.Status{State: svc.StopPending}
 			if s.err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).Error(s.err, "The Windows service stops")
+				klog.FromContext(ctx).Error(s.err, "The Windows service is stopping")
 				return false, 1
 			}
 			s.err = nil // it was asked to

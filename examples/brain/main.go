@@ -88,7 +88,7 @@ func parse(args []string) (options, error) {
 	set.IntVar(&o.keepBytes, "keep-bytes", 64<<20,
 		"keep about this many `bytes` of older states for each class of nodes, for clients that come back")
 	set.DurationVar(&o.grace, "grace", 20*time.Second,
-		"when the program is asked to end, send its clients to other brains one by one within this `duration`")
+		"on SIGTERM, send clients to other brains one by one within this `duration`")
 	if err := set.Parse(args); err != nil {
 		return o, err
 	}

@@ -144,7 +144,7 @@ func (f *flowFlags) get(ctx context.Context, path string, answer any) error {
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		if ctx.Err() != nil {
-			err = errors.New("there is no answer: is the proxy there, and was it started with --page? --timeout waits longer")
+			err = errors.New("no answer: is the proxy running, and was it started with --page? A larger --timeout waits longer")
 		}
 		return fmt.Errorf("--url %s: %w", f.url, err)
 	}

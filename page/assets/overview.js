@@ -91,7 +91,7 @@ function showOverview(m) {
   const families = m.families.map((f) => element('div', {}, element('h3', {}, f.family), element('dl', {},
     ...term('last change', time(f.lastQueued)), ...term('last applied', time(f.lastApplied)),
     ...(f.oldestPending ? term('waiting since', time(f.oldestPending)) : []), ...term('healthy', f.healthy ? 'yes' : 'no'))));
-  replace($('families'), ...(families.length ? families : [element('p', { class: 'lead' }, 'This proxy does not tell.')]));
+  replace($('families'), ...(families.length ? families : [element('p', { class: 'lead' }, 'This proxy does not report them.')]));
 }
 
 // sparkline draws how long the last Syncs took: the height is the time, on a logarithmic scale.

@@ -46,7 +46,7 @@
 //	kubeproxy_remote_clients, _clients_behind, _clients_failing
 //	kubeproxy_remote_revision
 //	kubeproxy_remote_watch_age_seconds      since the API server has said anything, of the quietest kind
-//	kubeproxy_remote_publishing_seconds     how long a revision has been worked on
+//	kubeproxy_remote_publishing_seconds     how long the current revision has been in progress
 //	kubeproxy_remote_publish_duration_seconds   to work out a revision, and to send it
 //	kubeproxy_remote_delivery_duration_seconds  from a change that the server saw to a client's acknowledgement
 //	kubeproxy_remote_classes, _kept_bytes, _waiting_turns

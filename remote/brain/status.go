@@ -184,19 +184,19 @@ func (m *serverMetrics) register(r prometheus.Registerer, s *Server) (unregister
 			func(c ClientStatus) bool { return !c.BehindSince.IsZero() }),
 		count("clients_failing", "Clients that could not apply everything",
 			func(c ClientStatus) bool { return c.Error != "" }),
-		age("watch_age_seconds", "Time since the API server has said something, of the kind of object that this "+
-			"was longest ago for; 0: not known", silence),
-		age("publishing_seconds", "How long a revision has been worked on; 0: none is", s.publishing.age),
+		age("watch_age_seconds", "Time since the API server last sent anything about a kind of object, of the "+
+			"kind for which that is longest; 0: unknown", silence),
+		age("publishing_seconds", "How long the current revision has been in progress; 0: none is", s.publishing.age),
 		gauge("revision", "The newest revision", func() int { return int(s.revision) }),
 		gauge("classes", "Classes of nodes, each with a state of its own", func() int { return len(s.classes) }),
-		gauge("kept_bytes", "About how much memory the older versions take that are kept for clients which come back",
+		gauge("kept_bytes", "Approximate memory of older versions that are kept for clients that reconnect",
 			func() (sum int) {
 				for _, c := range s.classes {
 					sum += c.kept
 				}
 				return sum
 			}),
-		gauge("waiting_turns", "Clients that wait for their turn to be sent a full state", func() (sum int) {
+		gauge("waiting_turns", "Clients waiting for their turn to receive a full state", func() (sum int) {
 			for _, n := range s.turns {
 				sum += n
 			}

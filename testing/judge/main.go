@@ -58,19 +58,20 @@ func parse(args []string, usage io.Writer) (*options, error) {
 		f.PrintDefaults()
 	}
 	f.StringVar(&o.proxy, "proxy", "", "`command` that starts the proxy and stays in the foreground (required)")
-	f.StringVar(&o.cleanup, "cleanup", "", "`command` that removes everything that the proxy has applied; it does not run then")
+	f.StringVar(&o.cleanup, "cleanup", "",
+		"`command` that removes everything that the proxy has applied; run while it is stopped")
 	f.StringVar(&o.breaks, "break", "", "`command` that removes rules while the proxy runs, so that it has to repair them")
 	f.StringVar(&o.report, "report", "", "`folder` for the report and the logs of the proxy (default: a temporary one)")
 	f.StringVar(&o.run, "run", "", "`pattern` of the names of the cases to run")
 	f.BoolVar(&o.core, "core", false, "run only what Kubernetes documents")
 	f.StringVar(&o.assume, "assume", "",
 		"`list` of how the proxy is configured, without {flags}: detect=node-cidr|cluster-cidr|none, "+
-			"nodeports=primary|all|localhost, masquerade-all (default: it is found out)")
+			"nodeports=primary|all|localhost, masquerade-all (default: detected)")
 	f.StringVar(&o.lacks, "lacks", "", "`features` that the proxy does not claim to have: IPv6, SCTP, SourceRanges ...")
 	f.BoolVar(&o.verbose, "v", false, "print for each failure what happened, what should have, and the objects")
 	f.IntVar(&o.lanes, "lanes", 0, "`number` of networks, each with a proxy of its own (default 4)")
 	f.Uint64Var(&o.seed, "seed", 0, "`seed` of the source ports (default: a random one)")
-	f.DurationVar(&o.startTimeout, "start-timeout", 0, "how long the proxy may take to serve at first (default 1m)")
+	f.DurationVar(&o.startTimeout, "start-timeout", 0, "how long the proxy may take until it first serves (default 1m)")
 	f.StringVar(&o.name, "name", "", "name of the proxy in the report (default: that of the program)")
 	f.StringVar(&o.version, "version", "", "version of the proxy in the report")
 	f.StringVar(&o.mode, "mode", "", "mode of the proxy in the report")

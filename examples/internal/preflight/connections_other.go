@@ -5,5 +5,5 @@ package preflight
 import "errors"
 
 func loopbackConnections() (map[connection]int, error) {
-	return nil, errors.New("only Linux tells which connections it tracks")
+	return nil, errors.New("tracked connections can be listed on Linux only")
 }

@@ -89,10 +89,11 @@ func parse(args []string, out io.Writer) (*options, error) {
 	set.StringVar(&o.from, "from", "iptables", "`proxy` to move from: a mode, with kube-proxy's defaults; a configuration "+
 		"file; flags of kube-proxy; daemonset, for the arguments of DaemonSet kube-system/kube-proxy; or configmap, for "+
 		"config.conf in ConfigMap kube-system/kube-proxy")
-	set.StringVar(&o.to, "to", "nftables", "`proxy` to move to: as --from, but of this program")
-	set.BoolVar(&o.same, "same", false, "both are of this library: do not list what kube-proxy does differently")
-	set.BoolVar(&o.all, "all-nodes", false, "ask for all nodes, instead of that of --node-name")
-	set.StringVar(&o.hosts, "host-addresses", "", "`list` of the node's addresses with commas, for its node ports "+
+	set.StringVar(&o.to, "to", "nftables",
+		"`proxy` to move to: like --from, but with the modes and flags of this program")
+	set.BoolVar(&o.same, "same", false, "both proxies use this library: do not list what kube-proxy does differently")
+	set.BoolVar(&o.all, "all-nodes", false, "compare for all nodes instead of --node-name")
+	set.StringVar(&o.hosts, "host-addresses", "", "comma-separated `list` of the node's addresses, for its node ports "+
 		"(default: those of its Node object)")
 	set.BoolVar(&o.connections, "connections", false, "count the connections to node ports on loopback addresses that "+
 		"this machine, the node, is tracking (Linux, root)")

@@ -41,7 +41,7 @@ type Flags struct {
 // Register adds the flags to a set.
 func (f *Flags) Register(set *flag.FlagSet, nodeName string) {
 	f.Cluster.Register(set)
-	set.StringVar(&f.NodeName, "node-name", nodeName, "`name` of the node whose state is wanted")
+	set.StringVar(&f.NodeName, "node-name", nodeName, "`name` of the node whose state to compute")
 }
 
 // Given reports whether the flags name a source.

@@ -143,7 +143,7 @@ func (b *Batch) check() error {
 func checkChainName(name string) error {
 	if name == "" || len(name) > maxChainName || name[0] == '-' || name[0] == '!' ||
 		strings.ContainsAny(name, " \t\r\n\x00\"") {
-		return fmt.Errorf("chain %q: not a name of up to %d bytes for a chain", name, maxChainName)
+		return fmt.Errorf("chain %q: not a chain name of at most %d bytes", name, maxChainName)
 	}
 	return nil
 }

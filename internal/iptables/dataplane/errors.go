@@ -12,7 +12,7 @@ import (
 
 var (
 	// ErrNoTable: the kernel does not have the table, because a module is missing.
-	ErrNoTable = errors.New("the kernel does not have the table, is a module missing?")
+	ErrNoTable = errors.New("the kernel does not have the table; is a module missing?")
 	// ErrLocked: another program held the lock of iptables-legacy for too long. Trying again later helps.
 	ErrLocked = errors.New("another program holds the xtables lock")
 	// ErrIncompatible: one of iptables-nft's tables has a rule, added with nft, that iptables cannot print.

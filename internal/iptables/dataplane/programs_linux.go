@@ -81,7 +81,7 @@ func (p *programs) askVersion(ctx context.Context) error {
 	version := make([]int, 3)
 	_, _ = fmt.Sscanf(p.version, "%d.%d.%d", &version[0], &version[1], &version[2])
 	if slices.Compare(version, []int{1, 6, 2}) < 0 {
-		return fmt.Errorf("iptables %s is too old, 1.6.2 is needed", p.version)
+		return fmt.Errorf("iptables %s is too old: 1.6.2 or later is needed", p.version)
 	}
 	return nil
 }

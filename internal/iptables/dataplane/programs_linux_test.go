@@ -86,7 +86,7 @@ func TestProgramsThatAreMissingOrStrangeAreNamed(t *testing.T) {
 			"iptables-nft-restore"},
 		"not a version":   {three("iptables-nft", "BusyBox", ""), "BusyBox"},
 		"does not run":    {merged(nft, map[string]string{"iptables-nft": "echo broken >&2; exit 127"}), "broken"},
-		"too old":         {three("iptables-nft", "iptables v1.6.1", ""), "iptables 1.6.1 is too old, 1.6.2 is needed"},
+		"too old":         {three("iptables-nft", "iptables v1.6.1", ""), "iptables 1.6.1 is too old: 1.6.2 or later is needed"},
 		"another variant": {three("iptables-nft", "iptables v1.8.9 (legacy)", ""), "legacy"},
 	} {
 		t.Run(name, func(t *testing.T) {
