@@ -59,6 +59,9 @@ type nftablesAndLoopback struct {
 // Close implements backend. It ends connections through loopback addresses.
 func (n *nftablesAndLoopback) Close() error { return errors.Join(n.loopback.Close(), n.kernel.Close()) }
 
+// OnAddresses sets what is called when addresses that serve node ports have changed.
+func (n *nftablesAndLoopback) OnAddresses(changed func()) { n.kernel.OnAddresses(changed) }
+
 // Repairs implements sink.Repairer.
 func (n *nftablesAndLoopback) Repairs() (last []sink.Repair, total int) { return n.kernel.Repairs() }
 

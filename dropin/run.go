@@ -245,6 +245,9 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 		default: // there is one already
 		}
 	}
+	if b, ok := backend.(interface{ OnAddresses(changed func()) }); ok {
+		b.OnAddresses(requestSync)
+	}
 	addresses, err := p.nodePortAddresses(requestSync)
 	if err != nil {
 		return err

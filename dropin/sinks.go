@@ -43,7 +43,8 @@ func (s *sinks) Sync(ctx context.Context) error {
 }
 
 // nodePortAddresses follows the addresses that serve node ports and the health checks of Services (S35). It calls
-// changed when they change: the health checks follow at the next Sync, the backend does so itself.
+// changed when they change: the health checks follow at the next Sync. The backend does so itself, and asks for a Sync
+// in any case: see OnAddresses.
 func (p *proxy) nodePortAddresses(changed func()) (*nodeaddr.Tracker, error) {
 	tracker, err := nodeaddr.NewTracker(nodeaddr.Options{
 		Choice: p.nodePorts,

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -72,6 +73,8 @@ type Spec[F any] struct {
 	owned    []func() error // to call in the end
 	trackers []*nodeaddr.Tracker
 	wake     chan struct{} // receives a value when there is something to look at
+
+	onAddresses atomic.Pointer[func()] // to call when the host's addresses have changed
 }
 
 // open makes the Spec ready for use.
@@ -163,7 +166,7 @@ func (s *Spec[F]) Add(f model.Family, family F) {
 
 // Follow returns addresses of the host that are kept up to date while the backend runs. It looks when they change.
 func (s *Spec[F]) Follow(o nodeaddr.Options) (*nodeaddr.Tracker, error) {
-	o.Changed = func(nodeaddr.Addresses) { s.notify() }
+	o.Changed = func(nodeaddr.Addresses) { s.addressesChanged() }
 	t, err := nodeaddr.NewTracker(o)
 	if err != nil {
 		return nil, fmt.Errorf("addresses of this host: %w", err)
@@ -188,6 +191,7 @@ type Running struct {
 	describe func(model.ServiceName, *frontend.Changes, []*frontend.PortChange) string
 	count    func(context.Context) (map[model.ServiceName]sink.Traffic, error)
 	remove   func(context.Context) error
+	changed  *atomic.Pointer[func()]
 	stop     context.CancelFunc
 	wg       sync.WaitGroup
 	close    func() error
@@ -219,7 +223,7 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 		return nil, s.orClose(err)
 	}
 	s.Own(func() error { unregister(); return nil })
-	r := &Running{Table: table, remove: s.remove, close: sync.OnceValue(s.close),
+	r := &Running{Table: table, remove: s.remove, changed: &s.onAddresses, close: sync.OnceValue(s.close),
 		describe: func(name model.ServiceName, c *frontend.Changes, ports []*frontend.PortChange) string {
 			return s.Describe(s.Families[c.Family()], name, c, ports)
 		}}
@@ -249,6 +253,11 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 	r.wg.Go(func() { r.Repair(ctx, s.Every, s.wake, look) })
 	return r, nil
 }
+
+// OnAddresses sets what is called, from another goroutine, when addresses of the host have changed that serve node
+// ports. The next Sync decides anew who owns these (S59), so it should be asked for: with Options.SyncRequests of the
+// root package.
+func (r *Running) OnAddresses(changed func()) { r.changed.Store(&changed) }
 
 // DescribeService implements [sink.Describer]. It waits for a Sync in progress.
 func (r *Running) DescribeService(_ context.Context, name model.ServiceName) (string, error) {

@@ -56,7 +56,7 @@ func (s *Spec[F]) followNodePorts() error {
 			return err
 		}
 	}
-	watched := &watchedHost{Host: host, notify: s.notify}
+	watched := &watchedHost{Host: host, notify: s.addressesChanged}
 	t, err := nodeaddr.NewTracker(nodeaddr.Options{Host: watched, Choice: s.Common.NodePortAddresses})
 	if err != nil {
 		return fmt.Errorf("addresses of this host: %w", err)
@@ -64,6 +64,14 @@ func (s *Spec[F]) followNodePorts() error {
 	watched.tracker, s.NodePorts.Tracker = t, t
 	s.trackers = append(s.trackers, t)
 	return nil
+}
+
+// addressesChanged makes the backend look, and asks for the Sync that decides anew who owns what there.
+func (s *Spec[F]) addressesChanged() {
+	s.notify()
+	if f := s.onAddresses.Load(); f != nil {
+		(*f)()
+	}
 }
 
 // watchedHost makes the backend look when the host's addresses change what its tracker has. A Node that changes it is
