@@ -18,9 +18,8 @@ import (
 func TestNoTenantCostsMoreThanItAsksFor(t *testing.T) {
 	numbers := regexp.MustCompile(`endpoints-\d+`) // of maps that have become too small
 	backendtest.Tenants{
-		Price: backendtest.Price{Service: 4, Port: 8, Frontend: 2, Range: 2, Endpoint: 2, Destination: 1,
-			MaxDestinations: 1024, Bytes: 140},
-		Text: func(description string) string { return numbers.ReplaceAllString(description, "endpoints") },
+		Price: tenantPrice(),
+		Text:  func(description string) string { return numbers.ReplaceAllString(description, "endpoints") },
 		New: func(t *testing.T, limits frontend.Limits) (backendtest.TenantBackend, func() backendtest.Work) {
 			fake := dataplane.NewFake()
 			b, err := nft.New(t.Context(), nft.Options{Dataplane: fake,
@@ -34,4 +33,9 @@ func TestNoTenantCostsMoreThanItAsksFor(t *testing.T) {
 			}
 			return b, work.Take
 		}}.Search(t)
+}
+
+func tenantPrice() backendtest.Price {
+	return backendtest.Price{Service: 4, Port: 8, Frontend: 2, Range: 2, Endpoint: 2, Destination: 1,
+		MaxDestinations: 1024, Bytes: 140}
 }

@@ -1,0 +1,44 @@
+package nft_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
+	"sigs.k8s.io/kube-proxy-lib/backends/nft"
+	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// onKernel counts what is written to the kernel.
+type onKernel struct {
+	dataplane.Interface
+	work *backendtest.Work
+}
+
+func (c onKernel) Apply(ctx context.Context, tx *dataplane.Transaction) error {
+	c.work.Add(strings.Count(tx.Text(), "\n"), len(tx.Text()))
+	return c.Interface.Apply(ctx, tx)
+}
+
+// The same on the kernel, which takes all that the fake takes.
+func TestNoTenantCostsTheKernelMoreThanItAsksFor(t *testing.T) {
+	backendtest.Tenants{Price: tenantPrice(), Few: true,
+		New: func(t *testing.T, limits frontend.Limits) (backendtest.TenantBackend, func() backendtest.Work) {
+			testns.Enter(t)
+			kernel, err := dataplane.NewNetlink()
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, kernel.Close()) })
+			var work backendtest.Work
+			b, err := nft.New(t.Context(), nft.Options{Dataplane: onKernel{kernel, &work},
+				Common: frontend.Common{Families: []model.Family{model.IPv4}, Limits: limits}})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, b.Close()) })
+			return b, work.Take
+		}}.Search(t)
+}
