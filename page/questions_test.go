@@ -116,3 +116,17 @@ func TestABackendThatTakesItsTimeDoesNotHoldUpOtherQuestions(t *testing.T) {
 	close(backend.open)
 	wg.Wait()
 }
+
+// A name that is not UTF-8, which JSON cannot have, leads to its service all the same.
+func TestANameThatIsNotUTF8IsFound(t *testing.T) {
+	r := newRig(t, nil, Options{})
+	for i, name := range []string{"a", "caf\xe9 \xc3\xff", "caf\xe9", "caf\ufffd\ufffd"} {
+		r.sink.SetService(service(name, i, false))
+	}
+	r.apply()
+	for _, listed := range get[serviceList](r, "/api/services").Services {
+		found := get[serviceDetails](r, "/api/service", "namespace", listed.Name.Namespace, "name", listed.Name.Name)
+		assert.Equal(t, listed.ClusterIPs, found.Service.ClusterIPs, "%q", listed.Name)
+	}
+	assert.Equal(t, http.StatusNotFound, r.request("/api/service?namespace=shop&name=%EF%BF%BD").Code)
+}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -86,8 +87,23 @@ const (
 	maxRulesBytes     = 256 << 10
 )
 
+// named returns the name of the service that the page shows by a name: JSON has U+FFFD for each byte that is not UTF-8.
+func (v *view) named(shown model.ServiceName) model.ServiceName {
+	if !strings.ContainsRune(shown.String(), utf8.RuneError) || v.snapshot.Service(shown) != nil {
+		return shown
+	}
+	for e := range v.snapshot.Services() {
+		name := e.Service.Name
+		if string([]rune(name.Namespace)) == shown.Namespace && string([]rune(name.Name)) == shown.Name {
+			return name
+		}
+	}
+	return shown
+}
+
 // service returns what is known about a service, except its rules, or nil if it is unknown.
 func (v *view) service(name model.ServiceName) *serviceDetails {
+	name = v.named(name)
 	out := &serviceDetails{Revision: v.snapshot.Revision(), Name: name, Pictures: []picture{}}
 	var explanation *localstate.Explanation
 	if v.explainer != nil {

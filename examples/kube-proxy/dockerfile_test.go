@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,4 +54,72 @@ func TestTheDockerfilesFitTogether(t *testing.T) {
 				required[1])
 		})
 	}
+}
+
+// Nobody has built these images where the tests run. So each instruction is one that is known here, and what it refers to
+// exists: the base images by name alone (those for
+// Linux), the paths that are copied, the packages that are built, and the Debian packages
+// of the programs that the proxy runs.
+func TestEveryInstructionOfTheDockerfilesRefersToWhatExists(t *testing.T) {
+	const root = "../.."
+	programs, err := os.ReadFile(root + "/testing/need/programs")
+	require.NoError(t, err)
+	for _, file := range []string{"Dockerfile", "Dockerfile.windows"} {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		stages, used := map[string]bool{}, 0
+		for line := range strings.Lines(string(data)) {
+			if line, _, _ = strings.Cut(line, "#"); strings.TrimSpace(line) == "" {
+				continue
+			}
+			instruction, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+			words := strings.Fields(rest)
+			switch instruction {
+			case "WORKDIR", "ENTRYPOINT", "ARG", "ENV", "USER":
+			case "FROM":
+				words = slices.DeleteFunc(words, func(word string) bool { return strings.HasPrefix(word, "--") })
+				if file == "Dockerfile" {
+					assert.Regexp(t, `^[a-z]+(:[a-z0-9.-]+|@sha256:[0-9a-f]{64})$`, words[0], "%s: no registry is named", file)
+				}
+				if len(words) == 3 {
+					stages[words[2]] = true
+				}
+			case "COPY":
+				if stage, ok := strings.CutPrefix(words[0], "--from="); ok {
+					assert.True(t, stages[stage], "%s: %s", file, line)
+					continue
+				}
+				for _, source := range words[:len(words)-1] {
+					_, err := os.Stat(path.Join(root, source))
+					assert.NoError(t, err, "%s: %s", file, line)
+					used++
+				}
+			case "RUN":
+				used += checkRun(t, root, rest, string(programs))
+			default:
+				assert.Fail(t, "an unknown instruction", "%s: %s", file, line)
+			}
+		}
+		assert.Greater(t, used, 3, file)
+	}
+}
+
+// checkRun checks the commands of one RUN, and returns how many it knows.
+func checkRun(t *testing.T, root, commands, programs string) (known int) {
+	for command := range strings.SplitSeq(commands, "&&") {
+		words := strings.Fields(command)
+		switch last := words[len(words)-1]; {
+		case slices.Contains(words, "build"):
+			main, err := os.ReadFile(path.Join(root, last, "main.go"))
+			require.NoError(t, err, command)
+			assert.Contains(t, string(main), "\nfunc main() {", command)
+		case strings.Contains(command, "apt-get install"):
+			assert.Regexp(t, `(?m)^\S+ `+regexp.QuoteMeta(last)+`$`, programs, command)
+		case strings.Join(words, " ") == "go mod download", strings.Join(words, " ") == "apt-get update", words[0] == "rm":
+		default:
+			assert.Fail(t, "an unknown command", command)
+		}
+		known++
+	}
+	return known
 }
