@@ -91,9 +91,9 @@ func triggersOf(versions []*version) (all model.PerFamily[[]time.Time]) {
 	for _, f := range model.Families() {
 		times := all.At(f)
 		for _, v := range versions {
-			*times = append(*times, *v.triggers.At(f)...)
+			more := *v.triggers.At(f)
+			*times = append(*times, more[:min(len(more), wire.MaxTriggers-len(*times))]...)
 		}
-		*times = (*times)[:min(len(*times), wire.MaxTriggers)]
 	}
 	return all
 }
@@ -169,9 +169,11 @@ func (c *class) forget(before time.Time, mostBytes int) {
 		c.kept -= c.at(n).bytes
 	}
 	if n > 0 {
+		for i := range n + 1 { // to versions that are gone: a session may have these still
+			c.at(i).deltas = nil
+		}
 		c.recent = slices.Clone(c.recent[n:])
 		c.resumable -= n
-		c.at(0).deltas = nil // to a version that is gone
 	}
 	since := 0
 	for i := oldest + 1; i <= len(c.recent)+n; i++ {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
 // snapshotter returns a sink that has a state, and what makes a snapshot of it.
@@ -149,6 +151,84 @@ func TestAClientThatIsTooFarBehindComesAgain(t *testing.T) {
 		}
 		require.Equal(t, remotev1.Kind_HEARTBEAT, u.Kind)
 	}
+}
+
+// A session may keep a version alive that is gone, but not what that has replaced.
+func TestAVersionThatIsGoneKeepsNothing(t *testing.T) {
+	s, err := New(quiet(t), Options{Source: newCluster()})
+	require.NoError(t, err)
+	h := serverHandler{s}
+	h.Synced()
+	key := localstate.Class{}
+	require.NoError(t, s.makeClass(t.Context(), key))
+	c := s.classes[key]
+	var old []*version
+	for i := range 4 {
+		for _, o := range web("a", fmt.Sprintf("10.0.0.%d", i)) {
+			h.Update(watch.Change{Object: o})
+		}
+		s.publish(t.Context())
+		old = append(old, c.current)
+		require.NotEmpty(t, c.current.deltas)
+	}
+	_, ok := s.stateOf(t.Context(), c.current)
+	require.True(t, ok)
+	c.forget(time.Now().Add(time.Hour), 0)
+	require.Empty(t, c.recent)
+	for _, v := range old {
+		assert.Empty(t, v.deltas)
+	}
+}
+
+// While a client is introduced, the version that it has may be published: then it is newer than what the client is
+// about to be sent, and the difference leads back.
+func TestAClientHasWhatIsPublishedMeanwhile(t *testing.T) {
+	s, err := New(quiet(t), Options{Source: newCluster()})
+	require.NoError(t, err)
+	h := serverHandler{s}
+	h.Synced()
+	set := func(address string) {
+		for _, o := range web("a", address) {
+			h.Update(watch.Change{Object: o})
+		}
+		s.publish(t.Context())
+	}
+	set("10.0.0.1")
+	stream := &heldStream{}
+	c := &session{server: s, node: "n1", stream: stream, ctx: t.Context(), news: true}
+	require.NoError(t, s.join(c, localstate.Options{}))
+	defer s.leave(c)
+	require.True(t, c.begin())
+	view, b, ok, err := c.newest()
+	require.NoError(t, err)
+	require.True(t, ok)
+	set("10.0.0.2")
+	has := view
+	has.version = view.class.current
+	require.NotEqual(t, has.root, view.root)
+	require.NoError(t, c.introduce(view, b, &remotev1.Resume{Digest: has.digest()}))
+	require.Len(t, stream.syncs, 1)
+	assert.Equal(t, view.revision, stream.syncs[0].Revision)
+	changes := s.difference(t.Context(), b, has.version, view.version)
+	require.Len(t, changes.chunks, 1)
+	var got wire.Batch
+	_, err = new(wire.Decoder).Update(changes.chunks[0].Bytes(), gunzip, &got)
+	require.NoError(t, err)
+	require.Len(t, got.Services[0], 1)
+	assert.Equal(t, "10.0.0.1", got.Services[0][0].Endpoints[0].Target.Addr().String())
+	assert.Equal(t, "10.0.0.2", got.Services[0][0].Removed[0].Target.Addr().String())
+}
+
+// However long a history is, only as many trigger times are collected as a batch may have.
+func TestFewTriggerTimesOfALongHistory(t *testing.T) {
+	versions := make([]*version, 1000)
+	for i := range versions {
+		versions[i] = &version{}
+		versions[i].triggers.IPv4 = slices.Repeat([]time.Time{time.Unix(int64(i), 0)}, wire.MaxTriggers-1)
+	}
+	times := triggersOf(versions).IPv4
+	assert.Equal(t, append(slices.Clone(versions[0].triggers.IPv4), time.Unix(1, 0)), times)
+	assert.Less(t, cap(times), 10*wire.MaxTriggers)
 }
 
 // classNow returns the only class of the server.

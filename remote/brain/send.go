@@ -272,11 +272,9 @@ func (c *session) advance(view nodeView, b *batches) error {
 func (s *Server) difference(ctx context.Context, b *batches, from, to *version) *batch {
 	return b.from(from, to, func() (between sumOfChanges, ok bool) {
 		if from != nil && from.class == to.class {
-			waves, triggers, ok := s.deltasBetween(from, to)
-			if !ok {
-				return sumOfChanges{}, false
-			}
-			return sumOfChanges{wire.Merge(waves), triggers}, true
+			if waves, triggers, ok := s.deltasBetween(from, to); ok {
+				return sumOfChanges{wire.Merge(waves), triggers}, true
+			} // else one is gone; or from is newer, published while the client that has it was introduced
 		}
 		before := &sink.Snapshot{}
 		if from != nil {
