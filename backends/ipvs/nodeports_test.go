@@ -104,3 +104,19 @@ func TestAConflictDoesNotFailTheRepairOfNodePorts(t *testing.T) {
 		require.NoError(t, r.Err)
 	}
 }
+
+// The addresses of virtual servers are on an interface of their own: they are none of the node's, whoever made it.
+func TestAddressesOfServiceLinksServeNoNodePorts(t *testing.T) {
+	k := newKernel(t)
+	addresses := []nodeaddr.HostAddress{{Addr: netip.MustParseAddr("192.0.2.10"), Interface: "eth0"}}
+	for i, link := range append(ServiceLinks(), "my-ipvs") {
+		addresses = append(addresses, nodeaddr.HostAddress{Addr: netip.AddrFrom4([4]byte{10, 96, 0, byte(20 + i)}),
+			Interface: link})
+	}
+	k.host.Set(addresses...)
+	b := k.start(t, func(o *Options) { o.NodePortAddresses, o.Link = nodeaddr.Choice{}, "my-ipvs" })
+	put(t, b, backendtest.Node(), fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).NodePort(30080).
+		Build(), fm.Endpoint("default/web:http/TCP", pod1.String()).Build())
+	require.Contains(t, k.ipvs.Dump(), "-A -t 192.0.2.10:30080 ")
+	require.NotContains(t, k.ipvs.Dump(), "-t 10.96.0.2")
+}
