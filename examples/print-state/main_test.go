@@ -338,7 +338,7 @@ func TestExplainOfARunningProxy(t *testing.T) {
 	assert.Equal(t, string(want), out.String())
 	err := run(t.Context(), []string{"--url", server.URL + "/page/", "--explain", "no/body", "--timeout", "1ms"}, &out,
 		io.Discard)
-	assert.ErrorContains(t, err, "there is no answer: is the proxy there")
+	assert.ErrorContains(t, err, "no answer: is the proxy")
 	assert.EqualError(t, run(t.Context(), []string{"--url", server.URL}, &out, io.Discard),
 		"--url is for --flow and --explain")
 }
