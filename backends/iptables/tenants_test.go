@@ -16,9 +16,7 @@ import (
 // The work is the rules and chains that are written. A bystander's rules may be in one chain with others', which has 96
 // at most, and two Syncs write it.
 func TestNoTenantCostsMoreThanItAsksFor(t *testing.T) {
-	backendtest.Tenants{
-		Price: backendtest.Price{Service: 2, Port: 12, Frontend: 2, Range: 2, Endpoint: 1, Bytes: 125},
-		Slack: 2 * 96,
+	backendtest.Tenants{Price: tenantPrice(), Slack: tenantSlack,
 		New: func(t *testing.T, limits frontend.Limits) (backendtest.TenantBackend, func() backendtest.Work) {
 			fake := dataplane.NewFake(model.IPv4)
 			o := iptables.Options{Dataplanes: []dataplane.Interface{fake}, Common: frontend.Common{Limits: limits}}
@@ -27,14 +25,24 @@ func TestNoTenantCostsMoreThanItAsksFor(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, b.Close()) })
 			var work backendtest.Work
 			fake.FailRestore = func(b *dataplane.Batch) error {
-				for _, table := range b.Tables {
-					work.Add(len(table.Chains)+len(table.Remove), 0)
-					for _, c := range table.Chains {
-						work.Add(len(c.Rules), len(strings.Join(c.Rules, "\n")))
-					}
-				}
+				countRules(&work, b)
 				return nil
 			}
 			return b, work.Take
 		}}.Search(t)
+}
+
+const tenantSlack = 2 * 96
+
+func tenantPrice() backendtest.Price {
+	return backendtest.Price{Service: 2, Port: 12, Frontend: 2, Range: 2, Endpoint: 1, Bytes: 125}
+}
+
+func countRules(work *backendtest.Work, b *dataplane.Batch) {
+	for _, table := range b.Tables {
+		work.Add(len(table.Chains)+len(table.Remove), 0)
+		for _, c := range table.Chains {
+			work.Add(len(c.Rules), len(strings.Join(c.Rules, "\n")))
+		}
+	}
 }

@@ -68,7 +68,8 @@ type Tenants struct {
 	// New returns a backend with limits on an empty dataplane, and a function that returns what the dataplane has been
 	// asked to do since its last call.
 	New func(t *testing.T, limits frontend.Limits) (TenantBackend, func() Work)
-	// Price is the highest price of what a tenant does in one Sync. Some tenant has to cost three quarters of it.
+	// Price is the highest price of what a tenant does in one Sync. Unless Few, some tenant has to cost three quarters of
+	// it.
 	Price Price
 	// Slack is how many more items a bystander's change may cost than without the tenant.
 	Slack int
@@ -113,7 +114,9 @@ func (x Tenants) Search(t *testing.T) {
 		s := randomShape(rand.New(rand.NewPCG(seed, 1)))
 		try(fmt.Sprintf("seed %d: %v; %s", seed, s, seeds[seed]), s, seed, true)
 	}
-	assert.Greater(t, most, 0.75, "no tenant costs three quarters of the price: it is too high")
+	if !x.Few {
+		assert.Greater(t, most, 0.75, "no tenant costs three quarters of the price: it is too high")
+	}
 }
 
 // try tries one tenant. It returns the greatest part of its price that it has cost. Half of the random ones have more
