@@ -1,108 +1,44 @@
 package brain
 
 import (
-	"strconv"
+	"fmt"
+	"sync/atomic"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
 )
 
-// progress says how much of the cluster's history is in the states of the classes. It is immutable.
-//
-// A client is told changed, and a server compares that with its own seen. So a server that has heard that nothing has
-// changed is as good as one that has told its clients the last change.
-type progress struct {
-	seen    wire.Mark // how far the source has got
-	changed wire.Mark // the newest changes that made a difference
+// fresh returns why the server may not be up to date: then Ready fails, and clients get no heartbeats. It does not wait
+// for what may hang.
+func (s *Server) fresh() error {
+	if age := s.publishing.age(); age > s.opts.limits.maxPublish {
+		return fmt.Errorf("it has been publishing a revision for %v", age)
+	}
+	if kind, age, quiet := s.silence(); age > s.opts.limits.maxSilence+quiet {
+		return fmt.Errorf("the API server has said nothing of kind %s for %v", kind, age)
+	}
+	return nil
 }
 
-// versionOf returns the kind and the resourceVersion of an object; ok is false if they cannot be compared with others.
-func versionOf(object metav1.Object, resourceVersion string) (kind int, version uint64, ok bool) {
-	switch object.(type) {
-	case *corev1.Service:
-		kind = wire.Services
-	case *discoveryv1.EndpointSlice:
-		kind = wire.EndpointSlices
-	case *corev1.Node:
-		kind = wire.Nodes
-	case *networkingv1.ServiceCIDR:
-		kind = wire.ServiceCIDRs
-	default:
-		return 0, 0, false
+// silence returns which kind of object the source has said nothing of for longest, and for how long, 0 if that is not
+// known. Without bookmarks it may say nothing for longer, by quiet.
+func (s *Server) silence() (kind string, age, quiet time.Duration) {
+	kind, at, quiet := s.heard.Oldest()
+	if at.IsZero() {
+		return kind, 0, 0
 	}
-	version, err := strconv.ParseUint(resourceVersion, 10, 64)
-	return kind, version, err == nil && version > 0 && resourceVersion[0] != '0'
+	return kind, time.Since(at), quiet
 }
 
-// note takes the resourceVersion of an object that the source has delivered. The caller holds work.
-func (s *Server) note(object metav1.Object, changed bool) {
-	kind, version, ok := versionOf(object, object.GetResourceVersion())
-	if !ok {
-		return
-	}
-	s.source.seen[kind] = max(s.source.seen[kind], version)
-	if changed {
-		s.source.changed[kind] = max(s.source.changed[kind], version)
-	}
-}
+// since is a time that any goroutine may set and ask for.
+type since struct{ at atomic.Pointer[time.Time] }
 
-// Heard takes note that the source is alive, and how far it has got.
-func (s serverHandler) Heard(object metav1.Object, resourceVersion string) {
-	s.heard.Heard(object, resourceVersion, time.Now())
-	kind, version, ok := versionOf(object, resourceVersion)
-	if !ok {
-		return
-	}
-	s.work.Lock()
-	defer s.work.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	seen := &s.source.seen[kind]
-	if version < *seen {
-		s.log.Info("The API server's resourceVersions have gone back: has it been restored?", "from", *seen,
-			"to", version)
-		s.source.changed[kind] = version
-	}
-	if !s.synced { // what a first list lacks has gone since, nobody knows when
-		s.source.changed[kind] = version
-	}
-	*seen = version
-	s.progressed()
-}
+func (s *since) set(at time.Time) { s.at.Store(&at) }
 
-// Bookmarks takes note that silence of a kind means that its watch is dead.
-func (s serverHandler) Bookmarks(kind metav1.Object) { s.heard.Bookmarks(kind) }
+func (s *since) clear() { s.at.Store(nil) }
 
-// progressed tells the classes how far the source has got, unless changes have yet to be published; publish does it
-// then. The caller holds work and mu.
-func (s *Server) progressed() *progress {
-	p := s.source
-	if s.pending {
-		return &p
+// age is how long ago it was, 0 if it has not been set.
+func (s *since) age() time.Duration {
+	if at := s.at.Load(); at != nil {
+		return time.Since(*at)
 	}
-	for _, c := range s.classes {
-		if c.current != nil {
-			c.progress = &p
-		}
-	}
-	if s.advanced != nil {
-		close(s.advanced)
-		s.advanced = nil
-	}
-	return &p
-}
-
-// nextProgress returns what is closed when the classes know more of the cluster.
-func (s *Server) nextProgress() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.advanced == nil {
-		s.advanced = make(chan struct{})
-	}
-	return s.advanced
+	return 0
 }
