@@ -39,8 +39,6 @@ func (b *Backend) dial(ctx context.Context, timeout time.Duration, protocol mode
 
 func (b *Backend) tryDial(ctx context.Context, timeout time.Duration, protocol model.Protocol, d decision) (
 	conn net.Conn, err error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	var dialer net.Dialer
 	if b.options.KeepSource && d.source.IsValid() {
 		dialer.Control = transparent
@@ -54,7 +52,9 @@ func (b *Backend) tryDial(ctx context.Context, timeout time.Duration, protocol m
 	if b.own.listensAt(protocol, d.endpoint) {
 		return nil, errItself
 	}
-	err = b.options.Open(func() (err error) {
+	err = b.options.Open(func() (err error) { // which may have to wait for others: that is no fault of the endpoint
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
 		conn, err = b.options.tuning.Dial(ctx, &dialer, strings.ToLower(protocol.String()), d.endpoint)
 		return err
 	})

@@ -379,6 +379,25 @@ func TestAnEndpointIsTriedOnceForAConnection(t *testing.T) {
 	assert.NotEqual(t, <-tried, <-tried)
 }
 
+// An endpoint has all its time to answer, however long it takes until its socket can be opened.
+func TestWaitingForASocketIsNoFaultOfTheEndpoint(t *testing.T) {
+	var opened time.Time
+	early := make(chan time.Duration, 10)
+	l := newLaptop(t, userspace.Options{Open: func(open func() error) error {
+		opened = time.Now()
+		return open()
+	}}.With(userspace.Tuning{DialTimeout: time.Hour, Dial: func(ctx context.Context, _ *net.Dialer, _ string,
+		_ netip.AddrPort) (net.Conn, error) {
+		ends, _ := ctx.Deadline()
+		early <- opened.Add(time.Hour).Sub(ends)
+		return nil, errors.New("connection refused")
+	}}))
+	l.Set(web().Build(), tcpEndpoint("192.0.2.1:80"))
+	l.Sync()
+	require.Error(t, l.end(t, "http"))
+	require.LessOrEqual(t, <-early, time.Duration(0))
+}
+
 // A service with too many ports is served at some; the one in the other namespace at all of its.
 func TestAServiceDoesNotTakeTheListenersOfOthers(t *testing.T) {
 	l := newLaptop(t, userspace.Options{}.With(userspace.Tuning{MaxListeners: 16}))
