@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/testneed"
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -27,6 +28,7 @@ func (c onKernel) Restore(ctx context.Context, b *dataplane.Batch) error {
 
 // The same on the kernel, which takes all that the fake takes.
 func TestNoTenantCostsTheKernelMoreThanItAsksFor(t *testing.T) {
+	testneed.Root(t)
 	needPrograms(t, dataplane.NFT)
 	backendtest.Tenants{Price: tenantPrice(), Slack: tenantSlack, Few: true,
 		New: func(t *testing.T, limits frontend.Limits) (backendtest.TenantBackend, func() backendtest.Work) {

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/testneed"
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -28,6 +29,7 @@ func (c onKernel) Apply(ctx context.Context, tx *dataplane.Transaction) error {
 
 // The same on the kernel, which takes all that the fake takes.
 func TestNoTenantCostsTheKernelMoreThanItAsksFor(t *testing.T) {
+	testneed.Root(t)
 	backendtest.Tenants{Price: tenantPrice(), Few: true,
 		New: func(t *testing.T, limits frontend.Limits) (backendtest.TenantBackend, func() backendtest.Work) {
 			testns.Enter(t)

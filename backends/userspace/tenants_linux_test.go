@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
+	"sigs.k8s.io/kube-proxy-lib/internal/testneed"
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
@@ -22,6 +23,7 @@ import (
 // The work is the sockets that are opened to listen. All addresses are the namespace's own, so that the bystanders' pods
 // are one server.
 func TestNoTenantCostsMoreThanItAsksFor(t *testing.T) {
+	testneed.Root(t)
 	var ns *testns.Namespace
 	backendtest.Tenants{
 		Price: backendtest.Price{Frontend: 1},
