@@ -207,8 +207,9 @@ func TestAClientHasWhatIsPublishedMeanwhile(t *testing.T) {
 	has.version = view.class.current
 	require.NotEqual(t, has.root, view.root)
 	require.NoError(t, c.introduce(view, b, &remotev1.Resume{Digest: has.digest()}))
-	require.Len(t, stream.syncs, 1)
-	assert.Equal(t, view.revision, stream.syncs[0].Revision)
+	syncs, _ := stream.sent()
+	require.Len(t, syncs, 1)
+	assert.Equal(t, view.revision, syncs[0].Revision)
 	changes := s.difference(t.Context(), b, has.version, view.version)
 	require.Len(t, changes.chunks, 1)
 	var got wire.Batch

@@ -1,6 +1,7 @@
 package brain
 
 import (
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -42,6 +43,13 @@ func (s *heldStream) SendMsg(m any) error {
 	return nil
 }
 
+// sent returns the states that the client was sent, and when.
+func (s *heldStream) sent() ([]*remotev1.Sync, []time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.syncs), slices.Clone(s.at)
+}
+
 // While a client would apply nothing, news waits, and comes in one batch at the moment in which it can be applied; so
 // it is as new as can be. Until then the client counts as behind.
 func TestNewsWaitsWhileTheClientRests(t *testing.T) {
@@ -66,9 +74,15 @@ func TestNewsWaitsWhileTheClientRests(t *testing.T) {
 		defer c.stop()
 		synctest.Wait()
 		begin := time.Now()
+		wasSent := func(states int, why ...any) {
+			t.Helper()
+			syncs, _ := stream.sent()
+			require.Len(t, syncs, states, why...)
+		}
 		acknowledge := func(rest time.Duration) {
+			syncs, _ := stream.sent()
 			news, err := c.take(&remotev1.Request{Ack: &remotev1.Ack{
-				Revision: stream.syncs[len(stream.syncs)-1].Revision, RestMillis: uint32(rest.Milliseconds())}})
+				Revision: syncs[len(syncs)-1].Revision, RestMillis: uint32(rest.Milliseconds())}})
 			require.NoError(t, err)
 			if news && c.begin() {
 				c.send()
@@ -79,36 +93,37 @@ func TestNewsWaitsWhileTheClientRests(t *testing.T) {
 			time.Sleep(300 * time.Millisecond)
 			set(address)
 			synctest.Wait()
-			require.Len(t, stream.syncs, 1)
+			wasSent(1)
 			assert.False(t, server.Clients()[0].BehindSince.IsZero())
 		}
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
-		require.Len(t, stream.syncs, 2)
-		assert.Equal(t, time.Second, stream.at[1].Sub(begin))
+		wasSent(2)
+		_, at := stream.sent()
+		assert.Equal(t, time.Second, at[1].Sub(begin))
 		set("10.0.0.4") // while the batch is in flight
 		acknowledge(time.Hour)
 		time.Sleep(maxRest - time.Millisecond)
 		synctest.Wait()
-		require.Len(t, stream.syncs, 2)
+		wasSent(2)
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
-		require.Len(t, stream.syncs, 3, "no client rests for longer")
+		wasSent(3, "no client rests for longer")
 		acknowledge(0)
 		assert.True(t, server.Clients()[0].BehindSince.IsZero())
 		set("10.0.0.5")
 		synctest.Wait()
-		require.Len(t, stream.syncs, 4, "it does not rest")
+		wasSent(4, "it does not rest")
 		acknowledge(time.Second)
 		c.announce(time.Now()) // of what it has
 		assert.False(t, server.Clients()[0].BehindSince.IsZero())
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.Len(t, stream.syncs, 4)
+		wasSent(4)
 		assert.True(t, server.Clients()[0].BehindSince.IsZero())
 		set("10.0.0.6")
 		synctest.Wait()
-		require.Len(t, stream.syncs, 5, "it has rested")
+		wasSent(5, "it has rested")
 	})
 }
 
