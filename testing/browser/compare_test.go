@@ -8,13 +8,12 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// A picture is compared in squares of so many pixels, by their average colour: a version of the browser or of a font may
-// draw a letter differently, and move a line by a pixel.
+// A picture is compared in squares of so many pixels, by their average colour: a version of the browser or of a font
+// may draw a letter differently, and move a line by a pixel.
 const square = 20
 
 const (
@@ -27,15 +26,9 @@ const (
 // resembles compares the screen with the picture of it in testdata. With FAKEMODEL_UPDATE=1 it makes that anew.
 func (b *tab) resembles(name string) {
 	b.t.Helper()
-	shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-	require.NoError(b.t, err)
-	picture, err := png.Decode(bytes.NewReader(shot))
-	require.NoError(b.t, err)
-	got, path := squares(picture), filepath.Join("testdata", name+".png")
+	got, path := squares(b.screenshot()), filepath.Join("testdata", name+".png")
 	if os.Getenv("FAKEMODEL_UPDATE") != "" {
-		var file bytes.Buffer
-		require.NoError(b.t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&file, got))
-		require.NoError(b.t, os.WriteFile(path, file.Bytes(), 0o644))
+		b.write(path, got)
 	}
 	file, err := os.ReadFile(path)
 	require.NoError(b.t, err)

@@ -60,13 +60,25 @@ func (b *tab) look(name string) {
 	if directory == "" {
 		return
 	}
+	b.write(filepath.Join(directory, name+".png"), fewColours(b.screenshot()))
+}
+
+// screenshot returns what is on the screen.
+func (b *tab) screenshot() image.Image {
+	b.t.Helper()
 	shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	require.NoError(b.t, err)
 	picture, err := png.Decode(bytes.NewReader(shot))
 	require.NoError(b.t, err)
-	var small bytes.Buffer
-	require.NoError(b.t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, fewColours(picture)))
-	require.NoError(b.t, os.WriteFile(filepath.Join(directory, name+".png"), small.Bytes(), 0o644))
+	return picture
+}
+
+// write writes a picture as a small file.
+func (b *tab) write(path string, picture image.Image) {
+	b.t.Helper()
+	var file bytes.Buffer
+	require.NoError(b.t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&file, picture))
+	require.NoError(b.t, os.WriteFile(path, file.Bytes(), 0o644))
 }
 
 // aView is one of the views of the page, with what it waits for.
