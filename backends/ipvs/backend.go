@@ -26,8 +26,8 @@ import (
 // as commands for nft. The virtual servers are as the kernel was last known to have them; real servers of weight 0 take
 // no new connections.
 //
-// CountTraffic returns what the kernel has counted for the virtual servers of each service. A virtual server that is made
-// again begins at 0.
+// CountTraffic returns what the kernel has counted for the virtual servers of each service. A virtual server that is
+// made again begins at 0.
 //
 // CleanUp deletes the backend's virtual servers, its dummy interface and its tables. Connections end. A later Sync
 // applies everything again. Close ends the background work and releases the backend's resources. Everything applied
@@ -93,6 +93,8 @@ func (o *Options) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 			return err
 		}
 		o.Host = host
+	} else {
+		o.Host = withoutLinks{o.Host, o.serviceLinks()}
 	}
 	if err := checkScheduler(ctx, o.Dataplane, o.Scheduler); err != nil {
 		return err
@@ -104,7 +106,7 @@ func (o *Options) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 				"and the node itself", "reason", err)
 		sticky = o.Scheduler
 	}
-	follow := nodeaddr.Options{Host: withoutLinks{o.Host, o.serviceLinks()}}
+	follow := nodeaddr.Options{Host: o.Host}
 	hosts, err := s.Follow(follow)
 	if err != nil {
 		return err
