@@ -1,6 +1,7 @@
 package brain
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -16,8 +17,8 @@ import (
 )
 
 // A version is kept as what changed from the version before it, so that it takes as much memory as that. What changed
-// between any two versions is the sum. A whole state is made only when somebody needs one, from that of another version,
-// the base, and what changed between the two.
+// between any two versions is the sum. A whole state is made only when somebody needs one, from that of another
+// version, the base, and what changed between the two.
 
 // base is a version with its whole state.
 type base struct {
@@ -46,7 +47,7 @@ func (c *class) place(v *version) (int, bool) {
 		return len(c.recent), true
 	}
 	at, _ := slices.BinarySearchFunc(c.recent, v.revision, func(v *version, revision uint64) int {
-		return int(min(max(int64(v.revision-revision), -1), 1))
+		return cmp.Compare(v.revision, revision)
 	})
 	return at, at < len(c.recent) && c.recent[at] == v
 }
@@ -98,8 +99,8 @@ func triggersOf(versions []*version) (all model.PerFamily[[]time.Time]) {
 	return all
 }
 
-// deltasBetween returns what changed from a version to a later one of the same class, for each version, or false if that
-// is not known any more.
+// deltasBetween returns what changed from a version to a later one of the same class, for each version, or false if
+// that is not known any more.
 func (s *Server) deltasBetween(from, to *version) (deltas [][]wire.Delta, triggers model.PerFamily[[]time.Time],
 	ok bool) {
 	s.mu.Lock()
@@ -205,8 +206,8 @@ func (c *class) find(has func(*version) bool) *version {
 	return nil
 }
 
-// classReceiver collects what a Flush of a class changes. It takes the ServiceCIDRs from the node that the class's State
-// hands over, which is no real one.
+// classReceiver collects what a Flush of a class changes. It takes the ServiceCIDRs from the node that the class's
+// State hands over, which is no real one.
 type classReceiver struct {
 	class   *class
 	deltas  []wire.Delta
