@@ -150,8 +150,8 @@ func (f *LocalFeed) Explain(name model.ServiceName) (*localstate.Explanation, bo
 	return explain(), true
 }
 
-// maxSilence is how long a source may say nothing of a kind of object before that is logged, if its server sends bookmarks:
-// one a minute after the last one, on each watch, but it is sometimes busy.
+// maxSilence is how long a source may say nothing of a kind of object before that is logged, if its server sends
+// bookmarks: one a minute after the last one, on each watch, but it is sometimes busy.
 const maxSilence = 90 * time.Second
 
 var _ interface{ Heard(metav1.Object, string) } = (*intake)(nil)

@@ -17,8 +17,8 @@ const defaultLimit = 60 * time.Second
 //
 // # Healthy
 //
-// The proxy is unhealthy if in any family a change has waited for the limit of New or longer. A family that has never been applied
-// does not count: a proxy that starts is healthy.
+// The proxy is unhealthy if in any family a change has waited for the limit of New or longer. A family that has never
+// been applied does not count: a proxy that starts is healthy.
 //
 // # Eligible
 //

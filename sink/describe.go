@@ -34,8 +34,8 @@ type TrafficCounter interface {
 	CountTraffic(ctx context.Context) (map[model.ServiceName]Traffic, error)
 }
 
-// Traffic is what a dataplane has counted for a service. Any number may begin at 0 again at any time, for example when a
-// rule is replaced.
+// Traffic is what a dataplane has counted for a service. Any number may begin at 0 again at any time, for example when
+// a rule is replaced.
 type Traffic struct {
 	// Connections are new connections, and flows of protocols without connections, also those that were refused.
 	Connections uint64

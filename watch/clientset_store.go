@@ -136,8 +136,8 @@ func (s *nameStore) hasBookmarks() {
 	s.bookmarks = true
 }
 
-// noted wraps a watch function. Without bookmarks, that the server begins a watch is all that is heard of it while nothing
-// changes. With them it is no sign of life: one that hangs begins watches, too.
+// noted wraps a watch function. Without bookmarks, that the server begins a watch is all that is heard of it while
+// nothing changes. With them it is no sign of life: one that hangs begins watches, too.
 func (s *nameStore) noted(watch cache.WatchFuncWithContext) cache.WatchFuncWithContext {
 	return func(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
 		w, err := watch(ctx, opts)

@@ -28,9 +28,9 @@ type Source interface {
 // has been delivered of the objects that have the type of kind. Those of the first lists come before Synced. Without a
 // version it says that nothing is to be expected of that kind: it is not served, or not to this program.
 //
-// One that has a method Bookmarks(kind metav1.Object) is told once that the server sends bookmarks for that kind, so that
-// silence of a few minutes means that the watch is dead. Without them a watch of what does not change is silent until
-// client-go begins another one, after 5 to 10 minutes.
+// One that has a method Bookmarks(kind metav1.Object) is told once that the server sends bookmarks for that kind, so
+// that silence of a few minutes means that the watch is dead. Without them a watch of what does not change is silent
+// until client-go begins another one, after 5 to 10 minutes.
 //
 // A handler that wraps another one needs these methods, too, and passes the calls on: embedding a Handler hides them.
 type Handler interface {

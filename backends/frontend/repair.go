@@ -25,16 +25,16 @@ type Look struct {
 }
 
 // Repair looks at the dataplane, and repairs it, until ctx ends: when wake, if it is not nil, has a value because the
-// dataplane has reported a change, and at intervals of every, if that is positive. Families are repaired independently: one
-// that cannot be repaired does not delay the other. It does not look before the first Sync and after CleanUp.
+// dataplane has reported a change, and at intervals of every, if that is positive. Families are repaired independently:
+// one that cannot be repaired does not delay the other. It does not look before the first Sync and after CleanUp.
 //
 // look checks whether another program has changed the backend's objects in one family, and repairs them. c has what
 // was handed over up to the last Sync, in [Changes.All], and what of it has not been accepted; [Changes.Accept] says
 // that the repair has applied that as well. An error is logged, and look is called again after a pause.
 //
 // There is a pause after a repair, too, because another program may make the same change again and again. It begins
-// with 100 ms, or Look.Rest if that is longer, and doubles each time, up to 30 s, until nothing has been changed for ten
-// times as long.
+// with 100 ms, or Look.Rest if that is longer, and doubles each time, up to 30 s, until nothing has been changed for
+// ten times as long.
 func (t *Table) Repair(ctx context.Context, every time.Duration, wake <-chan struct{},
 	look func(ctx context.Context, c *Changes) (Look, error)) {
 	loops := make([]repairLoop, len(t.families))

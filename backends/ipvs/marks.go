@@ -127,7 +127,7 @@ func (p *ports) retryUnmarked(c *frontend.Changes) {
 func (p *ports) refuseUnmarked(c *frontend.Changes) {
 	for name := range p.unmarked {
 		pc := c.Port(name)
-		pc.Refuse(pc.After, fmt.Errorf("no packet mark is left: other service ports and programs have those of Options.Marks %#x, and "+
-			"pods of this node and the node itself are served like all other clients", p.config.marks))
+		pc.Refuse(pc.After, fmt.Errorf("no packet mark is left: other service ports and programs have those of "+
+			"Options.Marks %#x, and pods of this node and the node itself are served like all other clients", p.config.marks))
 	}
 }

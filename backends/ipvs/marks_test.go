@@ -251,8 +251,8 @@ func TestAfterARestartWithOtherMarksTheOldOnesGo(t *testing.T) {
 	require.Equal(t, fresh.sorted(model.IPv4), k.sorted(model.IPv4))
 }
 
-// serversByMark returns the virtual servers by mark, as a dump has them, whose flags say that they are another program's
-// or the backend's.
+// serversByMark returns the virtual servers by mark, as a dump has them, whose flags say that they are another
+// program's or the backend's.
 func serversByMark(t *testing.T, k *kernel) (foreign, own []uint32) {
 	t.Helper()
 	list, err := k.ipvs.Servers(t.Context())

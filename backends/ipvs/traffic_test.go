@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// What the kernel counts for virtual servers, by address and by mark, of both families, is added up by service; those of
-// other programs count for none.
+// What the kernel counts for virtual servers, by address and by mark, of both families, is added up by service; those
+// of other programs count for none.
 func TestTrafficIsCountedByService(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t)

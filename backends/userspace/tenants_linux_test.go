@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
-// The work is the sockets that are opened to listen. All addresses are the namespace's own, so that the bystanders' pods
-// are one server.
+// The work is the sockets that are opened to listen. All addresses are the namespace's own, so that the bystanders'
+// pods are one server.
 func TestNoTenantCostsMoreThanItAsksFor(t *testing.T) {
 	testneed.Root(t)
 	var ns *testns.Namespace

@@ -56,10 +56,9 @@ func TestTheDockerfilesFitTogether(t *testing.T) {
 	}
 }
 
-// Nobody has built these images where the tests run. So each instruction is one that is known here, and what it refers to
-// exists: the base images by name alone (those for
-// Linux), the paths that are copied, the packages that are built, and the Debian packages
-// of the programs that the proxy runs.
+// Nobody has built these images where the tests run. So each instruction is one that is known here, and what it refers
+// to exists: the base images by name alone (those for Linux), the paths that are copied, the packages that are built,
+// and the Debian packages of the programs that the proxy runs.
 func TestEveryInstructionOfTheDockerfilesRefersToWhatExists(t *testing.T) {
 	const root = "../.."
 	programs, err := os.ReadFile(root + "/testing/need/programs")

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// files has rules.txt: the rules of docs/semantics.md, one to a line. A test keeps it so: a package can embed only files
-// below its own folder.
+// files has rules.txt: the rules of docs/semantics.md, one to a line. A test keeps it so: a package can embed only
+// files below its own folder.
 //
 //go:embed rules.txt
 var files embed.FS

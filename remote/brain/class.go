@@ -18,7 +18,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// version is the state that the nodes of a class share, at one revision. It is immutable, but for deltas. See history.go.
+// version is the state that the nodes of a class share, at one revision. It is immutable, but for deltas. See
+// history.go.
 type version struct {
 	class    *class
 	revision uint64
@@ -85,7 +86,7 @@ type class struct {
 	kept           int        // about how many bytes these take
 	resumable      int        // the index of the oldest of recent that clients may resume from
 	resumableBytes int        // about how many bytes it takes to keep these
-	baseLags       bool
+	baseLags       bool       // so many versions follow the base that it should follow them
 	sessions       map[*session]struct{}
 	idle           time.Time // since when there are no sessions
 	last           party     // of the session that was the last to leave, or that had the class made

@@ -44,9 +44,9 @@ func requireSame(t *testing.T, want, got *sink.Snapshot, args ...any) {
 	}
 }
 
-// TestTheStateOfEveryKeptVersionIsKnown: whatever happens, and whoever has asked for what before, the state of a version
-// is the one that is worked out from the cluster as it was then; and the sum of the changes from one to another leads
-// from there to there, with nothing that is the same in both.
+// TestTheStateOfEveryKeptVersionIsKnown: whatever happens, and whoever has asked for what before, the state of a
+// version is the one that is worked out from the cluster as it was then; and the sum of the changes from one to another
+// leads from there to there, with nothing that is the same in both.
 func TestTheStateOfEveryKeptVersionIsKnown(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -104,7 +104,8 @@ func TestTheStateOfEveryKeptVersionIsKnown(t *testing.T) {
 	}
 }
 
-// A client that is connected, and so far behind that what has changed since is not kept any more, is told to come again.
+// A client that is connected, and so far behind that what has changed since is not kept any more, is told to come
+// again.
 func TestAClientThatIsTooFarBehindComesAgain(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, Options{Source: c, KeepBytes: -1, limits: limits{minInterval: -1}}, socket(t))

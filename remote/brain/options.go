@@ -40,7 +40,8 @@ type limits struct {
 	keep time.Duration
 	// maxPublish is how long a revision may take, and maxSilence how long the API server may say nothing of a kind of
 	// object for which it sends bookmarks, about every minute; without them it may say nothing for freshness.QuietWatch
-	// longer. After that the server does not claim to be up to date: it sends no heartbeats, so that clients look for another one.
+	// longer. After that the server does not claim to be up to date: it sends no heartbeats, so that clients look for
+	// another one.
 	maxPublish, maxSilence time.Duration
 	// maxAge is how long a stream lasts on average: half as long, or half as long again. Then its client connects
 	// again, to any server, so that clients spread over the servers after one has been restarted.

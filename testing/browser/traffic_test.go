@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// counter is a backend with a service that gets a thousand connections, and four million bytes, from one question to the
-// next, and one that gets none.
+// counter is a backend with a service that gets a thousand connections, and four million bytes, from one question to
+// the next, and one that gets none.
 type counter struct {
 	sink.Sink
 	asked uint64

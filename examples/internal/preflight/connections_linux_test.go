@@ -16,7 +16,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// translation sends connections to node port 30080 of loopback addresses to port 8080, as kube-proxy sends them to pods.
+// translation sends connections to node port 30080 of loopback addresses to port 8080, as kube-proxy sends them to
+// pods.
 const translation = `
 table inet nat {
   chain output {

@@ -91,8 +91,8 @@ func (c *Delta) Size() int {
 	return size
 }
 
-// Merge returns the sum of changes that followed each other, in the order of names and keys. What is as it was before is
-// left out.
+// Merge returns the sum of changes that followed each other, in the order of names and keys. What is as it was before
+// is left out.
 func Merge(waves [][]Delta) []Delta {
 	if len(waves) == 1 {
 		return waves[0]
