@@ -111,6 +111,8 @@ func TestItIsNotReadyBeforeItKnowsTheCluster(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // an API server that never answers
 	require.NoError(t, err)
 	defer silent.Close()
+	// A connection that was being made when the program ended is kept for later requests.
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: c,
 contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {}}],
