@@ -72,8 +72,9 @@ var layers = []struct {
 }{
 	{"examples", []string{""}},
 	{"testing", []string{""}},
-	{"internal/testdice", nil}, // of tests alone
-	{"internal/testneed", nil}, // likewise
+	{"internal/testdice", nil},                            // of tests alone
+	{"internal/testleak", []string{"go.uber.org/goleak"}}, // likewise
+	{"internal/testneed", nil},                            // likewise
 	{"internal/testns", []string{module + "/internal/testneed", module + "/internal/osthread",
 		"github.com/vishvananda/netns"}},
 	{"internal/testcert", []string{"github.com/stretchr/testify/"}}, // likewise

@@ -3,8 +3,8 @@ package kubeproxy_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
 )
 
 // Every goroutine ends with the context of its Run.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testleak.Main(m) }

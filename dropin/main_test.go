@@ -4,10 +4,9 @@ import (
 	"io"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"sigs.k8s.io/kube-proxy-lib/dropin"
 	"sigs.k8s.io/kube-proxy-lib/dropin/command"
+	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
 )
 
 func TestMain(m *testing.M) {
@@ -19,5 +18,5 @@ func TestMain(m *testing.M) {
 		c.ApplyLogging = nil // it is the process's
 		return dropin.ParsedCommand{Config: &c.Config, Warnings: c.Warnings, Run: c.Run}, nil
 	}
-	goleak.VerifyTestMain(m)
+	testleak.Main(m)
 }

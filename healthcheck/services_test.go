@@ -18,14 +18,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testleak.Main(m) }
 
 // service has a health check on a port, with counts of local endpoints; -1 is a family that it is not in.
 func service(name string, port uint16, v4, v6 int) *model.Service {

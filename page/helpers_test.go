@@ -11,13 +11,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testleak.Main(m) }
 
 // backend is one that does what it is told to, and says what it is told to.
 type backend struct {

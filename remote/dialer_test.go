@@ -13,7 +13,6 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -21,13 +20,14 @@ import (
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testleak.Main(m) }
 
 // patience is how long a test waits for what has to come. It fails a test that hangs, and measures nothing.
 const patience = 30 * time.Second

@@ -8,16 +8,17 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testleak.Main(m) }
 
 // recorder is a Handler that remembers what it was told, and lets tests wait for it.
 type recorder struct {
@@ -260,4 +261,4 @@ func labelled[T metav1.Object](obj T, label, value string) T {
 }
 
 // noLeaks fails the test if goroutines are left after everything else has been cleaned up.
-func noLeaks(t *testing.T) { t.Cleanup(func() { goleak.VerifyNone(t) }) }
+func noLeaks(t *testing.T) { t.Cleanup(func() { testleak.None(t) }) }

@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
@@ -24,11 +23,12 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/dropin"
+	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m)
+	testleak.Main(m)
 }
 
 // kubeProxyFlags are the flags of kube-proxy 1.37 on Linux, with their defaults.
@@ -261,8 +261,8 @@ func startsLogging(t *testing.T, args ...string) error {
 	gates, err := config.Gates(v1alpha2.Default())
 	require.NoError(t, err)
 	defer func() {
-		klog.StopFlushDaemon()
 		require.NoError(t, logsapi.ResetForTest(gates))
+		klog.StopFlushDaemon() // ResetForTest starts it again
 	}()
 	c, err := Parse(append(args, "--write-config-to="+filepath.Join(t.TempDir(), "written.yaml")), io.Discard)
 	if err != nil {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -26,13 +25,14 @@ import (
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/internal/testcert"
+	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/remote"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testleak.Main(m) }
 
 const cluster = "../mock/cluster"
 

@@ -13,12 +13,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testleak.Main(m) }
 
 func TestTheScriptShowsTheTableAndEveryChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

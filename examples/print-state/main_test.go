@@ -17,8 +17,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 	"sigs.k8s.io/yaml"
 
@@ -29,7 +29,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testleak.Main(m) }
 
 const cluster = "../mock/cluster"
 

@@ -3,12 +3,12 @@ package brain
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
 )
 
 func TestMain(m *testing.M) {
 	if serveFleet() {
 		return
 	}
-	goleak.VerifyTestMain(m)
+	testleak.Main(m)
 }

@@ -3,7 +3,7 @@ package dataplane
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testleak.Main(m) }

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -28,7 +29,7 @@ func testNetwork(t *testing.T) *Network {
 	t.Logf("network built in %v", time.Since(start))
 	t.Cleanup(func() {
 		n.Close()
-		goleak.VerifyNone(t, leaks)
+		testleak.None(t, leaks)
 	})
 	return n
 }
