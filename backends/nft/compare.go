@@ -30,8 +30,9 @@ func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool
 		return false, err
 	}
 	base := newTable(f.options)
-	if read != nil && !compatible(read, f.options) {
-		klog.FromContext(ctx).Info("Replacing a table of another layout", "table", f.key, "comment", read.Comment)
+	if read != nil && !compatible(read, f.options.CountConnections) {
+		klog.FromContext(ctx).Info("Replacing a table of another layout", "table", f.key, "comment", read.Comment,
+			"reason", incompatibility(read, f.options))
 		base.replace, read = true, nil
 	}
 	if base.there = read != nil; !base.there {
@@ -97,9 +98,20 @@ func (p *plan) makeRoom(ports []*frontend.PortChange) {
 	p.sets[endpoints].add = make([]dp.Element, 0, slots)
 }
 
-// compatible reports whether a table can be corrected instead of replaced.
-func compatible(t *dp.Table, o *Options) bool {
-	sets := newSets(o.CountConnections)
+// incompatibility says why a table cannot be corrected.
+func incompatibility(t *dp.Table, o *Options) string {
+	switch {
+	case !compatible(t, !o.CountConnections):
+		return "another version of this library wrote it, or another program changed it"
+	case o.CountConnections:
+		return "connections are counted from now on (CountConnections)"
+	}
+	return "connections are no longer counted (CountConnections)"
+}
+
+// compatible reports whether a table can be corrected instead of replaced, if connections are counted, or not.
+func compatible(t *dp.Table, counted bool) bool {
+	sets := newSets(counted)
 	fixed := slices.Concat(sets[:endpoints], sets[portEndpoints+1:]) // slots get another name if need be
 	for name := range t.Sets {
 		if strings.HasPrefix(name, clientsPrefix) {

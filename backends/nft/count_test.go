@@ -7,8 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
@@ -98,13 +100,17 @@ func TestCountersAreSwitchedOnAndOffWithoutAGap(t *testing.T) {
 	r.Set(counted()...)
 	r.Sync()
 	before := r.dumps()
+	logged := ""
+	ctx := klog.NewContext(t.Context(), funcr.New(func(_, args string) { logged += args + "\n" }, funcr.Options{}))
+	reasons := map[bool]string{true: "are counted from now on", false: "are no longer counted"}
 	for _, on := range []bool{true, false} {
 		r.options.CountConnections = on
 		r.Restart()
-		r.applied = nil
-		r.Sync()
+		r.applied, logged = nil, ""
+		require.NoError(t, r.Wave(ctx))
 		require.Len(t, r.applied, 2, "one for each family")
 		assert.Equal(t, on, strings.Contains(r.dumps(), "\t\tcounter\n"))
+		assert.Equal(t, 2, strings.Count(logged, reasons[on]+" (CountConnections)"), logged)
 	}
 	assert.Equal(t, before, r.dumps())
 }
