@@ -104,3 +104,22 @@ func cleanUpUpstreamIPTables(ctx context.Context, m *machine) error {
 	}
 	return errors.Join(errs...)
 }
+
+// findUpstreamIPTables finds the chain that kube-proxy has in modes iptables and ipvs.
+func findUpstreamIPTables(ctx context.Context, m *machine) (names []string, err error) {
+	found, done, err := m.iptablesInUse(ctx)
+	defer done()
+	errs := []error{err}
+	for _, d := range found {
+		const chain = "KUBE-SERVICES"
+		state, err := d.Read(ctx, dataplane.NAT, chain)
+		errs = append(errs, err)
+		if err != nil {
+			continue
+		}
+		if _, ok := state.Chains[chain]; ok {
+			names = append(names, fmt.Sprintf("chain %s (%v, iptables-%s)", chain, d.Features().Family, d.Features().Variant))
+		}
+	}
+	return names, errors.Join(errs...)
+}

@@ -35,8 +35,9 @@ func installOnly(t *testing.T, programs, broken []string) {
 
 // A container that may not use iptables-legacy can still clean up iptables-nft.
 func TestATableThatCannotBeReadDoesNotPreventOtherCleanUp(t *testing.T) {
-	nft := []string{"iptables-nft", "iptables-nft-save", "iptables-nft-restore"}
-	installOnly(t, nft, []string{"iptables-legacy", "iptables-legacy-save", "iptables-legacy-restore"})
+	variant := []string{"iptables-nft", "iptables-nft-save", "iptables-nft-restore"}
+	nftProgram := need.Program(t, "nft")
+	installOnly(t, variant, []string{"iptables-legacy", "iptables-legacy-save", "iptables-legacy-restore"})
 	node := testns.New(t)
 	program := need.Program(t, "iptables-nft")
 	var other *goiptables.IPTables // sees what somebody else sees
@@ -52,6 +53,12 @@ func TestATableThatCannotBeReadDoesNotPreventOtherCleanUp(t *testing.T) {
 			other.Append("nat", "PREROUTING", "-j", "KUBE-SERVICES"))
 	})
 	require.Contains(t, chains(), "KUBE-SERVICES")
+	node.Do(func() error {
+		require.NoError(t, exec.Command(nftProgram, "add table ip6 kube-proxy; add chain ip6 kube-proxy c").Run())
+		assert.Equal(t, []string{"chain KUBE-SERVICES (IPv4, iptables-nft)", "nft table ip6 kube-proxy"},
+			(&machine{}).findUpstream(t.Context()))
+		return nil
+	})
 	for name, cleanUp := range map[string]func() error{
 		"of Kubernetes' kube-proxy": func() error { return cleanUpUpstreamIPTables(t.Context(), &machine{}) },
 		"of this program":           func() error { return cleanUpIPTables(t.Context(), &machine{}) },

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	nftdataplane "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
@@ -94,4 +95,24 @@ const upstreamTable = "kube-proxy"
 
 func cleanUpUpstreamNFTables(ctx context.Context, m *machine) error {
 	return nft.CleanUp(ctx, nft.Options{TableName: upstreamTable, Dataplane: m.nftables})
+}
+
+func findUpstreamNFTables(ctx context.Context, m *machine) (found []string, err error) {
+	kernel := m.nftables
+	if kernel == nil {
+		if kernel, err = nftdataplane.NewNetlink(); err != nil {
+			return nil, err
+		}
+		defer kernel.Close()
+	}
+	var errs []error
+	for _, f := range model.Families() {
+		key := nftdataplane.TableKey{Family: f, Name: upstreamTable}
+		table, err := kernel.ReadTable(ctx, key, func(*nftdataplane.TableSet) bool { return false })
+		if table != nil {
+			found = append(found, "nft table "+key.String())
+		}
+		errs = append(errs, err)
+	}
+	return found, errors.Join(errs...)
 }

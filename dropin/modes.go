@@ -26,6 +26,9 @@ type mode struct {
 	cleanUp func(ctx context.Context, m *machine) error
 	// cleanUpUpstream removes what Kubernetes' own kube-proxy has applied in the mode.
 	cleanUpUpstream func(ctx context.Context, m *machine) error
+	// findUpstream names tables and chains that only Kubernetes' own kube-proxy makes. Default: there are none, or those
+	// of another mode say it.
+	findUpstream func(ctx context.Context, m *machine) ([]string, error)
 }
 
 // backendOptions are the options of all backends, in addition to the configuration.
@@ -141,4 +144,30 @@ func (current *mode) cleanUpOthers(ctx context.Context, m *machine) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// findUpstream names what Kubernetes' own kube-proxy has, or has left, on this machine. What cannot be read is not
+// there: cleanUpOthers has an error for it.
+func (m *machine) findUpstream(ctx context.Context) (found []string) {
+	for _, mode := range modes() {
+		if mode.findUpstream == nil {
+			continue
+		}
+		names, err := mode.findUpstream(ctx, m)
+		if err != nil {
+			klog.FromContext(ctx).V(2).Info("Cannot look for rules of Kubernetes' own kube-proxy", "mode", mode.name,
+				"reason", err)
+		}
+		found = append(found, names...)
+	}
+	return found
+}
+
+// anotherKubeProxy reports that Kubernetes' own kube-proxy has made its rules again.
+func (p *proxy) anotherKubeProxy(ctx context.Context, found string) {
+	klog.FromContext(ctx).Error(nil,
+		"Rules of Kubernetes' own kube-proxy have come back: it runs on this node, too. Run only one of the two",
+		"found", found)
+	p.events.warning(notice{"AnotherKubeProxy", "Rules of Kubernetes' own kube-proxy were removed and have come back (" +
+		found + "): it runs on this node, too. Run only one of the two."})
 }

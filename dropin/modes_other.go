@@ -8,9 +8,9 @@ import "sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 func modes() []mode {
 	return []mode{
 		{name: v1alpha2.ProxyModeIPTables, usable: usableIPTables, start: startIPTables, cleanUp: cleanUpIPTables,
-			cleanUpUpstream: cleanUpUpstreamIPTables},
+			cleanUpUpstream: cleanUpUpstreamIPTables, findUpstream: findUpstreamIPTables},
 		{name: v1alpha2.ProxyModeNFTables, start: startNFTables, cleanUp: cleanUpNFTables,
-			cleanUpUpstream: cleanUpUpstreamNFTables},
+			cleanUpUpstream: cleanUpUpstreamNFTables, findUpstream: findUpstreamNFTables},
 		// After iptables: what upstream's mode ipvs has left in iptables refers to its ipsets.
 		{name: v1alpha2.ProxyModeIPVS, start: startIPVS, cleanUp: cleanUpIPVS, cleanUpUpstream: cleanUpUpstreamIPVS},
 	}

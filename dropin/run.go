@@ -267,8 +267,12 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 	opts := config.RunOptions(p.KubeProxyConfiguration)
 	opts.Feed, opts.SyncRequests = feed, requests
 	opts.Sink = &sinks{
-		TeeSink:        sink.Tee(addressSink{sink.NewForward(nil), addresses}, services, p.health.Sink()),
-		afterFirstSync: func(ctx context.Context) error { return p.mode.cleanUpOthers(ctx, p.machine) },
+		TeeSink: sink.Tee(addressSink{sink.NewForward(nil), addresses}, services, p.health.Sink()),
+		others: &others{
+			remove: func(ctx context.Context) error { return p.mode.cleanUpOthers(ctx, p.machine) },
+			find:   p.machine.findUpstream,
+			back:   func(found string) { p.anotherKubeProxy(ctx, found) },
+		},
 	}
 	opts.Metrics, opts.Health = p.registry, p.health
 	opts.OnPortError = p.events.portFailed

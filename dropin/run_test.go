@@ -274,6 +274,7 @@ func TestKubeProxysRulesAreRemovedOnceOursAreApplied(t *testing.T) {
 	require.NoError(t, stop())
 	assert.False(t, tooEarly)
 	assert.NotEmpty(t, r.nft.Dump(tableIPv4))
+	assert.Contains(t, r.logged(), `which may be left over; if it still runs, end it" "found"="nft table ip kube-proxy"`)
 }
 
 func get(t *testing.T, url string) (int, string) {

@@ -3,9 +3,6 @@ package dropin
 import (
 	"context"
 	"fmt"
-	"time"
-
-	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
@@ -16,28 +13,14 @@ import (
 // is no moment without rules when modes are switched.
 type sinks struct {
 	*sink.TeeSink
-	// afterFirstSync is called after the first successful Sync and, if it fails, again after a later one, at least
-	// cleanUpPause later. It is nil once it has succeeded.
-	afterFirstSync func(context.Context) error
-	tried          time.Time // when it was called last
+	others *others
 }
-
-// cleanUpPause is the time between full resyncs, so that there is a Sync after it.
-const cleanUpPause = time.Hour
 
 // Sync implements sink.Sink.
 func (s *sinks) Sync(ctx context.Context) error {
 	err := s.TeeSink.Sync(ctx)
-	if sink.FailedFamilies(err) != 0 || s.afterFirstSync == nil ||
-		!s.tried.IsZero() && time.Since(s.tried) < cleanUpPause {
-		return err
-	}
-	s.tried = time.Now()
-	if cleanUp := s.afterFirstSync(ctx); cleanUp == nil {
-		s.afterFirstSync = nil
-	} else if ctx.Err() == nil {
-		klog.FromContext(ctx).Error(cleanUp, "Could not clean up everything that earlier modes left; trying again",
-			"retryIn", cleanUpPause)
+	if sink.FailedFamilies(err) == 0 {
+		s.others.afterSync(ctx)
 	}
 	return err
 }

@@ -1,0 +1,123 @@
+package dropin
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+func TestOthersAreCleanedUpAfterTheFirstSyncThatSucceededUntilThatHasSucceeded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := klog.NewContext(t.Context(), logr.Discard())
+		var backend sink.Recorder
+		backend.FailNext(errors.New("not yet"))
+		calls := 0
+		s := &sinks{TeeSink: sink.Tee(&backend), others: &others{
+			find: func(context.Context) []string { return nil },
+			remove: func(context.Context) error {
+				if calls++; calls < 3 {
+					return errors.New("the rules may be left")
+				}
+				return nil
+			},
+		}}
+		require.Error(t, s.Sync(ctx))
+		assert.Zero(t, calls)
+		for i, want := range []int{1, 2, 3, 3, 3} {
+			for range 3 { // that there are many Syncs is no reason to try it more often
+				require.NoError(t, s.Sync(ctx))
+				assert.Equal(t, want, calls, "hour %d", i)
+			}
+			time.Sleep(time.Hour)
+		}
+	})
+}
+
+// What is there at the start may be left over. What comes back after it was removed is of a kube-proxy that runs.
+func TestAKubeProxyThatRunsBesideIsToldFromOneThatHasEnded(t *testing.T) {
+	type step struct {
+		after time.Duration
+		found bool // there is something of kube-proxy
+		fails bool // to be removed
+		want  string
+	}
+	for name, steps := range map[string][]step{
+		"none":       {{0, false, false, "removed"}, {time.Minute, false, false, ""}, {time.Hour, false, false, ""}},
+		"left over":  {{0, true, false, "removed"}, {time.Minute, false, false, ""}, {time.Hour, false, false, ""}},
+		"running":    {{0, true, false, "removed"}, {time.Minute, true, false, "back removed"}},
+		"at leisure": {{0, true, false, "removed"}, {time.Minute, false, false, ""}, {time.Hour, true, false, "back removed"}},
+		"no end of it": {{0, true, false, "removed"}, {time.Minute, true, false, "back removed"}, {time.Minute, true, false, ""},
+			{time.Hour, true, false, "back removed"}},
+		"it cannot be removed": {{0, true, true, "failed"}, {time.Minute, true, true, ""}, {time.Hour, true, true, "failed"},
+			{time.Hour, true, false, "removed"}, {time.Minute, false, false, ""}},
+		"it comes later": {{0, false, false, "removed"}, {time.Hour, true, false, "removed"},
+			{time.Minute, true, false, "back removed"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := klog.NewContext(t.Context(), logr.Discard())
+				var now step
+				got := ""
+				o := &others{
+					find: func(context.Context) []string {
+						if now.found {
+							return []string{"nft table ip kube-proxy", "chain KUBE-SERVICES (IPv4, iptables-nft)"}
+						}
+						return nil
+					},
+					back: func(found string) {
+						assert.Equal(t, "nft table ip kube-proxy, chain KUBE-SERVICES (IPv4, iptables-nft)", found)
+						got += "back "
+					},
+					remove: func(context.Context) error {
+						if now.fails {
+							got += "failed"
+							return errors.New("not permitted")
+						}
+						got += "removed"
+						return nil
+					},
+				}
+				for i, s := range steps {
+					time.Sleep(s.after)
+					now, got = s, ""
+					o.afterSync(ctx)
+					o.afterSync(ctx) // a Sync soon after it is no reason to look again
+					assert.Equal(t, s.want, got, "step %d", i)
+				}
+			})
+		})
+	}
+}
+
+func TestWhatIsFoundOfKubeProxy(t *testing.T) {
+	needModesOfLinux(t)
+	r := newRig(t)
+	assert.Empty(t, r.findUpstream(r.ctx))
+	r.addUpstreamTable(t)
+	assert.Equal(t, []string{"nft table ip kube-proxy"}, r.findUpstream(r.ctx))
+	r.addUpstreamChains(t)
+	assert.Equal(t, []string{"chain KUBE-SERVICES (IPv4, iptables-nft)", "chain KUBE-SERVICES (IPv6, iptables-nft)",
+		"nft table ip kube-proxy"}, r.findUpstream(r.ctx))
+}
+
+// The rules of kube-proxy that are made again are an Event on the Node and a line in the log.
+func TestAKubeProxyThatRunsBesideIsAnEvent(t *testing.T) {
+	e, written := recording(t)
+	r := newRig(t)
+	p := &proxy{events: e}
+	p.anotherKubeProxy(r.ctx, "nft table ip kube-proxy")
+	assert.Contains(t, r.logged(), `have come back: it runs on this node, too. Run only one of the two"`)
+	got := <-written
+	assert.Equal(t, "Warning AnotherKubeProxy", got.Type+" "+got.Reason)
+	assert.Contains(t, got.Note, "(nft table ip kube-proxy)")
+}
