@@ -64,7 +64,7 @@ func TestPacketsReachAPod(t *testing.T) {
 
 	require.NoError(t, stop())
 	for _, service := range services {
-		got, err := ask(node, service, 10*time.Second)
+		got, err := ask(node, service, time.Minute)
 		require.NoError(t, err, "the rules stay")
 		assert.Equal(t, "the pod", got)
 	}

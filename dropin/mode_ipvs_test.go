@@ -23,7 +23,7 @@ func TestModeIPVSServesAndSetsParameters(t *testing.T) {
 	stop := r.start(t, "--proxy-mode=ipvs", "--cluster-cidr=10.244.0.0/16", "--ipvs-scheduler=wrr", "--ipvs-strict-arp",
 		"--ipvs-udp-timeout=1m")
 	r.waitFor(t, beside, contains("10.96.0.10 . tcp . 80"))
-	require.Eventually(t, func() bool { return r.ipvs.HasLink() }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return r.ipvs.HasLink() }, time.Minute, time.Millisecond)
 	require.NoError(t, stop())
 	assert.Contains(t, r.machine.ipvs.(*ipvsdataplane.Fake).Dump(),
 		"-A -t 10.96.0.10:80 -s wrr -b flag-3\n-a -t 10.96.0.10:80 -r 10.244.1.5:8080 -m -w 1\n")

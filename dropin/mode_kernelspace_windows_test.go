@@ -18,7 +18,7 @@ func TestModeKernelspaceServes(t *testing.T) {
 	stop := r.start(t, "--network-name=cbr0", "--cluster-cidr=10.244.0.0/16")
 	require.Eventually(t,
 		func() bool { return strings.Contains(fake.Dump(), "load balancer 10.96.0.10:80/TCP -> 8080") },
-		10*time.Second, time.Millisecond)
+		time.Minute, time.Millisecond)
 	require.NoError(t, stop())
 	assert.Contains(t, fake.Dump(), "load balancer 10.96.0.10:80/TCP", "the rules stay")
 

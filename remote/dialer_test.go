@@ -30,7 +30,7 @@ import (
 func TestMain(m *testing.M) { testleak.Main(m) }
 
 // patience is how long a test waits for what has to come. It fails a test that hangs, and measures nothing.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // quiet is a context without logs.
 func quiet(t testing.TB) context.Context { return klog.NewContext(t.Context(), logr.Discard()) }

@@ -37,7 +37,7 @@ func TestHealthChecksAreAnsweredWhereTheFirewallDropsEverythingElse(t *testing.T
 		server, err := net.Listen("tcp4", "127.0.0.1:32100")
 		require.NoError(t, err)
 		defer server.Close()
-		client, err := net.DialTimeout("tcp4", "127.0.0.1:32100", 5*time.Second) // in vain without the rule
+		client, err := net.DialTimeout("tcp4", "127.0.0.1:32100", time.Minute) // in vain without the rule
 		require.NoError(t, err)
 		require.NoError(t, client.Close())
 	})

@@ -127,7 +127,7 @@ func TestChangesByOthersInThePacketFilterAreRepairedAtOnce(t *testing.T) {
 	other := nft.NewTransaction(nft.TableKey{Family: model.IPv4, Name: tableName})
 	other.AddTable("")
 	require.NoError(t, k.nft.ApplyAsSomebodyElse(other))
-	require.Eventually(t, func() bool { return k.table(model.IPv4) == before }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return k.table(model.IPv4) == before }, time.Minute, time.Millisecond)
 }
 
 func TestAFailureLosesNothing(t *testing.T) {
@@ -239,9 +239,9 @@ func TestAnAddressThatTheHostGainsOrLosesIsFollowedAtOnce(t *testing.T) {
 	own := func() bool { return !strings.Contains(k.ipvs.Dump(), "address 10.96.0.10") }
 	require.False(t, own())
 	k.host.Set(append(host, nodeaddr.HostAddress{Addr: netip.MustParseAddr("10.96.0.10"), Interface: "eth0"})...)
-	require.Eventually(t, own, 10*time.Second, time.Millisecond)
+	require.Eventually(t, own, time.Minute, time.Millisecond)
 	k.host.Set(host...)
-	require.Eventually(t, func() bool { return !own() && k.sorted(model.IPv4) == without }, 10*time.Second,
+	require.Eventually(t, func() bool { return !own() && k.sorted(model.IPv4) == without }, time.Minute,
 		time.Millisecond)
 }
 

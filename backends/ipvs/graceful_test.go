@@ -222,5 +222,5 @@ func TestARepairDoesNotWaitForAnEndpointThatCannotBeDeleted(t *testing.T) {
 	other := nft.NewTransaction(table)
 	other.AddTable("")
 	require.NoError(t, k.nft.ApplyAsSomebodyElse(other))
-	require.Eventually(t, func() bool { return k.table(model.IPv4) == before }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return k.table(model.IPv4) == before }, time.Minute, time.Millisecond)
 }

@@ -98,7 +98,7 @@ func TestAConflictDoesNotFailTheRepairOfNodePorts(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, repaired := b.Repairs()
 		return repaired > 0
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	last, _ := b.Repairs()
 	for _, r := range last {
 		require.NoError(t, r.Err)

@@ -98,7 +98,7 @@ func askedBy(t *testing.T, client, port int, to string) string {
 	c, err := (&net.Dialer{LocalAddr: &from}).Dial("udp4", to)
 	require.NoError(t, err)
 	defer c.Close()
-	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
 	_, err = c.Write([]byte("?"))
 	require.NoError(t, err)
 	buf := make([]byte, 64)

@@ -141,7 +141,7 @@ func ask(t *testing.T, from *testns.Namespace, to string, patience time.Duration
 
 func (r *road) answer(to string) string {
 	r.t.Helper()
-	return ask(r.t, r.client, to, 10*time.Second)
+	return ask(r.t, r.client, to, time.Minute)
 }
 
 func TestServiceAddressesThatOthersServeAreLeftToThem(t *testing.T) {

@@ -30,7 +30,7 @@ func (c udpClient) ask(text string) string {
 	c.t.Helper()
 	_, err := c.Write([]byte(text))
 	require.NoError(c.t, err)
-	require.NoError(c.t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(c.t, c.SetReadDeadline(time.Now().Add(time.Minute)))
 	b := make([]byte, 1<<16)
 	n, err := c.Read(b)
 	require.NoError(c.t, err)

@@ -29,7 +29,7 @@ import (
 )
 
 // patience is how long a test waits for what has to come. It fails a test that hangs, and measures nothing.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // cluster is a watch.Source with any number of followers, and what a node should make of it.
 type cluster struct {

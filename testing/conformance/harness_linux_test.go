@@ -157,7 +157,7 @@ func TestChildWaitsToBeKilled(t *testing.T) {
 func TestAFailingCaseTellsEverything(t *testing.T) {
 	need.Program(t, "nft")
 	s := testSession(t, simpleFactory(rejectsInsteadOfDrops), 1)
-	s.patience.Quiet = 500 * time.Millisecond // the refusal has to come within it
+	s.patience.Quiet = time.Minute // the refusal has to come within it
 	err := s.runCase(t.Context(),
 		caseNamed(t, "external traffic policy Local without a local endpoint drops what comes from outside"))
 	require.Error(t, err)
@@ -181,8 +181,10 @@ func TestAFailingCaseTellsEverything(t *testing.T) {
 func TestCasesAreIndependentOfEarlierFailures(t *testing.T) {
 	need.Program(t, "nft")
 	s := testSession(t, simpleFactory(keepsEndpoints), 1)
+	patient := s.patience
 	s.patience.Answer = time.Second
 	require.Error(t, s.runCase(t.Context(), caseNamed(t, "endpoints come and go")))
+	s.patience = patient
 	require.NoError(t, s.runCase(t.Context(), caseNamed(t, "a service without endpoints refuses on every address")))
 }
 
@@ -251,6 +253,9 @@ func TestInvalidFactoriesAreRejected(t *testing.T) {
 			s, err := newSession(tc.factory, []model.Family{model.IPv4, model.IPv6}, 1)
 			require.NoError(t, err)
 			defer s.close()
+			if tc.factory.Break != nil {
+				s.patience.Quiet = time.Minute // what is not broken has to answer within it
+			}
 			err = s.runCase(t.Context(), caseNamed(t, tc.run))
 			require.Error(t, err)
 			assert.Contains(t, err.Error(), tc.want)

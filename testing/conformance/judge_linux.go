@@ -226,7 +226,7 @@ func (l *lane) open(ctx context.Context, set setup) (err error) {
 	env := set.env(f.families())
 	env.ID, env.NetNS = s.id, n.Node.File
 	p := &program{n: n, families: env.Families, figures: l.figures, startTimeout: l.StartTimeout,
-		always: append(set.objects(env.Families), otherNodes(env.Families)...)}
+		silence: patience.Answer / 2, always: append(set.objects(env.Families), otherNodes(env.Families)...)}
 	p.describe(nil)
 	err = s.host.Do(func() (err error) {
 		p.host, err = l.Open(ctx, env, set.configuration(env.Families))

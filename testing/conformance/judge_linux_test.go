@@ -57,7 +57,11 @@ func TestTheJudgeCatchesMutants(t *testing.T) {
 			continue
 		}
 		t.Run(string(m), func(t *testing.T) {
-			t.Parallel()
+			if m == "" {
+				t.Setenv("KPL_PATIENCE", "5") // what is right must look right on a busy machine
+			} else {
+				t.Parallel()
+			}
 			catchers := slices.Collect(maps.Keys(mustCatch[m]))
 			if m == "" {
 				catchers = []string{"a cluster IP leads to all endpoints, of this node and others",
@@ -214,7 +218,7 @@ func (h *mutantHost) Stop(context.Context) error {
 	_ = h.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-h.ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		_ = h.cmd.Process.Kill()
 		<-h.ended
 	}

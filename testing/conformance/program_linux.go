@@ -31,7 +31,9 @@ type program struct {
 	always   []metav1.Object // the nodes and the service CIDRs
 	// startTimeout is how long the program may take until it serves.
 	startTimeout time.Duration
-	figures      *figures
+	// silence is how long to wait where no answer must come.
+	silence time.Duration
+	figures *figures
 
 	wanted, written []metav1.Object
 	probe           []metav1.Object // the Service and EndpointSlices of the last wave
@@ -183,15 +185,16 @@ func (p *program) probeFlow(to netip.Addr) network.Attempt {
 
 // answersNothingElse checks that a cluster IP that no service has is not answered: otherwise the probes prove nothing.
 func (p *program) answersNothingElse() error {
-	for _, f := range p.families {
-		flow := p.probeFlow(network.Nth(clusterIPs(f), firstProbe-1))
-		seen := p.n.Try(flow, network.Patience{Answer: 200 * time.Millisecond})
+	wrong := make([]error, len(p.families))
+	network.Concurrently(len(wrong), func(i int) {
+		flow := p.probeFlow(network.Nth(clusterIPs(p.families[i]), firstProbe-1))
+		seen := p.n.Try(flow, network.Patience{Answer: p.silence})
 		if seen.Verdict == oracle.Deliver || seen.Verdict == 0 && seen.Broken == nil {
-			return &programError{fmt.Errorf("the program answers everything: no service has this address.\n"+
+			wrong[i] = &programError{fmt.Errorf("the program answers everything: no service has this address.\n"+
 				"flow: %v\nseen: %v", flow, seen)}
 		}
-	}
-	return nil
+	})
+	return errors.Join(wrong...)
 }
 
 // programError is about the program as a whole: no case can be judged.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -44,7 +45,8 @@ func TestTheDropIn(t *testing.T) {
 	need.Root(t)
 	program := buildDropIn(t)
 	t.Run("leaves rules", func(t *testing.T) { leavesRules(t, program) })
-	r, passed, out := judged(t, "--run", someCases, "-v", "--cleanup", program+" --cleanup", "--proxy", program+
+	t.Setenv("KPL_PATIENCE", "5") // the machine may be busy
+	r, passed, out := judged(t, "--run", someCases, "-v", "--start-timeout", "5m", "--cleanup", program+" --cleanup", "--proxy", program+
 		" --kubeconfig {kubeconfig} --hostname-override {node} --proxy-mode nftables --conntrack-max-per-core 0 {flags}")
 	assert.True(t, passed, "%s", out)
 	assert.Empty(t, r.Problem)
@@ -69,6 +71,7 @@ func TestBadPrograms(t *testing.T) {
 	everything := `nft add table inet x; nft add chain inet x p '{ type nat hook prerouting priority -100; }'; ` +
 		`nft add rule inet x p meta l4proto tcp dnat ip to 10.180.1.12:8080; ` +
 		`nft add rule inet x p meta l4proto tcp dnat ip6 to '[fd00:180:1::12]:8080'; exec sleep 1000`
+	t.Setenv("KPL_PATIENCE", "5") // the machine may be busy
 	for _, tc := range []struct{ name, command, want, log string }{
 		{"does nothing", "exec sleep 1000", "the program never became ready", ""},
 		{"is not there", "no-such-program", "the program has ended by itself: exit status 127", "no-such-program"},
@@ -78,7 +81,11 @@ func TestBadPrograms(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			r, passed, out := judged(t, "--run", "a cluster IP leads", "--start-timeout", "5s", "--proxy", tc.command)
+			timeout := "5m" // the machine may be busy
+			if strings.Contains(tc.want, "never became ready") {
+				timeout = "5s"
+			}
+			r, passed, out := judged(t, "--run", "a cluster IP leads", "--start-timeout", timeout, "--proxy", tc.command)
 			assert.False(t, passed)
 			assert.Contains(t, r.Problem, tc.want)
 			assert.Contains(t, r.Log, tc.log)
