@@ -67,7 +67,9 @@ type judging struct {
 	all     int
 	results []report.Result
 	problem error
-	// failedStarts counts the programs in turn that did not become ready.
+	// usual is the setup that the program is started in at first, and failedStarts counts the programs in turn that did
+	// not become ready in it.
+	usual        setup
 	failedStarts int
 }
 
@@ -188,6 +190,7 @@ func (l *lane) begin(ctx context.Context) error {
 	if l.Configures {
 		set = l.queue[0].setup
 	}
+	l.usual = set
 	if err := l.open(ctx, set); err != nil {
 		return err
 	}
@@ -284,14 +287,18 @@ func (l *lane) work(ctx context.Context) {
 		if r.Verdict == report.Failed {
 			l.end() // the state of the node is unknown now
 		}
-		l.noteStart(whole)
+		l.noteStart(c.setup, whole)
 	}
 }
 
-// noteStart notes whether the program became ready. After three that did not in turn there is nothing to judge.
-func (l *lane) noteStart(err error) {
+// noteStart notes whether the program became ready. After three that did not in turn there is nothing to judge. One that
+// refuses to be configured for a case fails that alone.
+func (l *lane) noteStart(set setup, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err != nil && l.Configures && set != l.usual {
+		return
+	}
 	if err == nil {
 		l.failedStarts = 0
 		return

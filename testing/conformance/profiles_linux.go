@@ -45,10 +45,14 @@ func (c testCase) profile() profile {
 	switch c.setup.nodePorts {
 	case onLoopbackByProxy:
 		return note()
-	case onLocalhostToo, onPrimaryAndLocalhost, onLocalhostAlone:
+	case onLocalhostToo, onLocalhostAlone:
 		return extended(string(LoopbackNodePorts))
-	case onOtherIPv4Only, onPrimaryAndOtherIPv4:
+	case onOtherIPv4Only:
 		return extended(string(NodePortAddresses))
+	case onPrimaryAndOtherIPv4: // new in kube-proxy 1.37; before it "primary" stands alone
+		return extended("PrimaryAndRanges")
+	case onPrimaryAndLocalhost:
+		return extended("PrimaryAndLocalhost")
 	}
 	switch {
 	case c.setup.masqueradeAll:

@@ -46,6 +46,7 @@ func TestTheDropIn(t *testing.T) {
 	program := buildDropIn(t)
 	t.Run("leaves rules", func(t *testing.T) { leavesRules(t, program) })
 	t.Setenv("KPL_PATIENCE", "5") // the machine may be busy
+	t.Run("refuses configurations", func(t *testing.T) { refusesConfigurations(t, program) })
 	r, passed, out := judged(t, "--run", someCases, "-v", "--start-timeout", "5m", "--cleanup", program+" --cleanup", "--proxy", program+
 		" --kubeconfig {kubeconfig} --hostname-override {node} --proxy-mode nftables --conntrack-max-per-core 0 {flags}")
 	assert.True(t, passed, "%s", out)
@@ -117,4 +118,18 @@ func leavesRules(t *testing.T, program string) {
 			}
 		}
 	}
+}
+
+// refusesConfigurations: a program that does not start as some cases want it lacks these features, as kube-proxy before
+// 1.37 does not combine "primary" with ranges. The others are judged all the same.
+func refusesConfigurations(t *testing.T, program string) {
+	r, passed, out := judged(t, "--run", "^(the node's primary address and|a proxy .*node ports on|a cluster IP leads)",
+		"--lanes", "1", "--start-timeout", "5m", "--proxy", `case '{flags}' in *primary,*) echo not both >&2; exit 3; esac; exec `+program+
+			" --kubeconfig {kubeconfig} --hostname-override {node} --proxy-mode nftables --conntrack-max-per-core 0 {flags}")
+	assert.True(t, passed, "%s", out)
+	assert.Empty(t, r.Problem)
+	assert.Equal(t, 1, r.Counts(report.Core).Passed+r.Counts(report.Core).Slow, "%s", out)
+	_, _, lacks := r.Features()
+	assert.Equal(t, []string{"PrimaryAndLocalhost", "PrimaryAndRanges"}, lacks, "%s", out)
+	assert.Equal(t, 2, r.Counts(report.Note).Failed, "%s", out)
 }
