@@ -56,7 +56,8 @@ func TestABrainWhosePublisherHangsIsLeft(t *testing.T) {
 	server.work.Unlock()
 	require.Eventually(t, func() bool { return server.Ready() == nil && client.DisconnectedSince().IsZero() }, patience,
 		time.Millisecond)
-	assert.Zero(t, gauge(t, registry, "kubeproxy_remote_publishing_seconds"))
+	require.Eventually(t, func() bool { return gauge(t, registry, "kubeproxy_remote_publishing_seconds") == 0 },
+		patience, time.Millisecond)
 }
 
 // A brain that is cut off from its API server is left, too, unless its source does not say that it is alive.

@@ -143,7 +143,8 @@ func difference(want, got *sink.Recorder) string {
 	return ""
 }
 
-// awaitState waits until a sink has what a node should have. It returns the lines of the waves that have ended.
+// awaitState waits until a sink has what a node should have. It returns the lines of the waves that have ended: the last
+// Sync may be still to come, see awaitClients.
 func awaitState(t testing.TB, c *cluster, opts localstate.Options, got *sink.Recorder) (lines []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

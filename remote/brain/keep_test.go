@@ -27,13 +27,15 @@ func TestAKeptStateResumes(t *testing.T) {
 	var before sink.Recorder
 	stop := follow(t, &before, opts)
 	awaitState(t, c, stateN1, &before)
+	server.awaitClients(t, current)
 	stop() // it writes the file
 	server.stop()
 
 	var again sink.Recorder
 	follow(t, &again, opts)
-	awaitState(t, c, stateN1, &again)
-	again.TakeWaves()
+	_, err := again.NextWave(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, difference(c.want(t, stateN1), &again))
 	server = serve(t, Options{Source: c}, target)
 	server.awaitClients(t, func(all []ClientStatus) bool { return len(all) == 1 && all[0].BehindSince.IsZero() })
 	assert.EqualValues(t, 1, testutil.ToFloat64(server.metrics.batches.WithLabelValues("resumed")))
@@ -50,6 +52,7 @@ func keptAt(t *testing.T, version, address string) (opts remote.Options, at *clu
 	var rec sink.Recorder
 	stop := follow(t, &rec, opts)
 	awaitState(t, c, stateN1, &rec)
+	server.awaitClients(t, current)
 	stop() // it writes the file
 	server.stop()
 	return opts, c
@@ -67,8 +70,9 @@ func TestAKeptStateDoesNotGoBack(t *testing.T) {
 			var rec sink.Recorder
 			follow(t, &rec, opts)
 			if after < time.Hour {
-				awaitState(t, kept, stateN1, &rec)
-				rec.TakeWaves()
+				_, err := rec.NextWave(t.Context())
+				require.NoError(t, err)
+				assert.Empty(t, difference(kept.want(t, stateN1), &rec))
 			}
 			require.Eventually(t, func() bool { return b.sent("behind") >= 1 }, patience, time.Millisecond)
 			assert.Empty(t, rec.TakeWaves())

@@ -115,6 +115,7 @@ func TestAClientThatComesBackIsSentWhatChangedMeanwhile(t *testing.T) {
 	follow(t, other, remote.Options{Targets: []string{server.target}, State: stateN3})
 	awaitState(t, c, stateN1, rec)
 	awaitState(t, c, stateN3, other)
+	server.awaitClients(t, allCurrent)
 	rec.TakeWaves()
 	p.close(true)
 	for _, o := range web("b") { // deleted while the client cannot hear it
@@ -232,6 +233,7 @@ func TestWhoComesBackLateIsCompared(t *testing.T) {
 	rec := &sink.Recorder{}
 	follow(t, rec, remote.Options{Targets: []string{p.target}, State: stateN1})
 	awaitState(t, c, stateN1, rec)
+	server.awaitClients(t, current)
 	p.close(true)
 	server.awaitClients(t, func(all []ClientStatus) bool { return len(all) == 0 })
 	rec.TakeWaves()
@@ -269,6 +271,7 @@ func TestAnotherProgramGoesOnFromAPosition(t *testing.T) {
 	feed, _, stop := run(nil)
 	at := feed.Position()
 	stop()
+	before := server.sent("reset")
 	c.set(web("b", "10.0.0.2")...)
 	_, rec, stop := run(&at)
 	defer stop()
@@ -283,7 +286,7 @@ func TestAnotherProgramGoesOnFromAPosition(t *testing.T) {
 		_, err := rec.NextWave(t.Context())
 		require.NoError(t, err)
 	}
-	assert.Equal(t, 1, server.sent("reset"))
+	assert.Equal(t, before, server.sent("reset"))
 }
 
 // A newer client may say what this server does not know.
@@ -440,9 +443,9 @@ func TestALargeServiceThatDiffersIsSentWithEverything(t *testing.T) {
 	p.close(false)
 	a.stop()
 	lines := awaitState(t, second, stateN1, rec)
+	b.awaitClients(t, current)
 	lines = append(lines, rec.TakeLines()...)
 	assert.Equal(t, []string{"DeleteEndpoint default/large:http/TCP -> 10.0.0.0:8080", "Sync"}, lines)
-	b.awaitClients(t, current)
 	batches := b.classOf(t, "n1").batches
 	batches.mu.Lock()
 	defer batches.mu.Unlock()

@@ -218,7 +218,7 @@ func TestConnectionsThatEndByTheirAgeForceNoFullStates(t *testing.T) {
 	codec, err := wire.NewCodec()
 	require.NoError(t, err)
 	aged := grpc.NewServer(grpc.ForceServerCodecV2(codec), grpc.InTapHandle(endable), grpc.KeepaliveParams(
-		keepalive.ServerParameters{MaxConnectionAge: 20 * time.Millisecond, MaxConnectionAgeGrace: time.Millisecond}))
+		keepalive.ServerParameters{MaxConnectionAge: 50 * time.Millisecond, MaxConnectionAgeGrace: time.Millisecond}))
 	remotev1.RegisterBrainServer(aged, &service{server: server, nodeOf: ClaimedNode, ctx: ctx})
 	ended := make(chan error, 2)
 	go func() { ended <- server.Run(ctx) }()
@@ -236,8 +236,9 @@ func TestConnectionsThatEndByTheirAgeForceNoFullStates(t *testing.T) {
 	awaitState(t, c, stateN1, rec)
 	r.awaitClients(t, current)
 	rec.TakeWaves()
-	require.Eventually(t, func() bool { return r.sent("resumed") >= 3 }, patience, time.Millisecond)
-	assert.Equal(t, 1, r.sent("reset"))
+	resets, resumed := r.sent("reset"), r.sent("resumed") // on a busy machine the first connections may end too soon
+	require.Eventually(t, func() bool { return r.sent("resumed") >= resumed+3 }, patience, time.Millisecond)
+	assert.Equal(t, resets, r.sent("reset"))
 	assert.Empty(t, rec.TakeWaves(), "nothing differs: no call")
 }
 
@@ -285,19 +286,29 @@ func TestOneNodeDoesNotTakeAllTurns(t *testing.T) {
 // A stream ends when it is old and its client is up to date, which costs one message.
 func TestAnOldStreamEnds(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
-	server := serve(t, Options{Source: c, limits: limits{heartbeat: 5 * time.Millisecond, maxAge: 10 * time.Millisecond}},
-		socket(t))
-	stream := rawStream(t, server.target, &remotev1.Hello{Node: "n1"})
-	batch := receiveBatch(t, stream)
-	sendAck(t, stream, batch[len(batch)-1].Sync.Revision)
-	var err error
-	for err == nil {
-		_, err = stream.Recv()
+	server := serve(t, Options{Source: c, limits: limits{heartbeat: 100 * time.Millisecond,
+		maxAge: 10 * time.Millisecond}}, socket(t))
+	acknowledged := false
+	for !acknowledged { // on a busy machine a stream may be old before anything is sent on it
+		stream := rawStream(t, server.target, &remotev1.Hello{Node: "n1"})
+		var err error
+		for err == nil {
+			var u *remotev1.Update
+			if u, err = stream.Recv(); err == nil && u.Kind == remotev1.Kind_RESET {
+				require.NotNil(t, u.Sync, "the state is one message")
+				sendAck(t, stream, u.Sync.Revision)
+				acknowledged = true
+			}
+		}
+		assert.Equal(t, codes.Aborted, status.Code(err), err)
 	}
-	assert.Equal(t, codes.Aborted, status.Code(err), err)
 	rec := &sink.Recorder{}
 	follow(t, rec, remote.Options{Targets: []string{server.target}, State: stateN1})
-	require.Eventually(t, func() bool { return server.sent("resumed") >= 2 }, patience, time.Millisecond)
-	assert.Equal(t, 2, server.sent("reset"))
-	assert.Len(t, rec.TakeWaves(), 1)
+	_, err := rec.NextWave(t.Context())
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return server.sent("resumed") >= 1 }, patience, time.Millisecond)
+	resets, resumed := server.sent("reset"), server.sent("resumed")
+	require.Eventually(t, func() bool { return server.sent("resumed") >= resumed+2 }, patience, time.Millisecond)
+	assert.Equal(t, resets, server.sent("reset"))
+	assert.Empty(t, rec.TakeWaves(), "nothing differs: no call")
 }
