@@ -249,10 +249,11 @@ func (f *Fake) CreateEndpoint(ctx context.Context, network string, e Endpoint) (
 		if len(e.IPs) != 1 || !e.IPs[0].IsValid() {
 			return fmt.Errorf("an address provided is invalid or reserved (0x803b002f): %w", ErrInvalidAddress)
 		}
-		for _, other := range f.endpoints {
-			if f.UniqueAddresses && other.network == network && slices.Contains(other.IPs, e.IPs[0]) {
-				return fmt.Errorf("an address provided is invalid or reserved (0x803b002f): %w", ErrInvalidAddress)
-			}
+		isTaken := func(other *fakeEndpoint) bool {
+			return other.network == network && slices.Contains(other.IPs, e.IPs[0])
+		}
+		if f.UniqueAddresses && slices.ContainsFunc(slices.Collect(maps.Values(f.endpoints)), isTaken) {
+			return fmt.Errorf("an address provided is invalid or reserved (0x803b002f): %w", ErrInvalidAddress)
 		}
 		e.ID = f.newID()
 		made = e
