@@ -3,7 +3,8 @@ package page
 import (
 	"context"
 	"fmt"
-	"net/http/httptest"
+	"regexp"
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -60,11 +61,11 @@ func BenchmarkUpdate(b *testing.B) {
 }
 
 // BenchmarkRequest is what a browser asks for, at 10,000 services; bytes is the size of the answer. The first paint is
-// page.html, page.js and page.css with the first hundred services.
+// "everything" with the first hundred services.
 func BenchmarkRequest(b *testing.B) {
 	r := filled(b, 10_000)
 	for _, request := range []struct{ name, path string }{
-		{"page", "/"}, {"script", "/page.js"}, {"style", "/page.css"},
+		{"everything", "/ " + strings.Join(loaded(r.request("/").Body.String()), " ")},
 		{"list", "/api/services"},
 		{"last-of-list", "/api/services?offset=9900"},
 		{"search", "/api/services?q=service-0777"},
@@ -75,14 +76,26 @@ func BenchmarkRequest(b *testing.B) {
 		{"flow", "/api/flow?q=outside+203.0.113.7+-%3E+10.96.19.136:80"},
 	} {
 		b.Run(request.name, func(b *testing.B) {
-			var w *httptest.ResponseRecorder
+			bytes := 0
 			for b.Loop() {
-				w = r.request(request.path)
+				bytes = 0
+				for path := range strings.FieldsSeq(request.path) {
+					w := r.request(path)
+					if w.Code != 200 {
+						b.Fatal(w.Body)
+					}
+					bytes += w.Body.Len()
+				}
 			}
-			if w.Code != 200 {
-				b.Fatal(w.Body)
-			}
-			b.ReportMetric(float64(w.Body.Len()), "bytes")
+			b.ReportMetric(float64(bytes), "bytes")
 		})
 	}
+}
+
+// loaded returns the paths of what a browser loads for the page.
+func loaded(html string) (paths []string) {
+	for _, m := range regexp.MustCompile(`(?:src|href)="([^"#]+[.](?:css|js))"`).FindAllStringSubmatch(html, -1) {
+		paths = append(paths, "/"+m[1])
+	}
+	return paths
 }

@@ -56,7 +56,7 @@ func TestTheDockerfilesFitTogether(t *testing.T) {
 	}
 }
 
-// Nobody has built these images where the tests run. So each instruction is one that is known here, and what it refers
+// There is no builder of images where the tests run. So each instruction is one that is known here, and what it refers
 // to exists: the base images by name alone (those for Linux), the paths that are copied, the packages that are built,
 // and the Debian packages of the programs that the proxy runs.
 func TestEveryInstructionOfTheDockerfilesRefersToWhatExists(t *testing.T) {

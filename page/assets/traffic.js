@@ -4,8 +4,10 @@
 // traffic is the last answer, null before the first one.
 const traffic = { last: null, timer: 0, every: 5000 };
 
+const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumSignificantDigits: 3 });
+
 // perSecond is a number of things per second in words.
-const perSecond = (n, what = '') => `${n < 10 ? Math.round(n * 10) / 10 : Math.round(n)}${what}/s`;
+const perSecond = (n, what = '') => `${n < 10 ? Math.round(n * 10) / 10 : n < 9999.5 ? Math.round(n) : compact.format(n)}${what}/s`;
 
 function bytesPerSecond(n) {
   const units = ['B', 'kB', 'MB', 'GB', 'TB'];

@@ -227,8 +227,7 @@ func fillBig(t *testing.T, p *page.Page) sink.Sink {
 	told := &teller{text: "rules"}
 	s := p.Sink(told)
 	s.(sink.NodeSetter).SetNode(&model.Node{Name: "node-1", IPs: []netip.Addr{netip.MustParseAddr("192.0.2.9")}})
-	evil := []string{strings.Repeat("very-long-name-", 17), "\u202eevil\u202d rtl \u05d0\u05d1\u05d2 \u0627\u0644", "not \xff\xfe UTF-8 \xc3",
-		"<b>bold</b>&amp;\u0000"}
+	evil := evilNames()
 	for n := range 10_000 {
 		svc := service("shop", fmt.Sprintf("service-%05d", n), n)
 		if n < len(evil) {
@@ -250,6 +249,12 @@ func fillBig(t *testing.T, p *page.Page) sink.Sink {
 	}
 	require.Error(t, s.Sync(t.Context()))
 	return s
+}
+
+// evilNames are some that nobody would choose.
+func evilNames() []string {
+	return []string{strings.Repeat("very-long-name-", 17), "\u202eevil\u202d rtl \u05d0\u05d1\u05d2 \u0627\u0644",
+		"not \xff\xfe UTF-8 \xc3", "<b>bold</b>&amp;\u0000"}
 }
 
 // With 10,000 services the page draws a hundred rows, finds the others, and the keyboard reaches them.
