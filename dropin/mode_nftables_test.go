@@ -3,6 +3,7 @@ package dropin
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"strings"
@@ -27,12 +28,18 @@ func nodePortCluster(nodePort int32) []runtime.Object {
 	}
 }
 
-// unused returns the number of a port that nobody has on 127.0.0.1.
+// unused returns the number of a port that nobody has on 127.0.0.1. It is one of Kubernetes' node ports, which the kernel
+// gives to nobody who asks for any port.
 func unused(t *testing.T) int32 {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return int32(l.Addr().(*net.TCPAddr).Port)
+	for try := 1; ; try++ {
+		port := 32000 + rand.Int32N(768) // the tests of backends/userspace take others
+		l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			require.NoError(t, l.Close())
+			return port
+		}
+		require.Less(t, try, 1000, err)
+	}
 }
 
 // accepts reports whether connections to a port of 127.0.0.1 are accepted.
@@ -83,10 +90,10 @@ func TestTheGateServesNodePortsOnLoopbackAddresses(t *testing.T) {
 // A program of the host that has a node port's number on 127.0.0.1 keeps it. The log and an Event say so.
 func TestANodePortThatAnotherProgramHasOnLoopbackIsReported(t *testing.T) {
 	needModesOfLinux(t)
-	program, err := net.Listen("tcp4", "127.0.0.1:0")
+	nodePort := unused(t)
+	program, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", nodePort))
 	require.NoError(t, err)
 	defer program.Close()
-	nodePort := int32(program.Addr().(*net.TCPAddr).Port)
 	r := newRig(t, nodePortCluster(nodePort)...)
 	r.hostAddresses.Set(nodeaddr.HostAddress{Addr: netip.MustParseAddr("127.0.0.1"), Interface: "lo"})
 	stop := r.start(t, "--proxy-mode=nftables", "--cluster-cidr=10.244.0.0/16", "--nodeport-addresses=127.0.0.0/8",

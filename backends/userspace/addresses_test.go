@@ -3,7 +3,6 @@ package userspace_test
 import (
 	"context"
 	"errors"
-	"net"
 	"net/netip"
 	"os"
 	"runtime"
@@ -66,10 +65,7 @@ func TestKeepingTheSourceIsAnErrorWhereItCannotBeDone(t *testing.T) {
 
 // Node ports follow the host's addresses without a Sync.
 func TestNodePortsFollowTheHost(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	nodePort := uint16(free.Addr().(*net.TCPAddr).Port)
-	require.NoError(t, free.Close())
+	nodePort := freeNodePort(t)
 	host := &nodeaddr.Fake{}
 	b, err := userspace.New(t.Context(),
 		userspace.Options{LocalhostNodePorts: true,
@@ -97,10 +93,7 @@ func TestNodePortsFollowTheHost(t *testing.T) {
 // A service may list an address of the node as its external IP, at a port number that is the node port of another one.
 // Whoever has the address keeps it (S59). Of one service the external IP comes first.
 func TestANodePortAndAnExternalIPHaveOneOwner(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	number := uint16(free.Addr().(*net.TCPAddr).Port)
-	require.NoError(t, free.Close())
+	number := freeNodePort(t)
 	host := &nodeaddr.Fake{}
 	host.Set(nodeaddr.HostAddress{Addr: netip.MustParseAddr("127.0.0.1"), Interface: "lo"})
 	b, err := userspace.New(t.Context(),
@@ -167,15 +160,12 @@ func (r *refusing) Update(_ context.Context, _ model.Family, _ bool, add, _ []ne
 }
 
 func TestAnAddressThatCannotBeAddedDoesNotAffectOthers(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	number := uint16(free.Addr().(*net.TCPAddr).Port)
-	require.NoError(t, free.Close())
+	number := freeNodePort(t)
 	addresses := &refusing{refused: errors.New("one of them is refused")}
 	l := newLaptop(t, userspace.Options{Addresses: addresses})
 	l.Set(fakemodel.Service("default/web").ClusterIP("127.0.0.1").Port("http", number).Build(),
 		tcpEndpoint(named(t, "web")))
-	err = l.TrySync()
+	err := l.TrySync()
 	require.ErrorContains(t, err, "one of them is refused")
 	assert.True(t, sink.FailedFamilies(err).Has(model.IPv4))
 	assert.Equal(t, "web", l.who(t))

@@ -3,7 +3,9 @@ package userspace_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"runtime"
@@ -54,6 +56,21 @@ func newLaptopIn(ctx context.Context, t testing.TB, o userspace.Options) *laptop
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	return &laptop{fakemodel.NewDriver(t, fakemodel.Options{NewSink: func() sink.Sink { return b }}), b}
+}
+
+// freeNodePort returns a port that is free at 127.0.0.1. It is one of Kubernetes' node ports, which the kernel gives to
+// nobody who asks for any port.
+func freeNodePort(t testing.TB) uint16 {
+	t.Helper()
+	for try := 1; ; try++ {
+		port := uint16(30000 + rand.IntN(2000))
+		l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			require.NoError(t, l.Close())
+			return port
+		}
+		require.Less(t, try, 1000, err)
+	}
 }
 
 // web is a service with a TCP and a UDP port.

@@ -66,7 +66,7 @@ func newNode(t *testing.T, choice nodeaddr.Choice) *node {
 // which the kernel gives to no connection.
 func freePort(t *testing.T) uint16 {
 	for {
-		port := uint16(30000 + rand.IntN(2768))
+		port := uint16(30000 + rand.IntN(2000))
 		l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
 		if errors.Is(err, syscall.EADDRINUSE) {
 			continue

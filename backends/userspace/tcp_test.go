@@ -177,14 +177,11 @@ func TestAnEndpointThatRefusesIsPassedOver(t *testing.T) {
 }
 
 func TestAPortInUseFailsAloneAndIsTriedAgain(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	port := freeNodePort(t)
+	taken, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	require.NoError(t, err)
-	port := uint16(taken.Addr().(*net.TCPAddr).Port)
 	l := newLaptop(t, userspace.Options{Addresses: userspace.Given{}})
-	other, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	free := uint16(other.Addr().(*net.TCPAddr).Port)
-	require.NoError(t, other.Close())
+	free := freeNodePort(t)
 	l.Set(fakemodel.Service("default/web").ClusterIP("127.0.0.1").Port("http", port).Port("free", free).Build(),
 		tcpEndpoint(named(t, "one")), fakemodel.Endpoint("default/web:free/TCP", "127.0.0.1:1").Build())
 	err = l.TrySync()
