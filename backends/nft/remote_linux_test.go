@@ -95,7 +95,7 @@ func (b *behindBrain) ForceResync() { b.resync = true }
 func (b *behindBrain) ResyncFailed() { b.resync = true }
 
 // maxWay is how long a change may take to get through. It fails a test that hangs, and measures nothing.
-const maxWay = time.Minute
+const maxWay = 2 * time.Minute
 
 // Sync implements sink.Sink: it returns what came of the first Sync of the backend in the state that this was told.
 func (b *behindBrain) Sync(ctx context.Context) error {

@@ -27,6 +27,10 @@ func TestRandomStatesFindMutantsAndShrinkThem(t *testing.T) {
 			s := testSession(t, simpleFactory(m), 1)
 			s.patience.Answer, s.patience.shrink = time.Second, time.Hour
 			err := s.random(t.Context(), 1, 60)
+			// On a machine that stands still for a second what is right looks wrong, once.
+			for try := 1; try < 5 && err != nil && strings.Contains(err.Error(), "It could not be reproduced"); try++ {
+				err = s.random(t.Context(), 1, 60)
+			}
 			require.Error(t, err)
 			assert.Contains(t, err.Error(), "flow:")
 			assert.Contains(t, err.Error(), "What it takes:")
