@@ -46,9 +46,21 @@ func Judge(ctx context.Context, p Proxy, o JudgeOptions) (*report.Report, error)
 			return nil, err
 		}
 	}
+	for _, size := range o.Sizes {
+		if err := size.Validate(); err != nil {
+			return nil, err
+		}
+	}
 	j.choose()
 	j.run(ctx)
+	speed := j.measureSpeed(ctx, defaultSpeedPlan())
 	r := j.report()
+	if speed != nil && r.Speed != nil {
+		speed.Runs = append(r.Speed.Runs, speed.Runs...)
+	}
+	if speed != nil {
+		r.Speed = speed
+	}
 	return r, ctx.Err()
 }
 
@@ -422,14 +434,11 @@ func (f *figures) speed() *report.Speed {
 	if len(f.starts) == 0 {
 		return nil
 	}
-	ms := func(d time.Duration) float64 {
-		return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
-	}
-	run := report.SpeedRun{Start: ms(slices.Min(f.starts)), CPU: ms(f.processor), Memory: f.memory,
+	run := report.SpeedRun{Start: milliseconds(slices.Min(f.starts)), CPU: milliseconds(f.processor), Memory: f.memory,
 		Change: report.Latency{Count: len(f.waves)}}
 	if len(f.waves) > 0 {
 		sorted := slices.Sorted(slices.Values(f.waves))
-		run.Change.P50, run.Change.P99 = ms(sorted[len(sorted)/2]), ms(sorted[len(sorted)*99/100])
+		run.Change.P50, run.Change.P99 = milliseconds(sorted[len(sorted)/2]), milliseconds(sorted[len(sorted)*99/100])
 	}
 	return &report.Speed{Runs: []report.SpeedRun{run}}
 }

@@ -118,6 +118,8 @@ type JudgeOptions struct {
 	Seed uint64
 	// StartTimeout is how long the program may take to serve at first, default 60 s.
 	StartTimeout time.Duration
+	// Sizes are those of clusters at which the program's speed is measured after the cases, one after the other.
+	Sizes []Size
 	// Progress is called with each result, one at a time, and how many cases there are.
 	Progress func(r report.Result, of int)
 	// Say is called with what else happens, for a person who waits.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
@@ -57,6 +58,25 @@ func assumption(text string) (c conformance.Configuration, err error) {
 		}
 	}
 	return c, nil
+}
+
+// parseSizes parses --speed.
+func parseSizes(text string) (sizes []conformance.Size, err error) {
+	for _, part := range strings.Split(text, ",") {
+		services, endpoints, found := strings.Cut(strings.TrimSpace(part), "x")
+		var size conformance.Size
+		var err1, err2 error
+		size.Services, err1 = strconv.Atoi(services)
+		size.Endpoints, err2 = strconv.Atoi(endpoints)
+		if !found || err1 != nil || err2 != nil {
+			return nil, fmt.Errorf("%q is no size: 1000x10 is one", part)
+		}
+		if err := size.Validate(); err != nil {
+			return nil, err
+		}
+		sizes = append(sizes, size)
+	}
+	return sizes, nil
 }
 
 // placeholders are what is replaced in commands, with what each stands for.

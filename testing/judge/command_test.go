@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/netip"
 	"testing"
 
@@ -87,4 +88,21 @@ func TestTheCommandThatRepeatsARun(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, `go run ./testing/judge --proxy 'PATH=x kp --a '\''b'\''' --lacks 'SCTP' --core`, o.reproduce())
 	assert.Equal(t, "kp", o.implementation().Name)
+}
+
+func TestSizes(t *testing.T) {
+	sizes, err := parseSizes("1000x10, 5x1")
+	require.NoError(t, err)
+	assert.Equal(t, []conformance.Size{{Services: 1000, Endpoints: 10}, {Services: 5, Endpoints: 1}}, sizes)
+	for _, text := range []string{"", "1000", "x", "1x", "1x1x1", "1x1,", "ax1", "1\xff"} {
+		_, err := parseSizes(text)
+		assert.ErrorContains(t, err, "is no size", text)
+	}
+	for _, text := range []string{"0x1", "99999999x99999999"} {
+		_, err := parse([]string{"--proxy", "p", "--speed", text}, io.Discard)
+		assert.ErrorContains(t, err, "at least 1x1")
+	}
+	o, err := parse([]string{"--proxy", "p", "--speed", "2x3,4x5"}, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, "go run ./testing/judge --proxy 'p' --speed 2x3,4x5", o.reproduce())
 }

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -41,6 +42,7 @@ type options struct {
 	proxy, cleanup, breaks, report string
 	name, version, mode, url       string
 	run, assume, lacks             string
+	sizes                          []conformance.Size
 	core, verbose                  bool
 	lanes                          int
 	seed                           uint64
@@ -68,6 +70,11 @@ func parse(args []string, usage io.Writer) (*options, error) {
 		"`list` of how the proxy is configured, without {flags}: detect=node-cidr|cluster-cidr|none, "+
 			"nodeports=primary|all|localhost, masquerade-all (default: detected)")
 	f.StringVar(&o.lacks, "lacks", "", "`features` that the proxy does not claim to have: IPv6, SCTP, SourceRanges ...")
+	f.Func("speed", "`sizes` of clusters, services x endpoints of each, at which to measure speed: 1000x10,5000x10 "+
+		"(default: none); with --run ^$ nothing else is done", func(text string) (err error) {
+		o.sizes, err = parseSizes(text)
+		return err
+	})
 	f.BoolVar(&o.verbose, "v", false, "print for each failure what happened, what should have, and the objects")
 	f.IntVar(&o.lanes, "lanes", 0, "`number` of networks, each with a proxy of its own (default 4)")
 	f.Uint64Var(&o.seed, "seed", 0, "`seed` of the source ports (default: a random one)")
@@ -94,7 +101,8 @@ func run(ctx context.Context, args []string, out, usage io.Writer) (passed bool,
 	if err != nil {
 		return false, err
 	}
-	judge := conformance.JudgeOptions{CoreOnly: o.core, Lanes: o.lanes, Seed: o.seed, StartTimeout: o.startTimeout}
+	judge := conformance.JudgeOptions{CoreOnly: o.core, Lanes: o.lanes, Seed: o.seed, StartTimeout: o.startTimeout,
+		Sizes: o.sizes}
 	if o.run != "" {
 		if judge.Run, err = regexp.Compile(o.run); err != nil {
 			return false, fmt.Errorf("--run: %w", err)
@@ -139,7 +147,8 @@ func run(ctx context.Context, args []string, out, usage io.Writer) (passed bool,
 		return false, err
 	}
 	fmt.Fprintf(out, "\nThe report is in %s; it took %v.\n", o.report, time.Since(began).Round(time.Second))
-	return r.Problem == "" && r.Counts(report.Core).Failed == 0 && r.Counts(report.Extended).Failed == 0, nil
+	return r.Problem == "" && r.Counts(report.Core).Failed == 0 && r.Counts(report.Extended).Failed == 0 &&
+		(r.Speed == nil || !slices.ContainsFunc(r.Speed.Runs, func(s report.SpeedRun) bool { return s.Problem != "" })), nil
 }
 
 // about says in brackets what a result is, if it is not core.
@@ -205,6 +214,9 @@ func (o *options) reproduce() string {
 	}
 	if o.core {
 		command += " --core"
+	}
+	if len(o.sizes) > 0 {
+		command += " --speed " + join(o.sizes)
 	}
 	return command
 }

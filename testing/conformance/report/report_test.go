@@ -50,7 +50,8 @@ func TestReadReturnsWhatWasWritten(t *testing.T) {
 	r.Seed = math.MaxUint64
 	r.Problem, r.Log = "the program exited", "fatal: \"no\"\n\ttabs: yes\n"
 	r.Speed = &report.Speed{Machine: "2 cores", Runs: []report.SpeedRun{
-		{Services: 100, Endpoints: 3, Start: 12.5, Change: report.Latency{P50: 1, P99: 2.25, Count: 40}, Memory: 1 << 40}}}
+		{Services: 100, Endpoints: 3, Start: 12.5, Change: report.Latency{P50: 1, P99: 2.25, Count: 40, CPU: 7, Gap: 0.5},
+			Churn: report.Latency{P50: 3, P99: 4, Count: 100}, Memory: 1 << 40, Problem: "it exited"}}}
 	text := asYAML(t, r)
 	got, err := report.Read([]byte(text))
 	require.NoError(t, err)

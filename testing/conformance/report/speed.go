@@ -8,7 +8,8 @@ type Speed struct {
 	Runs []SpeedRun `json:"runs"`
 }
 
-// SpeedRun has the figures for a cluster of one size. Times are in milliseconds; 0 means not measured.
+// SpeedRun has the figures for a cluster of one size. Times are in milliseconds; 0 means not measured. Without services
+// they are those of the cases.
 type SpeedRun struct {
 	// Services is the number of services, Endpoints that of endpoints of each.
 	Services  int `json:"services"`
@@ -19,12 +20,16 @@ type SpeedRun struct {
 	Change Latency `json:"change,omitzero"`
 	// Burst is the time until each of 100 changes that are written at once shows.
 	Burst Latency `json:"burst,omitzero"`
-	// CPU is the processor time that the process has used until Burst ended, and Memory the most memory that it had
-	// resident, in bytes.
+	// Churn is the time until a change shows while ten are written each second.
+	Churn Latency `json:"churn,omitzero"`
+	// CPU is the processor time that the process has used in all, and Memory the most memory that it had resident, in
+	// bytes.
 	CPU    float64 `json:"cpuMilliseconds,omitempty"`
 	Memory int64   `json:"memoryBytes,omitempty"`
 	// Gap is the longest time between two packets of a connection in the background that sends all the time.
 	Gap float64 `json:"gapMilliseconds,omitempty"`
+	// Problem says why the measurement ended early.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Latency has two percentiles, in milliseconds, of a number of measurements.
@@ -33,4 +38,8 @@ type Latency struct {
 	P50   float64 `json:"p50Milliseconds"`
 	P99   float64 `json:"p99Milliseconds"`
 	Count int     `json:"count"`
+	// CPU is the processor time that the process used meanwhile, and Gap the longest time between two packets of the
+	// connection in the background.
+	CPU float64 `json:"cpuMilliseconds,omitempty"`
+	Gap float64 `json:"gapMilliseconds,omitempty"`
 }

@@ -151,3 +151,14 @@ const (
 
 // ServerPorts are all ports that servers listen on.
 func ServerPorts() []uint16 { return []uint16{ServerPort, ServerPort2, ServerPort3} }
+
+// ManyPodsPort is where the pods of Network.ServeManyPods listen, by TCP.
+const ManyPodsPort = 8180
+
+// ManyPods is a range of pods of other-node, for clusters that are large. ServeManyPods has to start them.
+func ManyPods(f model.Family) netip.Prefix {
+	if f == model.IPv6 {
+		return netip.MustParsePrefix("fd00:200::/64")
+	}
+	return netip.MustParsePrefix("10.200.0.0/13")
+}

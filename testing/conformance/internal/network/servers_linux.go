@@ -208,6 +208,12 @@ func (s *servers) acceptStreams(listener net.Listener, at netip.AddrPort) {
 			if err != nil {
 				return
 			}
+			at := at
+			if at.Addr().IsUnspecified() { // of many pods
+				if at, err = netip.ParseAddrPort(conn.LocalAddr().String()); err != nil {
+					return
+				}
+			}
 			for r := bufio.NewReader(conn); ; {
 				line, err := r.ReadString('\n')
 				if err != nil {

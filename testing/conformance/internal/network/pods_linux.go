@@ -1,0 +1,29 @@
+package network
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// ServeManyPods gives other-node every address of [ManyPods], each with a server.
+func (n *Network) ServeManyPods(f model.Family) error {
+	node, pods := n.namespaces[OtherNode], ManyPods(f)
+	anyAddress := netip.IPv4Unspecified()
+	if f == model.IPv6 {
+		anyAddress = netip.IPv6Unspecified()
+	}
+	err := errors.Join(
+		n.Node.addRoute("kpl-other", pods, Nth(PlanOf(f).ToOtherNode, 2), netlink.Route{}),
+		node.addRoute("lo", pods, netip.Addr{},
+			netlink.Route{Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST}))
+	if err != nil {
+		return err
+	}
+	_, err = n.servers.serve(node, model.TCP, netip.AddrPortFrom(anyAddress, ManyPodsPort))
+	return err
+}
