@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os/exec"
 	"slices"
 	"strings"
@@ -74,6 +75,9 @@ func cleanUpIPTables(ctx context.Context, m *machine) error {
 	errs := []error{err}
 	for _, d := range found {
 		errs = append(errs, iptables.CleanUp(ctx, iptables.Options{Dataplanes: []dataplane.Interface{d}}))
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		errs = append(errs, errors.New("is this process root with CAP_NET_ADMIN and CAP_NET_RAW in its network namespace?"))
 	}
 	return errors.Join(errs...)
 }

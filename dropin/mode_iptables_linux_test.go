@@ -59,6 +59,10 @@ func TestATableThatCannotBeReadDoesNotPreventOtherCleanUp(t *testing.T) {
 			(&machine{}).findUpstream(t.Context()))
 		return nil
 	})
+	node.Do(func() error {
+		assert.ErrorContains(t, cleanUpIPTables(t.Context(), &machine{}), "is this process root with CAP_NET_ADMIN and CAP_NET_RAW")
+		return nil
+	})
 	for name, cleanUp := range map[string]func() error{
 		"of Kubernetes' kube-proxy": func() error { return cleanUpUpstreamIPTables(t.Context(), &machine{}) },
 		"of this program":           func() error { return cleanUpIPTables(t.Context(), &machine{}) },

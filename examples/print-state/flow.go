@@ -144,9 +144,9 @@ func (f *flowFlags) get(ctx context.Context, path string, answer any) error {
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		if ctx.Err() != nil {
-			err = errors.New("no answer: is the proxy running, and was it started with --page? A larger --timeout waits longer")
+			err = errors.New("no answer: a larger --timeout waits longer")
 		}
-		return fmt.Errorf("--url %s: %w", f.url, err)
+		return fmt.Errorf("--url %s: %w; is the proxy running, and was it started with --page?", f.url, err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<20))

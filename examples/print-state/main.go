@@ -54,9 +54,33 @@ func main() {
 	}
 }
 
+const usage = `Prints what a node does with Services, and why.
+
+Usage:
+  print-state SOURCE [flags]
+
+SOURCE is --file, --kubeconfig or --server; for --explain and --flow also --url, a running proxy.
+
+Examples:
+  # What a node does with all services
+  print-state --kubeconfig FILE --node-name NODE --once
+
+  # Why is an endpoint not used?
+  print-state --kubeconfig FILE --node-name NODE --explain NAMESPACE/NAME
+
+  # Where does a packet go? As the proxy of this node has applied it, if it runs with --page
+  print-state --url http://127.0.0.1:10249/page/ --flow 'pod 10.1.1.5 -> 10.96.0.10:53/UDP'
+
+  # The same from objects in files: kubectl get services,endpointslices,nodes,servicecidrs -A -o yaml
+  print-state --file DIR --node-name NODE --cluster-cidr 10.244.0.0/16 --flow 'node -> 10.96.0.10:53/UDP'
+
+Flags:
+`
+
 // run is the program. It writes remarks to notes.
 func run(ctx context.Context, args []string, out, notes io.Writer) error {
 	set := flag.NewFlagSet("print-state", flag.ContinueOnError)
+	set.SetOutput(io.Discard)
 	var from source.Flags
 	from.Register(set, "")
 	var server serverFlags
@@ -69,11 +93,18 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 	flow.register(set)
 	explain := set.String("explain", "",
 		"`namespace/name` of a service: explain why each of its endpoints is or is not used, and exit")
-	if err := set.Parse(args); err != nil {
+	switch err := set.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(out, usage)
+		set.SetOutput(out)
+		set.PrintDefaults()
 		return err
-	}
-	if set.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", set.Arg(0))
+	case err != nil:
+		return fmt.Errorf("%w; see print-state --help", err)
+	case set.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q; see print-state --help", set.Arg(0))
+	case !from.Given() && !server.Given() && flow.url == "":
+		return errors.New("one of --file, --kubeconfig, --server and --url is required; see print-state --help")
 	}
 	print, err := printer(*format)
 	if err != nil {

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -195,7 +197,9 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no source":          {nil, "--file and --kubeconfig"},
+		"no source":          {nil, "one of --file, --kubeconfig, --server and --url is required; see print-state --help"},
+		"an unknown flag":    {[]string{"--fiel", cluster}, "-fiel; see print-state --help"},
+		"nobody at the URL":  {[]string{"--url", "http://127.0.0.1:1", "--explain", "a/b"}, "was it started with --page?"},
 		"a format":           {[]string{"--file", cluster, "-o", "xml"}, `"xml" is not one of text, json, yaml`},
 		"a name to explain":  {[]string{"--file", cluster, "--explain", "web"}, `"web" is not namespace/name`},
 		"an unknown service": {[]string{"--file", cluster, "--explain", "shop/none"}, "unknown service shop/none"},
@@ -219,6 +223,24 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 			assert.ErrorContains(t, run(t.Context(), tc.args, io.Discard, io.Discard), tc.want)
 		})
 	}
+}
+
+// The flags of the examples exist, and a wrong one does not print all of this.
+func TestHelp(t *testing.T) {
+	var out, notes strings.Builder
+	require.ErrorIs(t, run(t.Context(), []string{"--help"}, &out, &notes), flag.ErrHelp)
+	text, flags, _ := strings.Cut(out.String(), "\nFlags:\n")
+	var given []string
+	for _, m := range regexp.MustCompile(`--([a-z-]+)`).FindAllStringSubmatch(text, -1) {
+		if m[1] != "page" { // the proxy's
+			given = append(given, m[1])
+			assert.Regexp(t, `(?m)^  -`+m[1]+`( |$)`, flags)
+		}
+	}
+	assert.Contains(t, given, "explain")
+	out.Reset()
+	require.Error(t, run(t.Context(), []string{"--nonsense"}, &out, &notes))
+	assert.Empty(t, out.String()+notes.String())
 }
 
 // brokenPipe fails like a terminal that was closed.
@@ -338,7 +360,7 @@ func TestExplainOfARunningProxy(t *testing.T) {
 	assert.Equal(t, string(want), out.String())
 	err := run(t.Context(), []string{"--url", server.URL + "/page/", "--explain", "no/body", "--timeout", "1ms"}, &out,
 		io.Discard)
-	assert.ErrorContains(t, err, "no answer: is the proxy")
+	assert.ErrorContains(t, err, "no answer: a larger --timeout")
 	assert.EqualError(t, run(t.Context(), []string{"--url", server.URL}, &out, io.Discard),
 		"--url is for --flow and --explain")
 }
