@@ -110,33 +110,35 @@ func (r *road) nft(text string) {
 // ask returns what a question from a namespace is answered with: the source that was seen, "refused", or "nothing".
 func ask(t *testing.T, from *testns.Namespace, to string, patience time.Duration) (answer string) {
 	t.Helper()
-	from.Do(func() error {
-		c, err := net.Dial("udp4", to)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		if _, err := c.Write([]byte("?")); err != nil {
-			return err
-		}
-		if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
-			return err
-		}
-		buf := make([]byte, 64)
-		n, err := c.Read(buf)
-		switch {
-		case errors.Is(err, syscall.ECONNREFUSED):
-			answer = "refused"
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			answer = "nothing"
-		case err != nil:
-			return err
-		default:
-			answer = string(buf[:n])
-		}
-		return nil
+	from.Do(func() (err error) {
+		answer, err = askFromHere(to, patience)
+		return err
 	})
 	return answer
+}
+
+// askFromHere is ask from the namespace of the thread.
+func askFromHere(to string, patience time.Duration) (string, error) {
+	c, err := net.Dial("udp4", to)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("?")); err != nil {
+		return "", err
+	}
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return "", err
+	}
+	buf := make([]byte, 64)
+	n, err := c.Read(buf)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused", nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return "nothing", nil
+	}
+	return string(buf[:n]), err
 }
 
 func (r *road) answer(to string) string {
@@ -164,6 +166,55 @@ func TestServiceAddressesThatOthersServeAreLeftToThem(t *testing.T) {
 	require.NoError(t, netlink.AddrAdd(lo, &netlink.Addr{IPNet: ipNet}))
 	require.NoError(t, echo(t, "10.96.7.7:53"))
 	assert.Equal(t, roadClient, r.answer("10.96.7.7:53"), "the node has the address")
+}
+
+// A DNS cache on the node that has the cluster IP of the cluster's DNS, with the rules of NodeLocal DNSCache: its traffic
+// is not tracked, so that no proxy translates it. In docs/tested.md.
+func TestADNSCacheOnTheNodeKeepsTheClusterIPOfDNS(t *testing.T) {
+	r := newRoad(t)
+	r.node.Set(fm.Service("kube-system/kube-dns").ClusterIP("10.96.0.53").UDPPort("dns", 53).MasqueradeAll().Build(),
+		fm.Endpoint("kube-system/kube-dns:dns/UDP", roadServer+":"+serverPort).Build())
+	r.node.Sync()
+	require.Equal(t, roadNode, r.answer("10.96.0.53:53"), "the service, whose endpoint sees the node")
+
+	lo, err := netlink.LinkByName("lo")
+	require.NoError(t, err)
+	require.NoError(t, netlink.LinkSetUp(lo))
+	require.NoError(t, netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 96, 0, 53),
+		Mask: net.CIDRMask(32, 32)}}))
+	require.NoError(t, echo(t, "10.96.0.53:53"))
+	r.nft(`table ip node-cache {
+		chain pre { type filter hook prerouting priority raw; ip daddr 10.96.0.53 udp dport 53 notrack; };
+		chain out { type filter hook output priority raw; ip daddr 10.96.0.53 udp dport 53 notrack;
+			ip saddr 10.96.0.53 udp sport 53 notrack; }; }`)
+	for _, when := range []string{"at once", "after a resync"} {
+		assert.Equal(t, roadClient, r.answer("10.96.0.53:53"), "%s: the cache, which sees the client", when)
+		answer, err := askFromHere("10.96.0.53:53", time.Minute)
+		require.NoError(t, err)
+		assert.Equal(t, "10.96.0.53", answer, "%s: the cache, asked from the node", when)
+		assert.Equal(t, "refused", r.answer("10.96.0.53:99"), "%s: a port that neither has", when)
+		r.node.backend.ForceResync()
+		r.node.Sync()
+	}
+}
+
+// A host port, with rules as the CNI plugin portmap makes them in nftables. In docs/tested.md.
+func TestHostPortsWorkBeside(t *testing.T) {
+	r := newRoad(t)
+	r.nft(`table ip cni-hostport { chain hostports { udp dport 9090 dnat to ` + roadServer + ":" + serverPort + `; };
+		chain pre { type nat hook prerouting priority dstnat; fib daddr type local jump hostports; };
+		chain out { type nat hook output priority -100; fib daddr type local jump hostports; }; }`)
+	for _, when := range []string{"at once", "after a resync"} {
+		assert.Equal(t, roadClient, r.answer("192.0.2.1:9090"), "%s: the host port", when)
+		answer, err := askFromHere(roadNode+":9090", time.Minute)
+		require.NoError(t, err)
+		assert.Equal(t, roadNode, answer, "%s: the host port, from the node", when)
+		assert.Equal(t, roadNode, r.answer("10.96.0.10:80"), "%s: the service", when)
+		r.node.backend.ForceResync()
+		r.node.Sync()
+	}
+	require.NoError(t, nft.CleanUp(t.Context(), nft.Options{}))
+	assert.Equal(t, roadClient, r.answer("192.0.2.1:9090"), "the rules are the plugin's")
 }
 
 // Connections are checked within the service CIDRs only, as long as all cluster IPs are there.
