@@ -44,6 +44,9 @@ func (p *player) Watch(stream grpc.BidiStreamingServer[remotev1.Request, remotev
 			if err := proto.Unmarshal(m.Server, u); err != nil {
 				return err
 			}
+			if u.HeartbeatMillis > 0 { // 30 in the recording: a client on a busy machine would leave the server
+				u.HeartbeatMillis = uint32(patience.Milliseconds())
+			}
 			if err := stream.Send(u); err != nil {
 				return err
 			}

@@ -51,7 +51,7 @@ func connect(address string, timeout time.Duration) (r reply, err error) {
 			return r, err
 		}
 	}
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return r, err
 	}
 	said, err := io.ReadAll(conn)
@@ -147,7 +147,7 @@ func (l *load) client(name string, ns *testns.Namespace, addresses ...string) {
 				}
 				address := addresses[n%len(addresses)]
 				begin := time.Now()
-				r, err := connect(address, 5*time.Second)
+				r, err := connect(address, time.Minute) // a lost packet is a failure much sooner
 				c.mu.Lock()
 				if err != nil {
 					c.failures = append(c.failures,
