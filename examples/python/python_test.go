@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long to wait for what must come.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // systemPython is the one with the system's packages.
 const systemPython = "/usr/bin/python3"
@@ -90,7 +90,8 @@ func TestPythonPrintsWhatPrintStatePrints(t *testing.T) {
 
 	want := func(node string) string {
 		program := filepath.Join(dir, "print-state")
-		cmd := exec.CommandContext(t.Context(), program, "--server", target, "--node-name", node, "--once")
+		cmd := exec.CommandContext(t.Context(), program, "--server", target, "--node-name", node, "--once",
+			"--timeout", patience.String())
 		out, err := cmd.Output()
 		require.NoError(t, err)
 		return string(out)
