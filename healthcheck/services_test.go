@@ -17,7 +17,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -316,27 +318,35 @@ func (e *events) ServiceWarning(service model.ServiceName, reason, action, note 
 func TestAPortInUseCausesAnEventAndIsTriedAgain(t *testing.T) {
 	l := &listeners{fail: map[string]error{"0.0.0.0:32000": errors.New("address already in use")}}
 	e := &events{}
+	logged := 0
+	ctx := klog.NewContext(t.Context(), funcr.New(func(_, line string) {
+		if strings.Contains(line, "Cannot start a health check server") {
+			logged++
+		}
+	}, funcr.Options{}))
 	s := NewServices(nil, ServicesOptions{Listen: l.listen, Events: e, NodeName: "node-1"})
 	defer s.Close()
 	s.SetService(service("web", 32000, 1, 1))
 	s.SetService(service("other", 32001, 1, -1))
 	want := []string{
 		`default/web FailedToStartServiceHealthcheck Listen: node node-1 failed to start healthcheck "default/web" on port 32000: 0.0.0.0:32000: address already in use`}
-	require.NoError(t, s.Sync(t.Context()), "traffic does not depend on it")
+	require.NoError(t, s.Sync(ctx), "traffic does not depend on it")
 	require.Equal(t, want, []string(*e))
 	require.Equal(t, []string{"0.0.0.0:32001", "[::]:32000", "[::]:32001"}, l.addresses(), "the others are open")
 
 	l.takeLog()
-	require.NoError(t, s.Sync(t.Context()), "although nothing has changed")
+	require.NoError(t, s.Sync(ctx), "although nothing has changed")
 	require.Equal(t, []string{"open tcp4 0.0.0.0:32000"}, l.takeLog())
 	require.Equal(t, append(want, want...), []string(*e), "recorders make a series of them")
+	require.Equal(t, 1, logged, "the log has it until the error changes")
 
 	l.fail["0.0.0.0:32000"] = errors.New("permission denied")
-	require.NoError(t, s.Sync(t.Context()))
+	require.NoError(t, s.Sync(ctx))
 	require.Len(t, *e, 3)
+	require.Equal(t, 2, logged)
 
 	l.fail = nil
-	require.NoError(t, s.Sync(t.Context()))
+	require.NoError(t, s.Sync(ctx))
 	require.Len(t, *e, 3)
 	code, _, _ := l.get(t, "0.0.0.0:32000")
 	require.Equal(t, 200, code)
