@@ -180,9 +180,11 @@ func TestASwitchOfModesRemovesWhatTheOthersLeft(t *testing.T) {
 				}
 			}
 
+			require.Equal(t, "1", r.file(t, routeLocalnet))
 			require.NoError(t, r.run("--cleanup"))
 			assert.Empty(t, r.nft.Dump(tableIPv4))
 			assert.NotContains(t, r.iptables[0].Dump(), "10.244.1.5")
+			assert.Equal(t, "1", r.file(t, routeLocalnet), "docs/kubeadm.md says that kernel parameters stay")
 		})
 	}
 }
