@@ -59,6 +59,9 @@ func (t *Table) Repair(ctx context.Context, every time.Duration, wake <-chan str
 		case <-later.C:
 			woken = false
 		}
+		if ctx.Err() != nil { // select takes any of the cases that are ready
+			return
+		}
 		var next time.Time
 		for i := range loops {
 			l := &loops[i]

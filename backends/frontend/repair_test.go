@@ -59,6 +59,20 @@ func repairing(t *testing.T, r *rig, every time.Duration, wake <-chan struct{},
 	<-done
 }
 
+// However much there is to look at, nothing is looked at once the context has ended.
+func TestNothingIsLookedAtAfterTheEnd(t *testing.T) {
+	r, l := newRig(t), newLooker()
+	r.sync(t)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for range 100 {
+		wake := make(chan struct{}, 1)
+		wake <- struct{}{}
+		r.Repair(ended, 0, wake, l.Look)
+	}
+	assert.Empty(t, l.of(model.IPv4))
+}
+
 func TestNothingIsLookedAtBeforeTheFirstSyncAndAfterCleanUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, l := newRig(t), newLooker()
