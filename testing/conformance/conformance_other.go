@@ -28,6 +28,11 @@ func Judge(context.Context, Proxy, JudgeOptions) (*report.Report, error) {
 	return nil, errors.New("the judge needs Linux, for network namespaces")
 }
 
+// Compare compares two programs in random clusters. It needs Linux: here it fails.
+func Compare(context.Context, [2]Proxy, CompareOptions) (*report.Report, error) {
+	return nil, errors.New("the judge needs Linux, for network namespaces")
+}
+
 // Scale measures what a backend costs at several sizes. It needs Linux: here it skips.
 func Scale(b *testing.B, f Factory) {
 	b.Helper()

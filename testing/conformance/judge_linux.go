@@ -24,6 +24,25 @@ import (
 // that fails, or that never becomes ready, is no error: the report says so. An error means that nothing could be tried.
 // The fields of the report about the implementation and the suite are empty.
 func Judge(ctx context.Context, p Proxy, o JudgeOptions) (*report.Report, error) {
+	j, err := newJudging(p, o)
+	if err != nil {
+		return nil, err
+	}
+	j.choose()
+	j.run(ctx)
+	speed := j.measureSpeed(ctx, defaultSpeedPlan())
+	r := j.report()
+	if speed != nil && r.Speed != nil {
+		speed.Runs = append(r.Speed.Runs, speed.Runs...)
+	}
+	if speed != nil {
+		r.Speed = speed
+	}
+	return r, ctx.Err()
+}
+
+// newJudging returns what is known of a program before it runs.
+func newJudging(p Proxy, o JudgeOptions) (*judging, error) {
 	families, err := network.Families()
 	if err != nil {
 		return nil, fmt.Errorf("the judge needs the right to make network namespaces, as root or under unshare -rn: %w", err)
@@ -51,17 +70,7 @@ func Judge(ctx context.Context, p Proxy, o JudgeOptions) (*report.Report, error)
 			return nil, err
 		}
 	}
-	j.choose()
-	j.run(ctx)
-	speed := j.measureSpeed(ctx, defaultSpeedPlan())
-	r := j.report()
-	if speed != nil && r.Speed != nil {
-		speed.Runs = append(r.Speed.Runs, speed.Runs...)
-	}
-	if speed != nil {
-		r.Speed = speed
-	}
-	return r, ctx.Err()
+	return j, nil
 }
 
 // judging is one run of the suite against a program.
@@ -222,7 +231,23 @@ func (l *lane) begin(ctx context.Context) error {
 }
 
 // open makes a network with a running program.
-func (l *lane) open(ctx context.Context, set setup) (err error) {
+func (l *lane) open(ctx context.Context, set setup) error {
+	if err := l.prepare(ctx, set); err != nil {
+		return err
+	}
+	return l.begun(ctx, set)
+}
+
+// begun starts the program on the lane's network.
+func (l *lane) begun(ctx context.Context, set setup) error {
+	if err := l.session.start(ctx, set); err != nil {
+		return err
+	}
+	return l.session.put(ctx)
+}
+
+// prepare makes a network on which the program does not run yet.
+func (l *lane) prepare(ctx context.Context, set setup) (err error) {
 	f := Factory{Lacks: l.lacks, RepairsItself: true}
 	patience, err := patienceHere()
 	if err != nil {
@@ -261,10 +286,7 @@ func (l *lane) open(ctx context.Context, set setup) (err error) {
 	if l.Breaks {
 		s.factory.Break = func(ctx context.Context, _ Env) error { return p.host.Break(ctx) }
 	}
-	if err := s.start(ctx, set); err != nil {
-		return err
-	}
-	return s.put(ctx)
+	return nil
 }
 
 // end stops the program and takes the network down.
@@ -385,22 +407,29 @@ func (j *judging) report() *report.Report {
 	for _, c := range j.queue {
 		j.add(result(c, report.NotRun, "the run ended early"))
 	}
-	if j.problem != nil {
-		r.Problem = j.problem.Error()
-		var whole *programError
-		if errors.As(j.problem, &whole) {
-			r.Problem = whole.Error()
-		}
-		var logged interface{ Log() string }
-		if errors.As(j.problem, &logged) {
-			r.Log = logged.Log()
-		}
-	}
+	r.Problem, r.Log = problemOf(j.problem)
 	r.Results = j.results
 	absent(r.Results)
 	slices.SortStableFunc(r.Results, func(a, b report.Result) int { return strings.Compare(a.Case, b.Case) })
 	r.Speed = j.figures.speed()
 	return r
+}
+
+// problemOf returns what is wrong with a program as a whole, and the end of its log; "" if nothing is.
+func problemOf(err error) (problem, log string) {
+	if err == nil {
+		return "", ""
+	}
+	problem = err.Error()
+	var whole *programError
+	if errors.As(err, &whole) {
+		problem = whole.Error()
+	}
+	var logged interface{ Log() string }
+	if errors.As(err, &logged) {
+		log = logged.Log()
+	}
+	return problem, log
 }
 
 // absent says of a feature all of whose cases failed that the program lacks it: that is no failure, unless somebody has

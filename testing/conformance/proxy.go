@@ -126,7 +126,24 @@ type JudgeOptions struct {
 	Say func(text string)
 }
 
+// CompareOptions are the options of [Compare].
+type CompareOptions struct {
+	// Names are what the two programs are called in the report. They differ.
+	Names [2]string
+	// Clusters is how many random clusters are tried, default 60, and Time how long: no cluster is begun, and nothing is
+	// reduced, after that. Default 5 minutes.
+	Clusters int
+	Time     time.Duration
+	// Seed determines the clusters and the flows, for programs that lack the same. 0 is a random one.
+	Seed uint64
+	// StartTimeout and Say are those of [JudgeOptions].
+	StartTimeout time.Duration
+	Say          func(text string)
+}
+
 const (
 	defaultLanes        = 4
 	defaultStartTimeout = time.Minute
+	defaultClusters     = 60
+	defaultTime         = 5 * time.Minute
 )

@@ -74,6 +74,9 @@ func (s service) String() string {
 	flag(s.nodePort, "node port")
 	flag(s.externalIP, "external IP")
 	flag(s.vip, "VIP")
+	flag(s.contestsExternalIP, "contested external IP")
+	flag(s.contestsVIP, "contested VIP")
+	flag(s.listsNode, "the node as external IP")
 	flag(s.externalLocal, "external Local")
 	flag(s.internalLocal, "internal Local")
 	if s.affinity > 0 {
@@ -113,6 +116,8 @@ type generator struct {
 	rng     *rand.Rand
 	factory Factory
 	names   int // of services so far
+	// contests: services may list one address, and that of the node.
+	contests bool
 }
 
 func newGenerator(seed uint64, f Factory) *generator {
@@ -204,6 +209,9 @@ func (g *generator) service(others []service) service {
 	if !g.factory.lacks(SessionAffinity) && g.chance(4) {
 		s.affinity = 3 * time.Hour
 	}
+	if g.contests {
+		s.contestsExternalIP, s.contestsVIP, s.listsNode = g.chance(4), g.chance(4), g.chance(8)
+	}
 	protocols := []model.Protocol{model.TCP, model.UDP}
 	if !g.factory.lacks(SCTP) {
 		protocols = append(protocols, model.SCTP)
@@ -269,7 +277,7 @@ func (g *generator) trafficTo(services, before []service, flows int) []traffic {
 			return nil
 		}
 		svc := pick(g, all...)
-		list = append(list, traffic{
+		tr := traffic{
 			as:   &svc,
 			from: []string{pick(g, localPod1, localPod2, localPod3, theNode, remotePod3, thirdNode, client, client2)},
 			to: []destination{pick(g, toClusterIP, toClusterIP, toExternalIP, toVIP, toNodePort, toExternalIP, toVIP,
@@ -277,7 +285,14 @@ func (g *generator) trafficTo(services, before []service, flows int) []traffic {
 				toOtherNodePort, toUnknownPort, toUnallocatedAddress)},
 			ports: []string{pick(g, svc.withDefaults(0).ports...).name},
 			only:  pick(g, g.factory.families()...),
-		})
+		}
+		switch {
+		case (svc.contestsExternalIP || svc.contestsVIP) && g.chance(2):
+			tr.to = []destination{toContestedAddress}
+		case svc.listsNode && g.chance(2):
+			tr.to = []destination{toListedNode}
+		}
+		list = append(list, tr)
 	}
 	return list
 }

@@ -117,6 +117,9 @@ var simplifications = []func(service) service{
 	func(s service) service { s.nodePort = false; return s },
 	func(s service) service { s.externalIP = false; return s },
 	func(s service) service { s.vip = false; return s },
+	func(s service) service { s.contestsExternalIP = false; return s },
+	func(s service) service { s.contestsVIP = false; return s },
+	func(s service) service { s.listsNode = false; return s },
 }
 
 func (sc script) withoutSteps(from, to int) script {

@@ -23,12 +23,15 @@ const (
 	toUnknownPort        // of the cluster IP: one that no service has
 	toUnallocatedAddress // of the service CIDR
 	toEndpointItself     // the first endpoint of the port, without a service
+	toContestedAddress   // that several services list
+	toListedNode         // the node's address, as an external IP
 )
 
 func (d destination) String() string {
 	return [...]string{"cluster IP", "external IP", "VIP", "node port", "node port on another address",
 		"node port on localhost",
-		"unknown port of the cluster IP", "unallocated address", "endpoint itself"}[d]
+		"unknown port of the cluster IP", "unallocated address", "endpoint itself",
+		"contested address", "node's address as an external IP"}[d]
 }
 
 var externalDestinations = []destination{toExternalIP, toVIP, toNodePort}
@@ -50,6 +53,10 @@ func (d destination) resolve(s service, port int, f model.Family) netip.AddrPort
 			return netip.AddrPortFrom(netip.IPv6Loopback(), s.nodePortOf(port))
 		}
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), s.nodePortOf(port))
+	case toContestedAddress:
+		return netip.AddrPortFrom(contestedAddr(f), number)
+	case toListedNode:
+		return netip.AddrPortFrom(network.PlanOf(f).HostAddresses()[0], number)
 	case toUnknownPort:
 		return netip.AddrPortFrom(s.clusterIP(f), number+1)
 	case toUnallocatedAddress:

@@ -76,6 +76,10 @@ func TestFlagsThatMakeNoSense(t *testing.T) {
 		{[]string{"--proxy", "a", "--run", "("}, "--run: error parsing regexp"},
 		{[]string{"--proxy", "a", "--assume", "detect=maybe"}, `--assume: unknown "detect=maybe"`},
 		{[]string{"--proxy", "a {flags}", "--assume", "detect=none"}, "the command has {flags}"},
+		{[]string{"--proxy", "a", "--clusters", "3"}, "need --beside"},
+		{[]string{"--proxy", "a", "--beside", "b", "--core"}, "not for --beside"},
+		{[]string{"--proxy", "a", "--beside", "b", "--time", "-1s"}, "less than nothing"},
+		{[]string{"--proxy", "a", "--beside", "b {nodename}"}, "--beside: there is no {nodename}"},
 	} {
 		var out bytes.Buffer
 		_, err := run(context.Background(), append(tc.args, "--report", t.TempDir()), &out, &out)
@@ -105,4 +109,12 @@ func TestSizes(t *testing.T) {
 	o, err := parse([]string{"--proxy", "p", "--speed", "2x3,4x5"}, io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, "go run ./testing/judge --proxy 'p' --speed 2x3,4x5", o.reproduce())
+}
+
+func TestTheCommandThatRepeatsAComparison(t *testing.T) {
+	o, err := parse([]string{"--proxy", "a {flags}", "--beside", "bin/b", "--seed", "3", "--lacks", "SCTP"}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, `go run ./testing/judge --proxy 'a {flags}' --beside 'bin/b' --seed '3' --lacks 'SCTP'`, o.reproduce())
+	assert.Equal(t, "b", o.beside.implementation().Name)
+	assert.Equal(t, "SCTP", o.beside.lacks)
 }

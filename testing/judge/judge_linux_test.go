@@ -133,3 +133,15 @@ func refusesConfigurations(t *testing.T, program string) {
 	assert.Equal(t, []string{"PrimaryAndLocalhost", "PrimaryAndRanges"}, lacks, "%s", out)
 	assert.Equal(t, 2, r.Counts(report.Note).Failed, "%s", out)
 }
+
+// A second program that exits is named, in every report.
+func TestADeadProgramBeside(t *testing.T) {
+	program := "exec sleep 1000"
+	r, passed, out := judged(t, "--start-timeout", "5s", "--proxy", program, "--beside", "exit 3", "--beside-name", "broken",
+		"--assume", "nodeports=all")
+	assert.False(t, passed)
+	assert.Contains(t, r.Problem, "broken: the program has ended by itself: exit status 3")
+	assert.Contains(t, r.Problem, "exec: the program never became ready")
+	assert.Equal(t, "broken", r.Beside.Name)
+	assert.Contains(t, out, "exec beside broken")
+}

@@ -45,24 +45,37 @@ type options struct {
 	sizes                          []conformance.Size
 	core, verbose                  bool
 	lanes                          int
-	seed                           uint64
-	startTimeout                   time.Duration
-	opened                         atomic.Int64 // nodes so far, for the names of files
+
+	// The program beside it, nil if there is none. It has only these flags, and a folder of its own.
+	beside       *options
+	clusters     int
+	time         time.Duration
+	seed         uint64
+	startTimeout time.Duration
+	opened       atomic.Int64 // nodes so far, for the names of files
 }
 
 func parse(args []string, usage io.Writer) (*options, error) {
-	o := &options{}
+	o, beside := &options{}, &options{}
 	f := flag.NewFlagSet("judge", flag.ContinueOnError)
 	f.SetOutput(usage)
 	f.Usage = func() {
-		fmt.Fprintf(usage, "usage: judge --proxy COMMAND [--report FOLDER] [...]\n\n"+
-			"Tests a service proxy. In commands, which a shell runs on the node, these are replaced:\n%s\n", placeholderHelp())
+		fmt.Fprintf(usage, "usage: judge --proxy COMMAND [--report FOLDER] [...]\n"+
+			"       judge --proxy COMMAND --beside COMMAND [--report FOLDER] [...]\n\n"+
+			"Tests a service proxy, or compares two. In commands, which a shell runs on the node, these are replaced:\n%s\n",
+			placeholderHelp())
 		f.PrintDefaults()
 	}
 	f.StringVar(&o.proxy, "proxy", "", "`command` that starts the proxy and stays in the foreground (required)")
 	f.StringVar(&o.cleanup, "cleanup", "",
 		"`command` that removes everything that the proxy has applied; run while it is stopped")
 	f.StringVar(&o.breaks, "break", "", "`command` that removes rules while the proxy runs, so that it has to repair them")
+	f.StringVar(&beside.proxy, "beside", "",
+		"`command` that starts another proxy. Both serve random clusters, instead of cases, and the differences are listed")
+	f.StringVar(&beside.cleanup, "beside-cleanup", "", "`command` that removes what the other proxy has applied")
+	f.StringVar(&beside.name, "beside-name", "", "name of the other proxy in the report (default: that of the program)")
+	f.IntVar(&o.clusters, "clusters", 0, "with --beside: `number` of random clusters (default 60)")
+	f.DurationVar(&o.time, "time", 0, "with --beside: no cluster is begun after this time (default 5m)")
 	f.StringVar(&o.report, "report", "", "`folder` for the report and the logs of the proxy (default: a temporary one)")
 	f.StringVar(&o.run, "run", "", "`pattern` of the names of the cases to run")
 	f.BoolVar(&o.core, "core", false, "run only what Kubernetes documents")
@@ -77,7 +90,7 @@ func parse(args []string, usage io.Writer) (*options, error) {
 	})
 	f.BoolVar(&o.verbose, "v", false, "print for each failure what happened, what should have, and the objects")
 	f.IntVar(&o.lanes, "lanes", 0, "`number` of networks, each with a proxy of its own (default 4)")
-	f.Uint64Var(&o.seed, "seed", 0, "`seed` of the source ports (default: a random one)")
+	f.Uint64Var(&o.seed, "seed", 0, "`seed` of the source ports and of random clusters (default: a random one)")
 	f.DurationVar(&o.startTimeout, "start-timeout", 0, "how long the proxy may take until it first serves (default 1m)")
 	f.StringVar(&o.name, "name", "", "name of the proxy in the report (default: that of the program)")
 	f.StringVar(&o.version, "version", "", "version of the proxy in the report")
@@ -92,7 +105,7 @@ func parse(args []string, usage io.Writer) (*options, error) {
 	case strings.TrimSpace(o.proxy) == "":
 		return nil, errors.New("--proxy is missing: the command that starts the proxy")
 	}
-	return o, nil
+	return o, o.pair(beside)
 }
 
 // run judges. It returns whether nothing that every proxy must do failed.
@@ -123,9 +136,39 @@ func run(ctx context.Context, args []string, out, usage io.Writer) (passed bool,
 	if err != nil {
 		return false, err
 	}
-	began, done := time.Now(), 0
+	began := time.Now()
 	judge.Say = func(text string) { fmt.Fprintf(out, "%7.1fs  %s\n", time.Since(began).Seconds(), report.Clean(text)) }
-	judge.Progress = func(r report.Result, of int) {
+	judge.Say("start the program; its log is in " + o.report)
+	var r *report.Report
+	if o.beside != nil {
+		r, err = o.compare(ctx, p, judge)
+	} else {
+		judge.Progress = o.progress(out, began)
+		r, err = conformance.Judge(ctx, p, judge)
+	}
+	if r == nil {
+		return false, err
+	}
+	o.seed = r.Seed
+	r.Implementation = o.implementation()
+	r.Suite = suiteVersion
+	fmt.Fprintln(out)
+	if err := errors.Join(err, write(o.report, r), report.WriteText(out, r, o.beside != nil)); err != nil {
+		return false, err
+	}
+	fmt.Fprintf(out, "\nThe report is in %s; it took %v.\n", o.report, time.Since(began).Round(time.Second))
+	failed := 0
+	for _, p := range []report.Profile{report.Comparison, report.Core, report.Extended} {
+		failed += r.Counts(p).Failed
+	}
+	return r.Problem == "" && failed == 0 &&
+		(r.Speed == nil || !slices.ContainsFunc(r.Speed.Runs, func(s report.SpeedRun) bool { return s.Problem != "" })), nil
+}
+
+// progress returns what prints the results one by one.
+func (o *options) progress(out io.Writer, began time.Time) func(report.Result, int) {
+	done := 0
+	return func(r report.Result, of int) {
 		done++
 		if r.Why == "it was not selected" {
 			return
@@ -135,20 +178,6 @@ func run(ctx context.Context, args []string, out, usage io.Writer) (passed bool,
 			printFailures(out, r)
 		}
 	}
-	judge.Say("start the program; its log is in " + o.report)
-	r, err := conformance.Judge(ctx, p, judge)
-	if r == nil {
-		return false, err
-	}
-	r.Implementation = o.implementation()
-	r.Suite = suiteVersion
-	fmt.Fprintln(out)
-	if err := errors.Join(err, write(o.report, r), report.WriteText(out, r, false)); err != nil {
-		return false, err
-	}
-	fmt.Fprintf(out, "\nThe report is in %s; it took %v.\n", o.report, time.Since(began).Round(time.Second))
-	return r.Problem == "" && r.Counts(report.Core).Failed == 0 && r.Counts(report.Extended).Failed == 0 &&
-		(r.Speed == nil || !slices.ContainsFunc(r.Speed.Runs, func(s report.SpeedRun) bool { return s.Problem != "" })), nil
 }
 
 // about says in brackets what a result is, if it is not core.
@@ -204,14 +233,22 @@ func (o *options) implementation() report.Implementation {
 // reproduce is the command that repeats the run.
 func (o *options) reproduce() string {
 	command := "go run ./testing/judge"
-	for _, f := range []struct{ name, value string }{
-		{"proxy", o.proxy}, {"cleanup", o.cleanup}, {"break", o.breaks}, {"assume", o.assume}, {"lacks", o.lacks},
-		{"run", o.run},
-	} {
-		if f.value != "" {
-			command += " --" + f.name + " '" + strings.ReplaceAll(f.value, "'", `'\''`) + "'"
+	add := func(name, value string) {
+		if value != "" {
+			command += " --" + name + " '" + strings.ReplaceAll(value, "'", `'\''`) + "'"
 		}
 	}
+	add("proxy", o.proxy)
+	add("cleanup", o.cleanup)
+	if o.beside != nil {
+		add("beside", o.beside.proxy)
+		add("beside-cleanup", o.beside.cleanup)
+		add("seed", fmt.Sprint(o.seed))
+	}
+	add("break", o.breaks)
+	add("assume", o.assume)
+	add("lacks", o.lacks)
+	add("run", o.run)
 	if o.core {
 		command += " --core"
 	}

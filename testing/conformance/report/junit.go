@@ -76,7 +76,7 @@ func WriteJUnit(w io.Writer, r *Report) error {
 }
 
 func (r *Report) junitProperties() []junitProperty {
-	return []junitProperty{
+	list := []junitProperty{
 		{"implementation", oneLine(r.Implementation.Name)},
 		{"version", oneLine(r.Implementation.Version)},
 		{"mode", oneLine(r.Implementation.Mode)},
@@ -84,6 +84,10 @@ func (r *Report) junitProperties() []junitProperty {
 		{"suite", oneLine(r.Suite)},
 		{"seed", strconv.FormatUint(r.Seed, 10)},
 	}
+	if r.Beside != nil {
+		list = append(list, junitProperty{"beside", oneLine(r.Beside.String())})
+	}
+	return list
 }
 
 func (r *Report) junitSuite(p Profile) junitSuite {

@@ -8,6 +8,8 @@ import (
 type Report struct {
 	// Implementation is what was tested.
 	Implementation Implementation `json:"implementation"`
+	// Beside is the program that it was compared with, nil if it was tested alone.
+	Beside *Implementation `json:"beside,omitempty"`
 	// Kernel is the release of the kernel, for example "6.1.0-30-amd64". Nothing else is said of the machine.
 	Kernel string `json:"kernel"`
 	// Suite is the version of the suite.
@@ -46,10 +48,12 @@ const (
 	Extended Profile = "extended"
 	// Note is where this project departs from Kubernetes: worth knowing, and never a failure.
 	Note Profile = "note"
+	// Comparison is a difference between two programs side by side. Reports of one program have none.
+	Comparison Profile = "comparison"
 )
 
 // Profiles returns all profiles, in the order of reports.
-func Profiles() []Profile { return []Profile{Core, Extended, Note} }
+func Profiles() []Profile { return []Profile{Comparison, Core, Extended, Note} }
 
 // Verdict is what became of a case.
 type Verdict string
@@ -143,6 +147,14 @@ type Hop struct {
 	Text string `json:"text"`
 	// Wrong: this is where it went wrong.
 	Wrong bool `json:"wrong,omitempty"`
+}
+
+// Title names what was tested: the implementation, and the one beside it.
+func (r *Report) Title() string {
+	if r.Beside == nil {
+		return r.Implementation.String()
+	}
+	return r.Implementation.String() + " beside " + r.Beside.String()
 }
 
 // String returns for example "local-1 10.1.1.5 -> 10.96.0.10:53/UDP (the cluster IP of dns)".

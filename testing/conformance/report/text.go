@@ -11,7 +11,7 @@ import (
 func WriteText(w io.Writer, r *Report, details bool) error {
 	r = r.cleaned()
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, suite %s, kernel %s, seed %d\n", r.Implementation, oneLine(r.Suite), oneLine(r.Kernel), r.Seed)
+	fmt.Fprintf(&b, "%s, suite %s, kernel %s, seed %d\n", r.Title(), oneLine(r.Suite), oneLine(r.Kernel), r.Seed)
 	if r.Problem != "" {
 		fmt.Fprintf(&b, "\nThe run ended early: %s\n", oneLine(r.Problem))
 		if r.Log != "" {

@@ -43,6 +43,9 @@ type profileSummary struct {
 func (r *Report) summary() summary {
 	var s summary
 	for _, p := range Profiles() {
+		if p == Comparison && r.Counts(p).Total() == 0 {
+			continue
+		}
 		s.Profiles = append(s.Profiles, profileSummary{Name: p, Result: r.Conclusion(p), Counts: r.Counts(p)})
 	}
 	s.SupportedFeatures, s.FailedFeatures, s.UnsupportedFeatures = r.Features()

@@ -1,0 +1,217 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
+)
+
+// finding is one kind of difference, with its first example.
+type finding struct {
+	report.Result
+	kind     string
+	flows    int
+	clusters map[int]bool
+}
+
+// known counts a flow if there is a finding of its kind, and returns whether there is.
+func (c *comparison) known(f *compared) bool {
+	kind := f.kind()
+	for _, old := range c.found {
+		if old.kind == kind {
+			old.flows++
+			old.clusters[c.clusters] = true
+			return true
+		}
+	}
+	return false
+}
+
+// add takes down a finding.
+func (c *comparison) add(kind string, r report.Result) {
+	if slices.ContainsFunc(c.found, func(old *finding) bool { return old.Case == r.Case }) {
+		r.Case += fmt.Sprintf(" (%d)", len(c.found)+1)
+	}
+	c.found = append(c.found, &finding{Result: r, kind: kind, flows: 1, clusters: map[int]bool{c.clusters: true}})
+	c.say("found: %s", r.Case)
+}
+
+// explain reduces what a flow takes to end like this, and returns it as a result. The original state is applied when it
+// begins, not when it ends.
+func (c *comparison) explain(ctx context.Context, f *compared, sc script) report.Result {
+	r := report.Result{Case: f.title(c.Names), Profile: report.Comparison, Verdict: report.Failed}
+	if f.alike() {
+		r.Profile = report.Note
+	}
+	small, example := sc, f
+	if time.Now().Before(c.until) {
+		if small, example = c.shrunk(ctx, f, sc); example == nil {
+			r.Why = "it could not be repeated with these objects alone, so it takes what happened before as well; "
+			small, example = sc, f
+		}
+	} else {
+		r.Why = "not reduced, the time was up; "
+	}
+	for _, reason := range example.out.Reasons {
+		if reason.Rule != "" && !slices.Contains(r.Rules, reason.Rule) {
+			r.Rules = append(r.Rules, reason.Rule)
+		}
+	}
+	if f.to == toContestedAddress || f.to == toListedNode {
+		r.Rules = append(r.Rules, "S59") // which the oracle does not decide by: it allows each owner
+	}
+	r.Why += c.whoIsRight(example)
+	r.Failures = []report.Failure{c.failure(example, small)}
+	return r
+}
+
+// whoIsRight compares both sides with the oracle.
+func (c *comparison) whoIsRight(f *compared) string {
+	_, one := f.wrong(0)
+	_, other := f.wrong(1)
+	switch {
+	case one && other:
+		return "neither is expected"
+	case one:
+		return "what " + c.Names[1] + " does is expected"
+	case other:
+		return "what " + c.Names[0] + " does is expected"
+	}
+	return "both may be right"
+}
+
+// failure returns an example with its objects.
+func (c *comparison) failure(f *compared, sc script) report.Failure {
+	seen, wrong := f.wrong(0)
+	if !wrong {
+		if seen, wrong = f.wrong(1); !wrong {
+			seen = f.seen[1][slices.Sorted(maps.Keys(f.seen[1]))[0]]
+		}
+	}
+	from, to, _ := strings.Cut(f.About, " to ")
+	r := report.Compare(from, to, f.out, seen.Observation, placeOf)
+	if !wrong {
+		r.Path = nil // nowhere it goes wrong
+	}
+	var texts []string
+	for i, name := range c.Names {
+		texts = append(texts, name+": "+strings.Join(slices.Sorted(maps.Keys(f.seen[i])), ", or "))
+	}
+	r.Seen = strings.Join(texts, "\n")
+	r.Objects = c.objects(sc)
+	return r
+}
+
+// objects returns the objects of a script as YAML, those of each state after those of the one before.
+func (c *comparison) objects(sc script) string {
+	var parts []string
+	for i, st := range sc.steps {
+		objects, err := objectsOf(st.services)
+		if err == nil && i == len(sc.steps)-1 {
+			objects = slices.Concat(c.sides[0].session.program.always, objects)
+		}
+		text, problem := report.Objects(objects)
+		if err != nil || problem != nil {
+			return fmt.Sprintf("# %v, %v\n", err, problem)
+		}
+		heading := "# How the node is configured: " + sc.setup.String() + "\n"
+		if len(sc.steps) > 1 {
+			heading += []string{"# First there is this:\n", "# Then this, in place of it:\n"}[i]
+		}
+		parts = append(parts, heading+text)
+	}
+	return strings.Join(parts, "---\n")
+}
+
+// compareShrinkTime is the time for reducing what one finding takes.
+const compareShrinkTime = time.Minute
+
+// shrunk returns a smaller script after which a flow ends as it did, and the flow as it ended there; nil if it does not
+// end so again.
+func (c *comparison) shrunk(ctx context.Context, f *compared, sc script) (small script, example *compared) {
+	ctx, cancel := context.WithTimeout(ctx, 2*compareShrinkTime)
+	defer cancel()
+	until := time.Now().Add(compareShrinkTime)
+	if until.After(c.until) {
+		until = c.until
+	}
+	kind := f.kind()
+	again := func(sc script) *compared {
+		for _, st := range sc.steps {
+			if c.put(ctx, st.services...) != nil {
+				return nil
+			}
+		}
+		g := &compared{to: f.to}
+		if c.expect(g, f.Attempt) != nil {
+			return nil
+		}
+		if _, err := c.tryAll(ctx, []*compared{g}, certain); err != nil || !g.remarkable() || g.kind() != kind {
+			return nil
+		}
+		return g
+	}
+	// While it is reduced, each state follows the one before. In the end it has to be so in a cluster that was empty.
+	fresh := func(sc script) *compared {
+		if c.put(ctx) != nil {
+			return nil
+		}
+		return again(sc)
+	}
+	small = script{sc.setup, sc.edit(func(s service) (service, bool) { return s, s.name == f.of }).steps[1:]}
+	if again(small) == nil {
+		if small = sc; again(sc) == nil {
+			return sc, nil
+		}
+	}
+	small = shrink(small, func(sc script) bool { return time.Now().Before(until) && again(sc) != nil }, c.tries)
+	if example = fresh(small); example == nil {
+		small, example = sc, fresh(sc)
+	}
+	return small, example
+}
+
+// report returns what was found.
+func (c *comparison) report(err error) *report.Report {
+	r := &report.Report{Kernel: kernel(), Seed: c.Seed}
+	r.Problem, r.Log = problemOf(err)
+	if err != nil {
+		r.Problem = err.Error()
+	}
+	for _, f := range c.found {
+		if f.Failures[0].Flow != nil {
+			f.Why += fmt.Sprintf("; %d of %d flows ended like this, in %d of %d clusters", f.flows, c.flows, len(f.clusters),
+				c.clusters)
+		}
+		r.Results = append(r.Results, f.Result)
+	}
+	all := report.Result{Case: fmt.Sprintf("%d flows in %d random clusters", c.flows, c.clusters),
+		Profile: report.Comparison, Verdict: report.Passed}
+	switch {
+	case c.clusters == 0:
+		all.Verdict, all.Why = report.NotRun, "the run ended early"
+	case len(c.found) > 0:
+		all.Case += ", but for what is different"
+	}
+	r.Results = append(r.Results, all)
+	for _, s := range c.sides {
+		tidy := report.Result{Case: "clean-up of " + s.name + " leaves nothing", Profile: report.Comparison,
+			Verdict: report.Passed}
+		switch {
+		case s.left != nil:
+			tidy.Verdict, tidy.Why = report.Failed, "something is left"
+			tidy.Failures = []report.Failure{{Seen: s.left.Error()}}
+		case !s.Cleans:
+			tidy.Verdict, tidy.Why = report.NotRun, "there is no command that cleans up"
+		case !s.tidied:
+			tidy.Verdict, tidy.Why = report.NotRun, "the run ended early"
+		}
+		r.Results = append(r.Results, tidy)
+	}
+	return r
+}
