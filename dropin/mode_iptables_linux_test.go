@@ -60,7 +60,8 @@ func TestATableThatCannotBeReadDoesNotPreventOtherCleanUp(t *testing.T) {
 		return nil
 	})
 	node.Do(func() error {
-		assert.ErrorContains(t, cleanUpIPTables(t.Context(), &machine{}), "is this process root with CAP_NET_ADMIN and CAP_NET_RAW")
+		assert.ErrorContains(t, cleanUpIPTables(t.Context(), &machine{}),
+			"is this process root with CAP_NET_ADMIN and CAP_NET_RAW")
 		return nil
 	})
 	for name, cleanUp := range map[string]func() error{

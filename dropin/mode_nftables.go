@@ -103,7 +103,7 @@ func findUpstreamNFTables(ctx context.Context, m *machine) (found []string, err 
 		if kernel, err = nftdataplane.NewNetlink(); err != nil {
 			return nil, err
 		}
-		defer kernel.Close()
+		defer func() { _ = kernel.Close() }()
 	}
 	var errs []error
 	for _, f := range model.Families() {

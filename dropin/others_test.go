@@ -51,12 +51,13 @@ func TestAKubeProxyThatRunsBesideIsToldFromOneThatHasEnded(t *testing.T) {
 		want  string
 	}
 	for name, steps := range map[string][]step{
-		"none":       {{0, false, false, "removed"}, {time.Minute, false, false, ""}, {time.Hour, false, false, ""}},
-		"left over":  {{0, true, false, "removed"}, {time.Minute, false, false, ""}, {time.Hour, false, false, ""}},
-		"running":    {{0, true, false, "removed"}, {time.Minute, true, false, "back removed"}},
-		"at leisure": {{0, true, false, "removed"}, {time.Minute, false, false, ""}, {time.Hour, true, false, "back removed"}},
-		"no end of it": {{0, true, false, "removed"}, {time.Minute, true, false, "back removed"}, {time.Minute, true, false, ""},
+		"none":      {{0, false, false, "removed"}, {time.Minute, false, false, ""}, {time.Hour, false, false, ""}},
+		"left over": {{0, true, false, "removed"}, {time.Minute, false, false, ""}, {time.Hour, false, false, ""}},
+		"running":   {{0, true, false, "removed"}, {time.Minute, true, false, "back removed"}},
+		"at leisure": {{0, true, false, "removed"}, {time.Minute, false, false, ""},
 			{time.Hour, true, false, "back removed"}},
+		"no end of it": {{0, true, false, "removed"}, {time.Minute, true, false, "back removed"},
+			{time.Minute, true, false, ""}, {time.Hour, true, false, "back removed"}},
 		"it cannot be removed": {{0, true, true, "failed"}, {time.Minute, true, true, ""}, {time.Hour, true, true, "failed"},
 			{time.Hour, true, false, "removed"}, {time.Minute, false, false, ""}},
 		"it comes later": {{0, false, false, "removed"}, {time.Hour, true, false, "removed"},

@@ -54,7 +54,8 @@ func TestTrafficAppears(t *testing.T) {
 	b.behaved(server.URL)
 }
 
-// Rates fit as well, with more traffic than there is in the world, and for services with names that nobody would choose.
+// Rates fit as well, with more traffic than there is in the world, and for services with names that nobody would
+// choose.
 func TestTrafficFitsTheReader(t *testing.T) {
 	axe := string(fromNPM(t, "axe-core"))
 	p := page.New(page.Options{})
