@@ -136,7 +136,7 @@ func (r *speedRun) measure(ctx context.Context, figures *report.SpeedRun) error 
 			return err
 		}
 		before, _ := r.host.Usage()
-		r.steady.longest() // of the pause
+		_, _ = r.steady.longest() // of the pause: an error comes again
 		changes, err := part.do(ctx)
 		*part.into = latency(changes)
 		gap, lost := r.steady.longest()
