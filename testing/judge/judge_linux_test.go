@@ -47,8 +47,9 @@ func TestTheDropIn(t *testing.T) {
 	t.Run("leaves rules", func(t *testing.T) { leavesRules(t, program) })
 	t.Setenv("KPL_PATIENCE", "5") // the machine may be busy
 	t.Run("refuses configurations", func(t *testing.T) { refusesConfigurations(t, program) })
-	r, passed, out := judged(t, "--run", someCases, "-v", "--start-timeout", "5m", "--cleanup", program+" --cleanup", "--proxy", program+
-		" --kubeconfig {kubeconfig} --hostname-override {node} --proxy-mode nftables --conntrack-max-per-core 0 {flags}")
+	r, passed, out := judged(t, "--run", someCases, "-v", "--start-timeout", "5m", "--cleanup", program+" --cleanup",
+		"--proxy", program+" --kubeconfig {kubeconfig} --hostname-override {node} --proxy-mode nftables "+
+			"--conntrack-max-per-core 0 {flags}")
 	assert.True(t, passed, "%s", out)
 	assert.Empty(t, r.Problem)
 	assert.Equal(t, 11, r.Counts(report.Core).Passed+r.Counts(report.Core).Slow, "%s", out)
@@ -137,7 +138,7 @@ func refusesConfigurations(t *testing.T, program string) {
 // A second program that exits is named, in every report.
 func TestADeadProgramBeside(t *testing.T) {
 	program := "exec sleep 1000"
-	r, passed, out := judged(t, "--start-timeout", "5s", "--proxy", program, "--beside", "exit 3", "--beside-name", "broken",
+	r, passed, out := judged(t, "--start-timeout", "20s", "--proxy", program, "--beside", "exit 3", "--beside-name", "broken",
 		"--assume", "nodeports=all")
 	assert.False(t, passed)
 	assert.Contains(t, r.Problem, "broken: the program has ended by itself: exit status 3")
