@@ -209,7 +209,7 @@ func (s *servers) acceptStreams(listener net.Listener, at netip.AddrPort) {
 				return
 			}
 			at := at
-			if at.Addr().IsUnspecified() { // of many pods
+			if at.Port() == ManyPodsPort { // it is every pod's, and answers with the address of the one that was asked
 				if at, err = netip.ParseAddrPort(conn.LocalAddr().String()); err != nil {
 					return
 				}
