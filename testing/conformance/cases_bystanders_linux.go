@@ -32,14 +32,6 @@ const (
 // internetAddr is the address of that server.
 func internetAddr(f model.Family) netip.Addr { return network.Nth(network.PlanOf(f).Clients, 250) }
 
-// wildcard is all addresses of a family.
-func wildcard(f model.Family, port uint16) netip.AddrPort {
-	if f == model.IPv6 {
-		return netip.AddrPortFrom(netip.IPv6Unspecified(), port)
-	}
-	return netip.AddrPortFrom(netip.IPv4Unspecified(), port)
-}
-
 // bystander is traffic that no backend may touch, with the server that answers it.
 type bystander struct {
 	network.Attempt
@@ -73,7 +65,7 @@ func (s *session) startBystanders() (stop func(), err error) {
 			protocol model.Protocol
 			at       netip.AddrPort
 		}{
-			{theNode, model.TCP, wildcard(f, nodeProcessPort)},
+			{theNode, model.TCP, network.Wildcard(f, nodeProcessPort)},
 			{client, model.TCP, netip.AddrPortFrom(internetAddr(f), internetPort)},
 			{client, model.UDP, netip.AddrPortFrom(internetAddr(f), internetPort)},
 		} {
@@ -111,7 +103,7 @@ func (s *session) bystanders() map[string][]bystander {
 				add(pod, model.UDP, at, at, some...)
 			}
 			process := netip.AddrPortFrom(network.PlanOf(f).HostAddresses()[1], nodeProcessPort)
-			add("a process of the node", model.TCP, process, wildcard(f, nodeProcessPort), some...)
+			add("a process of the node", model.TCP, process, network.Wildcard(f, nodeProcessPort), some...)
 			own := network.PlaceNamed(theNode).ServerAt(f)
 			add("a process of the node", model.UDP, own, own, some...)
 			if name == client {
@@ -245,7 +237,7 @@ func wildcardListenersGetNothing(ctx context.Context, s *session, svc service) e
 	for _, f := range s.env.Families {
 		for i, p := range full.ports {
 			for _, port := range []uint16{p.number, full.nodePortOf(i), nodeProcessPort} {
-				stop, err := s.n.Serve(theNode, p.protocol, wildcard(f, port))
+				stop, err := s.n.Serve(theNode, p.protocol, network.Wildcard(f, port))
 				if err != nil {
 					return err
 				}
@@ -286,7 +278,7 @@ func (s *session) nodeProcessAnswers(ctx context.Context) error {
 		for _, name := range fromAll {
 			for _, to := range network.PlanOf(f).HostAddresses()[:2] {
 				f := network.PlaceNamed(name).FlowTo(netip.AddrPortFrom(to, nodeProcessPort), model.TCP, "a process of the node")
-				list = append(list, bystander{f, wildcard(model.FamilyOf(to), nodeProcessPort)})
+				list = append(list, bystander{f, network.Wildcard(model.FamilyOf(to), nodeProcessPort)})
 			}
 		}
 	}

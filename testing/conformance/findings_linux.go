@@ -179,9 +179,9 @@ func (c *comparison) shrunk(ctx context.Context, f *compared, sc script) (small 
 // report returns what was found.
 func (c *comparison) report(err error) *report.Report {
 	r := &report.Report{Kernel: kernel(), Seed: c.Seed}
-	r.Problem, r.Log = problemOf(err)
 	if err != nil {
-		r.Problem = err.Error()
+		r.Problem = err.Error() // it names the program
+		_, r.Log = problemOf(err)
 	}
 	for _, f := range c.found {
 		if f.Failures[0].Flow != nil {

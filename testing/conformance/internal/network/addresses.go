@@ -152,6 +152,14 @@ const (
 // ServerPorts are all ports that servers listen on.
 func ServerPorts() []uint16 { return []uint16{ServerPort, ServerPort2, ServerPort3} }
 
+// Wildcard is all addresses of a family.
+func Wildcard(f model.Family, port uint16) netip.AddrPort {
+	if f == model.IPv6 {
+		return netip.AddrPortFrom(netip.IPv6Unspecified(), port)
+	}
+	return netip.AddrPortFrom(netip.IPv4Unspecified(), port)
+}
+
 // ManyPodsPort is where the pods of Network.ServeManyPods listen, by TCP.
 const ManyPodsPort = 8180
 

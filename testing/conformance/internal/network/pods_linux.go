@@ -13,10 +13,6 @@ import (
 // ServeManyPods gives other-node every address of [ManyPods], each with a server.
 func (n *Network) ServeManyPods(f model.Family) error {
 	node, pods := n.namespaces[OtherNode], ManyPods(f)
-	anyAddress := netip.IPv4Unspecified()
-	if f == model.IPv6 {
-		anyAddress = netip.IPv6Unspecified()
-	}
 	err := errors.Join(
 		n.Node.addRoute("kpl-other", pods, Nth(PlanOf(f).ToOtherNode, 2), netlink.Route{}),
 		node.addRoute("lo", pods, netip.Addr{},
@@ -24,6 +20,6 @@ func (n *Network) ServeManyPods(f model.Family) error {
 	if err != nil {
 		return err
 	}
-	_, err = n.servers.serve(node, model.TCP, netip.AddrPortFrom(anyAddress, ManyPodsPort))
+	_, err = n.servers.serve(node, model.TCP, Wildcard(f, ManyPodsPort))
 	return err
 }
