@@ -318,7 +318,7 @@ func (l *lane) work(ctx context.Context) {
 			return
 		}
 		l.add(r)
-		if r.Verdict == report.Failed {
+		if r.Verdict == report.Failed || r.Verdict == report.NotRun {
 			l.end() // the state of the node is unknown now
 		}
 		l.noteStart(c.setup, whole)
@@ -345,8 +345,13 @@ func (l *lane) noteStart(set setup, err error) {
 // judgeCase judges a case. whole is an error about the program as a whole.
 func (l *lane) judgeCase(ctx context.Context, c testCase) (r report.Result, whole error) {
 	began := time.Now()
+	_ = l.disturbed()
 	err := l.try(ctx, c)
 	r = result(c, report.Passed, "")
+	if why := l.reasonToLeaveOut(err); why != "" {
+		r.Verdict, r.Why, r.Elapsed = report.NotRun, why, time.Since(began)
+		return r, nil
+	}
 	switch s := l.session; {
 	case err != nil:
 		r.Verdict, r.Why = report.Failed, "it did not happen as it should"
@@ -363,6 +368,32 @@ func (l *lane) judgeCase(ctx context.Context, c testCase) (r report.Result, whol
 	}
 	r.Elapsed = time.Since(began)
 	return r, whole
+}
+
+// reasonToLeaveOut returns why an error of a case says nothing about the program, "" if it does.
+func (l *lane) reasonToLeaveOut(err error) string {
+	if err == nil {
+		return ""
+	}
+	var refused *RefusedError
+	if errors.As(err, &refused) {
+		return refused.Error()
+	}
+	if err := l.disturbed(); err != nil {
+		return fmt.Sprintf("the API server was away: %v", err)
+	}
+	return ""
+}
+
+// disturbed returns why what has happened since it was called last says nothing about the program.
+func (l *lane) disturbed() error {
+	if l.session == nil {
+		return nil
+	}
+	if h, ok := l.session.program.host.(interface{ Disturbed() error }); ok {
+		return h.Disturbed()
+	}
+	return nil
 }
 
 // try runs a case, on the lane's program if that has the right setup.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -138,7 +139,7 @@ func (p *program) probeObjects(wave int) []metav1.Object {
 	var ips []string
 	for _, f := range p.families {
 		ips = append(ips, p.probeIP(wave, f).String())
-		objects = append(objects, kube.EndpointSlice(name).Name(fmt.Sprintf("%s-%v", name, f)).
+		objects = append(objects, kube.EndpointSlice(name).Name(strings.ToLower(fmt.Sprintf("%s-%v", name, f))).
 			Port("probe", serverPort).Endpoint(network.PlaceNamed(localPod2).Addr(f).String()).OnNode(theNode).Build())
 	}
 	objects[0] = service.ClusterIP(ips...).Build()

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"regexp"
 	"time"
@@ -31,9 +32,12 @@ type Proxy struct {
 
 // Host is one node with an API server, on which the program is started and stopped. All methods but Ended and Usage are
 // called one at a time, on a thread in the network namespace of the node; Close elsewhere.
+//
+// A host may also have a method Disturbed() error, which returns why what has happened since the last call of it says
+// nothing about the program, nil if it does. A case that fails then is not run.
 type Host interface {
 	// Put writes objects to the API server in this order, and then deletes others. They stay when the program is
-	// stopped.
+	// stopped. With a [RefusedError] the case is not run.
 	Put(ctx context.Context, set, deleted []metav1.Object) error
 	// Start starts the program. It does not wait until that serves.
 	Start(ctx context.Context) error
@@ -54,6 +58,17 @@ type Host interface {
 	Requests() string
 	// Close stops the program, and the API server.
 	Close()
+}
+
+// RefusedError says that an API server does not accept an object of the suite.
+type RefusedError struct {
+	// Object names it, with its kind, and Reason is the server's answer.
+	Object, Reason string
+}
+
+// Error implements error.
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("the API server refuses %s: %s", e.Object, e.Reason)
 }
 
 // What a node is called, and the interface that its pods are behind.

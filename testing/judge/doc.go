@@ -4,7 +4,8 @@
 //	go run ./testing/judge --report out/ --proxy 'kube-proxy --kubeconfig {kubeconfig} --hostname-override {node} \
 //		--proxy-mode nftables --conntrack-max-per-core 0 {flags}'
 //
-// With --beside and the command of another program, it compares both in random clusters instead.
+// With --api-server and a kubeconfig, the objects are in a real API server instead. With --beside and the command of
+// another program, it compares both in random clusters.
 //
 // It needs Linux, and root or a user namespace (unshare -rn). docs/conformance/README.md says how to read the report, and
 // how to test a proxy that has other flags than kube-proxy.

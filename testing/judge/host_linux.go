@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,17 +12,13 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// host is one node, with an API server of its own on its loopback interface.
+// host is one node, with an API server on its loopback interface.
 type host struct {
-	api     *apiserver.Server
-	server  *http.Server
+	objects
 	folder  string // for the proxy, and the files that it is given
 	values  map[string]string
 	o       *options
@@ -36,30 +31,32 @@ const serverPort = 6443
 
 // open implements Proxy.Open.
 func (o *options) open(ctx context.Context, env conformance.Env, c conformance.Configuration) (conformance.Host, error) {
-	h := &host{o: o}
-	var err error
-	if h.api, err = apiserver.New(); err != nil {
-		return nil, err
-	}
 	var listen net.ListenConfig
 	listener, err := listen.Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", serverPort))
 	if err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
-	h.server = &http.Server{Handler: h.api, ReadHeaderTimeout: time.Minute}
-	go func() { _ = h.server.Serve(listener) }() // until Close
-	url := "http://" + listener.Addr().String()
+	h := &host{o: o}
+	if o.cluster != nil {
+		h.objects, err = o.cluster.open(env, listener)
+	} else {
+		h.objects, err = newInProcess(listener)
+	}
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
 	number := o.opened.Add(1)
 	h.folder = filepath.Join(o.report, "nodes", fmt.Sprint(number))
 	if err = os.MkdirAll(h.folder, 0o755); err == nil {
 		h.logFile, err = os.Create(filepath.Join(o.report, fmt.Sprintf("proxy-%d.log", number)))
 	}
 	kubeconfig := filepath.Join(h.folder, "kubeconfig")
+	url, file := h.client()
 	if err == nil {
-		err = os.WriteFile(kubeconfig, []byte(apiserver.Kubeconfig(url)), 0o600)
+		err = os.WriteFile(kubeconfig, file, 0o600)
 	}
 	if err != nil {
-		_ = h.server.Close()
+		h.objects.close()
 		return nil, err
 	}
 	h.values = map[string]string{"kubeconfig": kubeconfig, "server": url, "node": conformance.NodeName,
@@ -67,11 +64,6 @@ func (o *options) open(ctx context.Context, env conformance.Env, c conformance.C
 		"serviceCIDRs": join(env.ServiceCIDRs()), "dir": h.folder,
 		"podCIDRs": join(env.PodCIDRs()), "clusterCIDRs": join(env.ClusterCIDRs())}
 	return h, nil
-}
-
-// Put implements [conformance.Host].
-func (h *host) Put(_ context.Context, set, deleted []metav1.Object) error {
-	return errors.Join(h.api.Set(set...), h.api.Delete(deleted...))
 }
 
 // Start implements [conformance.Host].
@@ -179,26 +171,10 @@ func (h *host) Usage() (processor time.Duration, memory int64) {
 	return h.process.usage()
 }
 
-// Requests implements [conformance.Host].
-func (h *host) Requests() string {
-	var list []string
-	seen := map[string]bool{}
-	for _, r := range h.api.Requests() {
-		if text := r.String(); !seen[text] {
-			seen[text] = true
-			list = append(list, text)
-		}
-	}
-	if len(list) == 0 {
-		return "nothing"
-	}
-	return strings.Join(list, ", ")
-}
-
 // Close implements [conformance.Host].
 func (h *host) Close() {
 	_ = h.Stop(context.Background())
-	_ = h.server.Close()
+	h.objects.close()
 	_ = h.logFile.Close()
 	_ = os.RemoveAll(h.folder)
 }

@@ -21,7 +21,12 @@ import (
 )
 
 func main() {
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// Also if nobody reads any more: a real cluster has objects to remove.
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), signals...)
 	defer cancel()
 	passed, err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	switch {
@@ -42,6 +47,7 @@ type options struct {
 	proxy, cleanup, breaks, report string
 	name, version, mode, url       string
 	run, assume, lacks             string
+	apiServer, context             string
 	sizes                          []conformance.Size
 	core, verbose                  bool
 	lanes                          int
@@ -53,6 +59,7 @@ type options struct {
 	seed         uint64
 	startTimeout time.Duration
 	opened       atomic.Int64 // nodes so far, for the names of files
+	cluster      *cluster     // nil: each node has an API server in this process
 }
 
 func parse(args []string, usage io.Writer) (*options, error) {
@@ -83,6 +90,9 @@ func parse(args []string, usage io.Writer) (*options, error) {
 		"`list` of how the proxy is configured, without {flags}: detect=node-cidr|cluster-cidr|none, "+
 			"nodeports=primary|all|localhost, masquerade-all (default: detected)")
 	f.StringVar(&o.lacks, "lacks", "", "`features` that the proxy does not claim to have: IPv6, SCTP, SourceRanges ...")
+	f.StringVar(&o.apiServer, "api-server", "", "`kubeconfig` of a real API server to use, instead of one in the process. "+
+		"It must have no Nodes, and no Services but its own")
+	f.StringVar(&o.context, "context", "", "with --api-server: `name` of the context (default: the current one)")
 	f.Func("speed", "`sizes` of clusters, services x endpoints of each, at which to measure speed: 1000x10,5000x10 "+
 		"(default: none); with --run ^$ nothing else is done", func(text string) (err error) {
 		o.sizes, err = parseSizes(text)
@@ -104,6 +114,12 @@ func parse(args []string, usage io.Writer) (*options, error) {
 		return nil, fmt.Errorf("unexpected argument %q: quote the whole command", f.Arg(0))
 	case strings.TrimSpace(o.proxy) == "":
 		return nil, errors.New("--proxy is missing: the command that starts the proxy")
+	case o.context != "" && o.apiServer == "":
+		return nil, errors.New("--context needs --api-server")
+	case o.apiServer != "" && (beside.proxy != "" || o.sizes != nil):
+		return nil, errors.New("--beside and --speed need the API server in the process, not --api-server")
+	case o.apiServer != "" && o.lanes > 1:
+		return nil, errors.New("--lanes: a real API server has the objects of one network")
 	}
 	return o, o.pair(beside)
 }
@@ -138,6 +154,13 @@ func run(ctx context.Context, args []string, out, usage io.Writer) (passed bool,
 	}
 	began := time.Now()
 	judge.Say = func(text string) { fmt.Fprintf(out, "%7.1fs  %s\n", time.Since(began).Seconds(), report.Clean(text)) }
+	if o.apiServer != "" {
+		if ctx, o.cluster, err = connect(ctx, o, judge.Say); err != nil {
+			return false, err
+		}
+		defer o.cluster.release()
+		judge.Lanes = 1
+	}
 	judge.Say("start the program; its log is in " + o.report)
 	var r *report.Report
 	if o.beside != nil {
@@ -145,6 +168,9 @@ func run(ctx context.Context, args []string, out, usage io.Writer) (passed bool,
 	} else {
 		judge.Progress = o.progress(out, began)
 		r, err = conformance.Judge(ctx, p, judge)
+	}
+	if cause := context.Cause(ctx); cause != nil && err != nil {
+		err = cause
 	}
 	if r == nil {
 		return false, err
@@ -245,6 +271,8 @@ func (o *options) reproduce() string {
 		add("beside-cleanup", o.beside.cleanup)
 		add("seed", fmt.Sprint(o.seed))
 	}
+	add("api-server", o.apiServer)
+	add("context", o.context)
 	add("break", o.breaks)
 	add("assume", o.assume)
 	add("lacks", o.lacks)

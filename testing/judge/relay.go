@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+)
+
+// relay passes connections that arrive at a listener, in the network namespace of a node, to an API server outside.
+type relay struct {
+	listener net.Listener
+	target   string
+	// failed is called when the API server cannot be reached.
+	failed func(error)
+	serves sync.WaitGroup
+	end    context.CancelFunc
+
+	mu    sync.Mutex
+	conns int // so far
+}
+
+func newRelay(listener net.Listener, target string, failed func(error)) *relay {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &relay{listener: listener, target: target, failed: failed, end: cancel}
+	r.serves.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			r.mu.Lock()
+			r.conns++
+			r.mu.Unlock()
+			r.serves.Go(func() { r.serve(ctx, conn) })
+		}
+	})
+	return r
+}
+
+// connections is how many there have been.
+func (r *relay) connections() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.conns
+}
+
+// close ends all connections.
+func (r *relay) close() {
+	r.end()
+	_ = r.listener.Close()
+	r.serves.Wait()
+}
+
+// serve copies what comes on a connection, both ways, until either side ends it. This goroutine is on no thread of the
+// node, so it dials outside.
+func (r *relay) serve(ctx context.Context, client net.Conn) {
+	defer client.Close()
+	var dialer net.Dialer
+	server, err := dialer.DialContext(ctx, "tcp", r.target)
+	if err != nil {
+		if ctx.Err() == nil {
+			r.failed(err)
+		}
+		return
+	}
+	defer server.Close()
+	defer context.AfterFunc(ctx, func() {
+		_ = client.Close()
+		_ = server.Close()
+	})()
+	var up sync.WaitGroup
+	up.Go(func() {
+		_, _ = io.Copy(server, client)
+		_ = server.Close()
+	})
+	_, _ = io.Copy(client, server)
+	_ = client.Close()
+	up.Wait()
+}
