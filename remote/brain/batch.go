@@ -17,9 +17,11 @@ import (
 // session that needs it; other sessions that need the same one wait for that.
 type batches struct {
 	buckets *wire.Buckets // of the version
+	zips    *wire.Compressors
 
 	mu       sync.Mutex
 	by       map[*version]*batch
+	whole    map[*version]*batch          // by where clients from another server begin, see changedSince
 	compared map[[sha256.Size]byte]*batch // by what they replace
 }
 
@@ -36,8 +38,9 @@ type batch struct {
 	whole *wire.Frame
 }
 
-func newBatches(b *wire.Buckets) *batches {
-	return &batches{buckets: b, by: map[*version]*batch{}, compared: map[[sha256.Size]byte]*batch{}}
+func newBatches(b *wire.Buckets, zips *wire.Compressors) *batches {
+	return &batches{buckets: b, zips: zips, by: map[*version]*batch{},
+		whole: map[*version]*batch{}, compared: map[[sha256.Size]byte]*batch{}}
 }
 
 // replacing returns what deletes some services and replaces others, for a client whose state has been compared. The
@@ -62,16 +65,46 @@ func (b *batches) replacing(state *sink.Snapshot, gone, stale []model.ServiceNam
 		}
 	}
 	b.mu.Unlock()
+	found.once.Do(func() { found.chunks = b.encodeWhole(state, gone, stale) })
+	return found
+}
+
+// wholeSince returns what deletes some services and replaces others, for clients that begin at a version: they share it.
+// what is called for the first of them, and returns false if the version is not known any more.
+func (b *batches) wholeSince(since *version, what func() (state *sink.Snapshot, gone, stale []model.ServiceName,
+	ok bool)) *batch {
+	found := batchOf(b, b.whole, since)
 	found.once.Do(func() {
-		var w wire.Chunks
-		for _, name := range gone {
-			w.Deleted(name)
+		state, gone, stale, ok := what()
+		if !ok {
+			found.lost = true
+			return
 		}
-		for _, name := range stale {
-			w.Change(sink.Change{Name: name, New: state.Service(name)})
-		}
-		found.chunks = w.Done()
+		found.chunks = b.encodeWhole(state, gone, stale)
 	})
+	return found
+}
+
+func (b *batches) encodeWhole(state *sink.Snapshot, gone, stale []model.ServiceName) []*wire.Frame {
+	w := wire.NewChunks(b.zips)
+	for _, name := range gone {
+		w.Deleted(name)
+	}
+	for _, name := range stale {
+		w.Change(sink.Change{Name: name, New: state.Service(name)})
+	}
+	return w.Done()
+}
+
+// batchOf returns the batch that clients with a version share.
+func batchOf(b *batches, of map[*version]*batch, v *version) *batch {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	found := of[v]
+	if found == nil {
+		found = &batch{}
+		of[v] = found
+	}
 	return found
 }
 
@@ -84,20 +117,14 @@ type sumOfChanges struct {
 // from returns the encoded difference of the current version from an older one, or from nothing if that is nil. what
 // works it out, or returns false if it is not known any more.
 func (b *batches) from(old, current *version, what func() (sumOfChanges, bool)) *batch {
-	b.mu.Lock()
-	found := b.by[old]
-	if found == nil {
-		found = &batch{}
-		b.by[old] = found
-	}
-	b.mu.Unlock()
+	found := batchOf(b, b.by, old)
 	found.once.Do(func() {
 		between, ok := what()
 		if !ok {
 			found.lost = true
 			return
 		}
-		var w wire.Chunks
+		w := wire.NewChunks(b.zips)
 		for _, d := range between.deltas {
 			w.Delta(d)
 		}

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+	"unsafe"
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -29,7 +30,7 @@ type version struct {
 	triggers model.PerFamily[[]time.Time] // of the changes since the version before, by family
 	progress *progress                    // when it was published
 	deltas   []wire.Delta                 // from the version before; guarded by the Server's mu
-	bytes    int                          // about what deltas take
+	bytes    int                          // about what deltas and triggers take
 }
 
 // ownParts is what one node has of its own in the services of its class. It is immutable.
@@ -65,6 +66,7 @@ type class struct {
 	key    localstate.Class
 	id     string                   // of key, the same on all replicas
 	zoneOf func(node string) string // by the Node objects
+	zips   *wire.Compressors
 
 	// Guarded by the Server's work.
 	cluster *localstate.State
@@ -86,6 +88,7 @@ type class struct {
 	kept           int        // about how many bytes these take
 	resumable      int        // the index of the oldest of recent that clients may resume from
 	resumableBytes int        // about how many bytes it takes to keep these
+	sinceBase      int        // of these, and the current one, what follows the base
 	baseLags       bool       // so many versions follow the base that it should follow them
 	sessions       map[*session]struct{}
 	idle           time.Time // since when there are no sessions
@@ -98,10 +101,10 @@ type class struct {
 	base base
 }
 
-func newClass(key localstate.Class, zoneOf func(node string) string) *class {
+func newClass(key localstate.Class, zoneOf func(node string) string, zips *wire.Compressors) *class {
 	id := sha256.Sum256(fmt.Appendf(nil, "%q", fmt.Sprint(key)))
 	return &class{
-		key: key, id: hex.EncodeToString(id[:4]), zoneOf: zoneOf, own: map[string]*ownParts{},
+		key: key, id: hex.EncodeToString(id[:4]), zoneOf: zoneOf, zips: zips, own: map[string]*ownParts{},
 		owners: map[model.ServiceName][]string{}, foreign: map[string]struct{}{},
 		sessions: map[*session]struct{}{}, idle: time.Now(),
 	}
@@ -160,8 +163,14 @@ func (c *class) workOut(ctx context.Context, revision uint64, now time.Time) (up
 	}
 	next.root = digests.Root()
 	next.triggers = changes.Triggers
+	next.bytes += triggerBytes(next.triggers)
 	update.version, update.buckets = next, digests
 	return update
+}
+
+// triggerBytes is what trigger times take.
+func triggerBytes(t model.PerFamily[[]time.Time]) int {
+	return (len(t.IPv4) + len(t.IPv6)) * int(unsafe.Sizeof(time.Time{}))
 }
 
 // begin makes the state of the first version.
@@ -177,23 +186,34 @@ func (c *class) begin(ctx context.Context, first *version) {
 	first.deltas, first.bytes = nil, 0
 }
 
-// install makes the result of workOut the current state.
-func (c *class) install(update classUpdate) {
+// install makes the result of workOut the current state. all are the Server's sessions, by node.
+func (c *class) install(update classUpdate, all map[string]map[*session]struct{}) {
 	for node, own := range update.own {
 		c.own[node] = own
 		if len(own.parts) == 0 {
 			c.empty++
 		}
+		c.tell(all[node], own, false)
 	}
 	for _, node := range update.foreign {
 		c.foreign[node] = struct{}{}
+		c.tell(all[node], nil, true)
 	}
 	c.forgetNodes()
 	if update.version == nil {
 		return
 	}
 	c.add(update.version)
-	c.batches = newBatches(update.buckets)
+	c.batches = newBatches(update.buckets, c.zips)
+}
+
+// tell tells those of a node's sessions that are in the class what the node has of its own.
+func (c *class) tell(sessions map[*session]struct{}, own *ownParts, foreign bool) {
+	for s := range sessions {
+		if s.class == c {
+			s.own, s.foreign = own, foreign
+		}
+	}
 }
 
 // concerned returns the sessions of the class that an update concerns: all of them if the shared state changed, else

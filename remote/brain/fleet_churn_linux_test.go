@@ -72,7 +72,8 @@ func churnSize(b *testing.B, size fleetSize) (duration, pause time.Duration) {
 // BenchmarkFleetChurn is a cluster that never rests: so many endpoints are replaced each second, and clients apply at
 // most once a second, as proxies do. They have their states. At full size versions are kept for a quarter of the time
 // that it takes, not for 10 minutes, so that it can be seen whether what is kept grows. Afterwards all clients go to
-// another server, first while nothing changes, then while 100 endpoints change each second. Run it with -benchtime 1x:
+// another server, first while nothing changes, then while 100 endpoints change each second: that costs what it cost
+// while nothing changed, and what the clients would have been told in the same time had they stayed. Run it with -benchtime 1x:
 // its parts share the fleet.
 func BenchmarkFleetChurn(b *testing.B) {
 	size := benchmarkSize()
@@ -110,11 +111,30 @@ func BenchmarkFleetChurn(b *testing.B) {
 		for b.Loop() { // once
 			f.begin(b, servers, 100, 10*time.Minute)
 			time.Sleep(5 * pause)
+			churn := f.stay(b, servers[1], 10*pause)
 			busy := f.failOver(b, servers[0])
-			size.goal(b, busy.cpu/max(quiet.cpu, 1), "cpu-ratio", 2)
-			size.goal(b, busy.bytes/max(quiet.bytes, 1), "bytes-ratio", 2)
+			b.ReportMetric(busy.cpu/max(quiet.cpu, 1), "cpu-ratio")
+			b.ReportMetric(busy.bytes/max(quiet.bytes, 1), "bytes-ratio")
+			size.goal(b, (busy.cpu-churn.cpu*busy.all)/max(quiet.cpu, 1), "cpu-over-churn-ratio", 2)
+			size.goal(b, (busy.bytes-churn.bytes*busy.away)/max(quiet.bytes, 1), "bytes-over-churn-ratio", 2)
 		}
 	})
+}
+
+// stay measures what each client costs in a second while all stay where they are.
+func (f *fleet) stay(b *testing.B, server *fleetServer, duration time.Duration) (each failoverCost) {
+	all := func(*fleetClient) bool { return true }
+	read, written := f.traffic(all)
+	before, start := server.do(b, doUsage, 0), time.Now()
+	time.Sleep(duration)
+	after, took := server.do(b, doUsage, 0), time.Since(start).Seconds()
+	readNow, writtenNow := f.traffic(all)
+	per := took * float64(len(f.clients))
+	each = failoverCost{cpu: float64((after.CPU - before.CPU).Microseconds()) / per,
+		bytes: float64(readNow-read+writtenNow-written) / per}
+	b.ReportMetric(each.cpu, "churn-us/client/s")
+	b.ReportMetric(each.bytes, "churn-bytes/client/s")
+	return each
 }
 
 // light makes clients that have a state.
@@ -181,10 +201,14 @@ func quantile(before, after fleetUsage, q float64) (seconds float64) {
 }
 
 // failoverCost is what it costs to have one more client that has been elsewhere.
-type failoverCost struct{ cpu, bytes float64 } // in microseconds
+type failoverCost struct {
+	cpu, bytes float64 // microseconds, until all have come; and bytes until the client is up to date
+	all, away  float64 // seconds until all have come, and those for which a client was without a server, on average
+}
 
 // failOver has all clients leave their server and connect to another one, all at the same time.
 func (f *fleet) failOver(b *testing.B, to *fleetServer) failoverCost {
+	left := time.Now()
 	f.disconnect()
 	before, start := to.do(b, doUsage, 0), time.Now()
 	for _, c := range f.clients {
@@ -195,14 +219,18 @@ func (f *fleet) failOver(b *testing.B, to *fleetServer) failoverCost {
 	f.connect(b, f.clients, to.address, len(f.clients))
 	after, took := to.do(b, doUsage, 0), time.Since(start)
 	var bytes int64
+	var away time.Duration
 	for _, c := range f.clients {
 		bytes += c.begun.Load()
+		away += time.Unix(0, c.begunAt.Load()).Sub(left)
 	}
 	n := float64(len(f.clients))
-	cost := failoverCost{cpu: float64((after.CPU - before.CPU).Microseconds()) / n, bytes: float64(bytes) / n}
+	cost := failoverCost{cpu: float64((after.CPU - before.CPU).Microseconds()) / n, bytes: float64(bytes) / n,
+		all: took.Seconds(), away: away.Seconds() / n}
 	b.ReportMetric(cost.cpu, "server-us/client")
 	b.ReportMetric(cost.bytes, "bytes/client")
 	b.ReportMetric(took.Seconds(), "s")
+	b.ReportMetric(cost.away, "away-s/client")
 	for _, kind := range []string{"reset", "resumed", "resumed_diff", "compared", "later"} {
 		b.ReportMetric(float64(after.Batches[kind]-before.Batches[kind]), kind)
 	}

@@ -53,6 +53,7 @@ type fleetClient struct {
 	pause   time.Duration
 	applied time.Time
 	begun   atomic.Int64 // bytes of the connection until the first batch of the stream was complete
+	begunAt atomic.Int64 // when it was, in nanoseconds since 1970
 
 	mu     sync.Mutex // guards what follows
 	digest *remotev1.Digest
@@ -259,6 +260,7 @@ func (c *fleetClient) followLight(stream grpc.ClientStream, batch func()) error 
 		}
 		if first {
 			c.begun.Store(c.read.Load() + c.written.Load())
+			c.begunAt.Store(time.Now().UnixNano())
 			first = false
 		}
 		c.fleet.batches.Add(1)

@@ -56,7 +56,7 @@ func (s *Server) adoptNow(ctx context.Context, c *class, node string) (concerned
 	s.revision = revision
 	maps.DeleteFunc(c.foreign, func(node string, _ struct{}) bool { return isAdopted(node) })
 	update := classUpdate{own: own}
-	c.install(update)
+	c.install(update, s.sessions)
 	for session := range c.concerned(s.sessions, update) {
 		concerned.announce(session, time.Time{})
 	}

@@ -144,7 +144,7 @@ func (s *Server) stateOf(ctx context.Context, v *version) (*sink.Snapshot, bool)
 	_ = full.Sync(ctx) // it takes the snapshot: it cannot fail
 	if ahead {
 		s.mu.Lock()
-		b.version = v // which is read with either lock held
+		v.class.setBase(v) // it is read with either lock held
 		s.mu.Unlock()
 		b.state = state
 	}
@@ -176,11 +176,16 @@ func (c *class) forget(before time.Time, mostBytes int) {
 		c.recent = slices.Clone(c.recent[n:])
 		c.resumable -= n
 	}
-	since := 0
-	for i := oldest + 1; i <= len(c.recent)+n; i++ {
-		since += c.at(i - n).bytes
+	c.baseLags = len(c.recent)+n-oldest >= maxSinceBase || c.sinceBase > max(mostBytes, minHistory)/4
+}
+
+// setBase makes a version the base. The caller holds the Server's mu, and sets the state.
+func (c *class) setBase(v *version) {
+	c.base.version, c.sinceBase = v, 0
+	at, _ := c.place(v)
+	for i := at + 1; i <= len(c.recent); i++ {
+		c.sinceBase += c.at(i).bytes
 	}
-	c.baseLags = len(c.recent)+n-oldest >= maxSinceBase || since > max(mostBytes, minHistory)/4
 }
 
 // add makes a version the current one.
@@ -188,6 +193,7 @@ func (c *class) add(v *version) {
 	if c.current != nil {
 		c.recent = append(c.recent, c.current)
 		c.kept += v.bytes
+		c.sinceBase += v.bytes
 		c.resumableBytes += v.bytes
 	}
 	c.current = v

@@ -7,11 +7,14 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
@@ -74,6 +77,11 @@ func TestTheStateOfEveryKeptVersionIsKnown(t *testing.T) {
 					continue
 				}
 				wants, versions = append(wants, snapshot()), append(versions, c.current)
+				since, at := 0, slices.Index(versions, c.base.version)
+				for _, v := range versions[at+1:] { // the first version is not among them, and takes nothing
+					since += v.bytes
+				}
+				require.Equal(t, since, c.sinceBase)
 				if testdice.OneIn(d, 4) {
 					i := d.Roll(len(versions))
 					got, ok := s.stateOf(t.Context(), versions[i])
@@ -231,6 +239,31 @@ func TestFewTriggerTimesOfALongHistory(t *testing.T) {
 	times := triggersOf(versions).IPv4
 	assert.Equal(t, append(slices.Clone(versions[0].triggers.IPv4), time.Unix(1, 0)), times)
 	assert.Less(t, cap(times), 10*wire.MaxTriggers)
+}
+
+// Trigger times count for what is kept.
+func TestTriggerTimesAreKeptBytes(t *testing.T) {
+	s, err := New(quiet(t), Options{Source: newCluster()})
+	require.NoError(t, err)
+	h := serverHandler{s}
+	h.Synced()
+	key := localstate.Class{}
+	require.NoError(t, s.makeClass(t.Context(), key))
+	set := func(address string, trigger time.Time) (kept int) {
+		for _, o := range web("a", address) {
+			if _, is := o.(*discoveryv1.EndpointSlice); is && !trigger.IsZero() {
+				o.SetAnnotations(map[string]string{
+					corev1.EndpointsLastChangeTriggerTime: trigger.Format(time.RFC3339Nano)})
+			}
+			h.Update(watch.Change{Object: o})
+		}
+		s.publish(t.Context())
+		return s.classes[key].current.bytes
+	}
+	set("10.0.0.1", time.Time{})
+	without, with := set("10.0.0.2", time.Time{}), set("10.0.0.3", time.Now())
+	require.NotEmpty(t, s.classes[key].current.triggers.IPv4)
+	assert.Equal(t, without+int(unsafe.Sizeof(time.Time{})), with)
 }
 
 // classNow returns the only class of the server.

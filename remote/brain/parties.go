@@ -44,6 +44,8 @@ func (s *Server) enter(c *session) {
 	}
 	s.parties[p][c], s.sessions[c.node][c] = struct{}{}, struct{}{}
 	s.clients++
+	s.entered++
+	c.number = s.entered
 }
 
 // exit is the end of what enter began. The caller holds mu.
@@ -65,6 +67,12 @@ func (s *Server) choose(c *session, key localstate.Class) error {
 	if c.chosen != nil && *c.chosen == key {
 		return nil
 	}
+	return s.chooseAnew(c, key)
+}
+
+// chooseAnew is choose for a client that is not in that class. It is apart because its key is kept: choose is called
+// for each batch, and should allocate nothing.
+func (s *Server) chooseAnew(c *session, key localstate.Class) error {
 	p := c.party()
 	used := map[localstate.Class]struct{}{key: {}}
 	for other := range s.parties[p] {

@@ -1,8 +1,11 @@
 package brain
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +20,7 @@ func (s *Server) publish(ctx context.Context) {
 	s.work.Lock()
 	concerned := s.publishPending(ctx)
 	s.work.Unlock()
+	concerned.order()
 	concerned.deliver()
 }
 
@@ -28,6 +32,19 @@ type toDeliver []*session
 func (d *toDeliver) announce(c *session, seen time.Time) {
 	if c.announce(seen) {
 		*d = append(*d, c)
+	}
+}
+
+// order puts sessions in the order in which they came, from a random one on, so that none is always the last. What
+// clients that came one after the other have in memory is close together: gRPC's part of a delivery takes a fifth more
+// processor time in a random order.
+func (d toDeliver) order() {
+	slices.SortFunc(d, func(a, b *session) int { return cmp.Compare(a.number, b.number) })
+	if len(d) > 0 {
+		first := rand.N(len(d))
+		slices.Reverse(d[:first])
+		slices.Reverse(d[first:])
+		slices.Reverse(d)
 	}
 }
 
@@ -101,7 +118,7 @@ func (s *Server) publishPending(ctx context.Context) (concerned toDeliver) {
 		if update.version != nil {
 			update.version.progress = progress
 		}
-		c.install(update)
+		c.install(update, s.sessions)
 		for session := range c.concerned(s.sessions, update) {
 			concerned.announce(session, seen)
 		}
@@ -178,7 +195,7 @@ func (s *Server) finishClass(c *class, first classUpdate) {
 	s.pending = true // what came meanwhile is not in the first state
 	s.revision++
 	first.version.revision, first.version.progress = s.revision, c.progress
-	c.install(first)
+	c.install(first, s.sessions)
 	for session := range c.sessions {
 		waiting.announce(session, time.Time{})
 	}
@@ -206,7 +223,7 @@ func (s *Server) addClass(key localstate.Class) (*class, error) {
 				len(s.classes))
 		}
 	}
-	c := newClass(key, s.zoneOf)
+	c := newClass(key, s.zoneOf, &s.zips)
 	s.classes[key] = c
 	return c, nil
 }

@@ -109,26 +109,27 @@ func (c *session) sinceMark(view nodeView, comparable bool) *version {
 // changedSince returns the services that have changed since a version, whole, also those that have changed back: the
 // client may have any of their states in between.
 func (c *session) changedSince(view nodeView, b *batches, since *version) *batch {
-	waves, _, ok := c.server.deltasBetween(since, view.version)
-	state, okState := c.server.stateOf(c.ctx, view.version)
-	if !ok || !okState {
-		return &batch{lost: true}
-	}
-	names := map[model.ServiceName]struct{}{}
-	for _, wave := range waves {
-		for i := range wave {
-			names[wave[i].Name] = struct{}{}
+	return b.wholeSince(since, func() (state *sink.Snapshot, gone, stale []model.ServiceName, ok bool) {
+		waves, _, okWaves := c.server.deltasBetween(since, view.version)
+		state, ok = c.server.stateOf(c.ctx, view.version)
+		if !ok || !okWaves {
+			return nil, nil, nil, false
 		}
-	}
-	var gone, stale []model.ServiceName
-	for name := range names {
-		if state.Service(name) == nil {
-			gone = append(gone, name)
-		} else {
-			stale = append(stale, name)
+		names := map[model.ServiceName]struct{}{}
+		for _, wave := range waves {
+			for i := range wave {
+				names[wave[i].Name] = struct{}{}
+			}
 		}
-	}
-	return b.replacing(state, gone, stale)
+		for _, name := range slices.SortedFunc(maps.Keys(names), model.ServiceName.Compare) {
+			if state.Service(name) == nil {
+				gone = append(gone, name)
+			} else {
+				stale = append(stale, name)
+			}
+		}
+		return state, gone, stale, true
+	})
 }
 
 func (c *session) sendResumed(view nodeView) error {

@@ -412,7 +412,7 @@ func TestKeptBytesAreThoseThatAreKept(t *testing.T) {
 			}
 			full := heap()
 			claimed := of.kept
-			of.recent, of.batches = nil, newBatches(of.batches.buckets)
+			of.recent, of.batches = nil, newBatches(of.batches.buckets, nil)
 			of.current.deltas = nil
 			freed := full - heap()
 			assert.Greater(t, claimed, freed*2/3)

@@ -316,7 +316,7 @@ func (c *session) sendBatch(kind remotev1.Kind, changes *batch, has, view nodeVi
 	if introduces {
 		head.OwnReset, before = true, nil
 	}
-	var w wire.Chunks
+	w := wire.NewChunks(&c.server.zips)
 	if introduces || has.own != view.own {
 		w.OwnChanges(before, view.parts())
 	}

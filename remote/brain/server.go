@@ -35,6 +35,7 @@ type Server struct {
 	slots    chan struct{} // one for each client that is sent a full state
 
 	maxAnswer time.Duration // see the constant
+	zips      wire.Compressors
 
 	publishing since             // the revision that is being worked out has begun
 	heard      freshness.Tracker // what the source has said
@@ -57,6 +58,7 @@ type Server struct {
 	sessions    map[string]map[*session]struct{} // by node
 	parties     map[party]map[*session]struct{}  // the same
 	clients     int
+	entered     uint64         // clients so far
 	turns       map[party]int  // of those that are sent a full state, or wait for that
 	connections map[string]int // by the subject of the client's certificate; "": there is none
 	synced      bool

@@ -64,6 +64,7 @@ type session struct {
 	viewer  string // who looks at the node; "": it is the node itself
 	stream  stream
 	ctx     context.Context
+	number  uint64 // in the order in which clients have come
 	since   time.Time
 	expires time.Time // the client's certificate; zero: it has none
 	until   time.Time // how long the stream lasts
@@ -73,6 +74,8 @@ type session struct {
 	value   *model.Node // of the tracker, with the class's ServiceCIDRs; nil: not known yet
 	renewed uint64      // the revision at which the tracker changed
 	class   *class
+	own     *ownParts         // of the node, in the class
+	foreign bool              // the class keeps nothing of the node
 	chosen  *localstate.Class // of class, or that of the one which the client waits for
 
 	// Of the goroutine that sends.
@@ -236,12 +239,14 @@ func (s *Server) leave(c *session) {
 	c.leaveClass()
 }
 
+// joinClass puts the session in a class in which its node is not foreign. The caller holds the server's mu.
 func (c *session) joinClass(class *class) {
 	if class != c.class {
 		c.leaveClass()
 		c.class, c.value = class, nil
 		class.sessions[c] = struct{}{}
 	}
+	c.own, c.foreign = class.own[c.node], false
 }
 
 func (c *session) leaveClass() {
@@ -255,6 +260,9 @@ func (c *session) leaveClass() {
 // newest returns what the node should have now, and the batches that lead to it. It returns false while that is not
 // known; the session is woken when it is. It moves the session to the class of its node.
 func (c *session) newest() (view nodeView, b *batches, ok bool, err error) {
+	if view, b, ok := c.sharedView(); ok {
+		return view, b, true, nil
+	}
 	s := c.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -309,7 +317,7 @@ func (c *session) classView() (view nodeView, ok bool) {
 	if c.value == nil || !slices.Equal(c.value.ServiceCIDRs, current.cidrs) {
 		c.value = c.tracker.Node(current.cidrs)
 	}
-	view = nodeView{version: current, own: c.class.own[c.node], node: c.value,
+	view = nodeView{version: current, own: c.own, node: c.value,
 		revision: max(current.revision, c.renewed), progress: c.class.progress}
 	if view.own != nil {
 		view.revision = max(view.revision, view.own.revision)
@@ -323,7 +331,7 @@ func (c *session) sharedView() (view nodeView, b *batches, ok bool) {
 	s := c.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.class == nil || c.value == nil || c.class.isForeign(c.node) {
+	if c.class == nil || c.value == nil || c.foreign {
 		return nodeView{}, nil, false
 	}
 	view, ok = c.classView()

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"compress/gzip"
 	"fmt"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/encoding"
@@ -30,7 +31,30 @@ type Chunks struct {
 	update remotev1.Update
 	size   int
 	chunks []*Frame
-	zip    *gzip.Writer // made when it is first needed, and reused, because it is large
+	zips   *Compressors // nil: it makes its own
+	zip    *gzip.Writer // taken when it is first needed, and kept until Done
+}
+
+// NewChunks returns a Chunks that takes a compressor from those that are free. A zero Chunks makes its own.
+func NewChunks(zips *Compressors) *Chunks { return &Chunks{zips: zips} }
+
+// Compressors are those that are free. Each takes more than a megabyte, so that making one costs several times what
+// compressing a usual message does. The zero value is ready to use, by any goroutine.
+type Compressors struct{ free sync.Pool }
+
+func (c *Compressors) take() *gzip.Writer {
+	if c != nil {
+		if zip, ok := c.free.Get().(*gzip.Writer); ok {
+			return zip
+		}
+	}
+	return gzip.NewWriter(nil) // it is reset before it writes
+}
+
+func (c *Compressors) giveBack(zip *gzip.Writer) {
+	if c != nil && zip != nil {
+		c.free.Put(zip)
+	}
 }
 
 // Change adds the change of a service that a comparison of two states has found.
@@ -66,9 +90,11 @@ func (w *Chunks) OwnChanges(before, now map[model.ServiceName]*localstate.NodePa
 	}
 }
 
-// Done returns the messages.
+// Done returns the messages. Nothing may be added afterwards.
 func (w *Chunks) Done() []*Frame {
 	w.flush()
+	w.zips.giveBack(w.zip)
+	w.zip = nil
 	return w.chunks
 }
 
@@ -103,10 +129,9 @@ func (w *Chunks) flush() {
 func (w *Chunks) compress(b []byte) []byte {
 	var out bytes.Buffer
 	if w.zip == nil {
-		w.zip = gzip.NewWriter(&out)
-	} else {
-		w.zip.Reset(&out)
+		w.zip = w.zips.take()
 	}
+	w.zip.Reset(&out)
 	_, _ = w.zip.Write(b) // to memory: it does not fail
 	_ = w.zip.Close()
 	return out.Bytes()

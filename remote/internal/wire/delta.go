@@ -2,6 +2,7 @@ package wire
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 	"unsafe"
 
@@ -82,13 +83,22 @@ func (c *Delta) Size() int {
 	}
 	if s := c.Old; s != nil {
 		size += int(unsafe.Sizeof(*s)) + len(s.Ports)*int(unsafe.Sizeof(model.ServicePort{}))
-		for _, texts := range []map[string]string{s.Labels, s.Annotations} {
-			for key, value := range texts {
+		now := cmp.Or(c.New, &model.Service{})
+		for _, texts := range [][2]map[string]string{{s.Labels, now.Labels}, {s.Annotations, now.Annotations}} {
+			if isSame(texts[0], texts[1]) { // the object is the same, and something else has changed
+				continue
+			}
+			for key, value := range texts[0] {
 				size += text + len(key) + len(value)
 			}
 		}
 	}
 	return size
+}
+
+// isSame reports whether two maps are one.
+func isSame(a, b map[string]string) bool {
+	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
 }
 
 // Merge returns the sum of changes that followed each other, in the order of names and keys. What is as it was before
