@@ -148,7 +148,30 @@ func clientsStayEverywhere(ctx context.Context, s *session, svc service) error {
 			}
 		}
 	}
+	// Those that lose theirs share a new one.
+	svc.endpoints = withPhase(svc.endpoints, localPod1, unready)
+	if err := s.put(ctx, svc); err != nil {
+		return err
+	}
+	err := s.settle(ctx, svc, visitors, toClusterIP)
+	if err == nil {
+		err = s.revisit(ctx, svc, visitors, toVIP)
+	}
+	if err != nil {
+		return fmt.Errorf("after %s had become unusable: %w", localPod1, err)
+	}
 	return nil
+}
+
+// withPhase returns endpoints of which one is in another phase.
+func withPhase(list []endpoint, at string, p phase) []endpoint {
+	list = slices.Clone(list)
+	for i := range list {
+		if list[i].at == at {
+			list[i].phase = p
+		}
+	}
+	return list
 }
 
 func clientsSpread(ctx context.Context, s *session, svc service) error {
@@ -183,12 +206,7 @@ func affinityEndsWithEndpoint(ctx context.Context, s *session, svc service) erro
 		return err
 	}
 	for _, gone := range []endpoint{{at: localPod1, phase: unready}, {at: remotePod1, phase: terminating}} {
-		svc.endpoints = slices.Clone(svc.endpoints)
-		for i, e := range svc.endpoints {
-			if e.at == gone.at {
-				svc.endpoints[i] = gone
-			}
-		}
+		svc.endpoints = withPhase(svc.endpoints, gone.at, gone.phase)
 		if err := s.put(ctx, svc); err != nil {
 			return err
 		}
@@ -196,9 +214,6 @@ func affinityEndsWithEndpoint(ctx context.Context, s *session, svc service) erro
 		err := s.settle(ctx, svc, visitors, toClusterIP)
 		if err == nil {
 			err = s.revisit(ctx, svc, visitors, toClusterIP)
-		}
-		if err == nil && !s.factory.waives(sharedAffinityCase) {
-			err = s.revisit(ctx, svc, visitors, toVIP)
 		}
 		if err != nil {
 			return fmt.Errorf("after %s had become unusable: %w", gone.at, err)

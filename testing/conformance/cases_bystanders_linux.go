@@ -248,11 +248,8 @@ func wildcardListenersGetNothing(ctx context.Context, s *session, svc service) e
 	unknown := service{name: "a process of the node", slot: full.slot, ports: []servicePort{
 		{protocol: model.TCP, number: nodeProcessPort}, {protocol: model.UDP, number: nodeProcessPort}}}
 	// Whether the ports that a service does not have refuse is another case.
-	guard := []traffic{{as: &unknown, from: fromAll, to: toCluster, want: refused}}
-	if !s.factory.waives(externalPortsCase) {
-		guard = append(guard,
-			traffic{as: &unknown, from: fromAll, to: []destination{toExternalIP, toVIP}, want: leftAlone})
-	}
+	guard := []traffic{{as: &unknown, from: fromAll, to: toCluster, want: refused},
+		{as: &unknown, from: fromAll, to: []destination{toExternalIP, toVIP}, want: leftAlone.orElseRefused()}}
 	empty := external(service{})
 	for _, st := range []step{
 		{services: one(svc), traffic: append(guard,

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
@@ -57,7 +56,7 @@ func (s *session) observe(ctx context.Context) (setup, error) {
 			flow.Source = source
 		}
 		for range 5 {
-			seen := s.try(flow, network.Patience{Answer: 500 * time.Millisecond})
+			seen := s.try(flow, network.Patience{Answer: s.patience.Answer / 4}) // 500 ms, longer on a slow machine
 			if seen.Verdict == oracle.Deliver {
 				return true, seen.Source == flow.Source
 			}

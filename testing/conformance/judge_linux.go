@@ -315,6 +315,7 @@ func (l *lane) work(ctx context.Context) {
 		}
 		r, whole := l.judgeCase(ctx, c)
 		if ctx.Err() != nil {
+			l.add(result(c, report.NotRun, endedEarly))
 			return
 		}
 		l.add(r)
@@ -432,11 +433,14 @@ func otherNodes(families []model.Family) []metav1.Object {
 	return list
 }
 
+// endedEarly is why cases are not run that a run did not come to.
+const endedEarly = "the run ended early"
+
 // report returns what became of all cases.
 func (j *judging) report() *report.Report {
 	r := &report.Report{Kernel: kernel(), Seed: j.Seed}
 	for _, c := range j.queue {
-		j.add(result(c, report.NotRun, "the run ended early"))
+		j.add(result(c, report.NotRun, endedEarly))
 	}
 	r.Problem, r.Log = problemOf(j.problem)
 	r.Results = j.results

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -289,4 +290,71 @@ func TestProfilesNameCases(t *testing.T) {
 	for name := range profiles() {
 		caseNamed(t, name)
 	}
+}
+
+// A run that is ended reports every case, also the one that it was at.
+func TestARunThatEndsEarlyReportsAllCases(t *testing.T) {
+	need.Program(t, "nft")
+	needNetwork(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	p := mutantProxy(t, "")
+	open := p.Open
+	var judged atomic.Bool
+	p.Open = func(ctx context.Context, env Env, c Configuration) (Host, error) {
+		h, err := open(ctx, env, c)
+		return &endingHost{Host: h, end: func() {
+			if judged.Load() {
+				cancel()
+			}
+		}}, err
+	}
+	names := []string{"an unready endpoint gets nothing", "a single endpoint gets all the traffic",
+		"a pod that reaches itself through a service is masqueraded"}
+	r, err := Judge(ctx, p, JudgeOptions{Lanes: 1, Seed: 1,
+		Run: regexp.MustCompile("^(" + strings.Join(names, "|") + ")$"),
+		Progress: func(r report.Result, _ int) {
+			if r.Verdict != report.NotRun {
+				judged.Store(true)
+			}
+		}})
+	require.ErrorIs(t, err, context.Canceled)
+	early := 0
+	var reported []string
+	for _, r := range r.Results {
+		if slices.Contains(names, r.Case) {
+			reported = append(reported, r.Case)
+			if r.Why == endedEarly {
+				assert.Equal(t, report.NotRun, r.Verdict, r.Case)
+				early++
+			}
+		}
+	}
+	assert.ElementsMatch(t, names, reported)
+	assert.Equal(t, 2, early, "one case was judged, the next one had begun")
+}
+
+// endingHost calls end before it writes to the API server.
+type endingHost struct {
+	Host
+	end func()
+}
+
+func (h *endingHost) Put(ctx context.Context, set, deleted []metav1.Object) error {
+	h.end()
+	return h.Host.Put(ctx, set, deleted)
+}
+
+// What takes long to start may take as long for a change.
+func TestSlowProgramsAreWaitedFor(t *testing.T) {
+	f := &figures{}
+	assert.Equal(t, 10*time.Second, f.limit())
+	f.addStart(40 * time.Second)
+	f.addStart(30 * time.Second)
+	assert.Equal(t, 40*time.Second, f.limit())
+	f.addWave(5 * time.Second)
+	assert.Equal(t, 50*time.Second, f.limit())
+	f.addStart(time.Hour)
+	assert.Equal(t, 3*time.Minute, f.limit())
+	assert.Equal(t, []time.Duration{40 * time.Second, 30 * time.Second, time.Hour}, f.starts)
 }

@@ -297,8 +297,21 @@ func (f *figures) slowest() time.Duration {
 	return slices.Max(f.waves)
 }
 
-// limit is how long a change may take: much longer than any has taken before.
-func (f *figures) limit() time.Duration { return max(10*time.Second, min(10*f.slowest(), time.Minute)) }
+// slowestStart returns the longest time that a start has taken so far, 0 if none has.
+func (f *figures) slowestStart() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.starts) == 0 {
+		return 0
+	}
+	return slices.Max(f.starts)
+}
+
+// limit is how long a change may take: much longer than any has taken before. What takes long to start, such as a
+// program in an emulated machine, may take as long for a change.
+func (f *figures) limit() time.Duration {
+	return max(10*time.Second, min(10*f.slowest(), time.Minute), min(f.slowestStart(), 3*time.Minute))
+}
 
 // settle is how long what is wrong is tried again.
 func (f *figures) settle() time.Duration {

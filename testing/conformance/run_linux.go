@@ -150,6 +150,10 @@ func (s *session) trafficIn(ctx context.Context, st step, applied state) error {
 		if e.want.strict {
 			list[i].out.AlsoAllowed = nil
 		}
+		if e.want.orRefused {
+			list[i].out.AlsoAllowed = append(slices.Clone(list[i].out.AlsoAllowed), oracle.Outcome{Flow: e.Flow,
+				Verdict: oracle.Reject, Reasons: []oracle.Reason{{Text: "whether it is refused is another case"}}})
+		}
 		list[i].anySource = e.want.anySource
 	}
 	return s.verify(ctx, list)

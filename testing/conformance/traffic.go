@@ -94,6 +94,8 @@ type want struct {
 	strict bool
 	// anySource: the endpoint may see any source.
 	anySource bool
+	// orRefused: a refusal is right as well.
+	orRefused bool
 }
 
 // reached is an endpoint that traffic may reach, and must if there is enough of it.
@@ -140,6 +142,9 @@ func (w want) on(target uint16) want {
 
 // fromAnySource says nothing about the source that the endpoint sees.
 func (w want) fromAnySource() want { w.anySource = true; return w }
+
+// orElseRefused allows a refusal as well.
+func (w want) orElseRefused() want { w.orRefused = true; return w }
 
 // strictly forbids what backends may otherwise do.
 func (w want) strictly() want { w.strict = true; return w }
