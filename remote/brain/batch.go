@@ -69,8 +69,8 @@ func (b *batches) replacing(state *sink.Snapshot, gone, stale []model.ServiceNam
 	return found
 }
 
-// wholeSince returns what deletes some services and replaces others, for clients that begin at a version: they share it.
-// what is called for the first of them, and returns false if the version is not known any more.
+// wholeSince returns what deletes some services and replaces others, for clients that begin at a version. They share
+// it: what is called for the first of them, and returns false if the version is not known any more.
 func (b *batches) wholeSince(since *version, what func() (state *sink.Snapshot, gone, stale []model.ServiceName,
 	ok bool)) *batch {
 	found := batchOf(b, b.whole, since)

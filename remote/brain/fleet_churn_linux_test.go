@@ -72,9 +72,9 @@ func churnSize(b *testing.B, size fleetSize) (duration, pause time.Duration) {
 // BenchmarkFleetChurn is a cluster that never rests: so many endpoints are replaced each second, and clients apply at
 // most once a second, as proxies do. They have their states. At full size versions are kept for a quarter of the time
 // that it takes, not for 10 minutes, so that it can be seen whether what is kept grows. Afterwards all clients go to
-// another server, first while nothing changes, then while 100 endpoints change each second: that costs what it cost
-// while nothing changed, and what the clients would have been told in the same time had they stayed. Run it with -benchtime 1x:
-// its parts share the fleet.
+// another server, first while nothing changes, then while 100 endpoints change each second: what is compared is the
+// cost beyond that of the changes, which the clients would have been told in the same time had they stayed. Run it with
+// -benchtime 1x: its parts share the fleet.
 func BenchmarkFleetChurn(b *testing.B) {
 	size := benchmarkSize()
 	duration, pause := churnSize(b, size)
