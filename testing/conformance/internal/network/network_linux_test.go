@@ -64,6 +64,24 @@ func TestEveryPlaceReachesEveryServerDirectly(t *testing.T) {
 	t.Logf("%d flows in %v", len(flows), time.Since(start))
 }
 
+// Each of many pods says who it is. A server of one address says that of itself, whatever its port.
+func TestManyPodsHaveOneServer(t *testing.T) {
+	n := testNetwork(t)
+	for _, f := range n.families {
+		require.NoError(t, n.ServeManyPods(f))
+		for _, i := range []int{1, 70_000, 500_000} {
+			pod := directFlow(LocalPod1, netip.AddrPortFrom(Nth(ManyPods(f), i), ManyPodsPort), model.TCP)
+			assert.Equal(t, pod.Destination, n.Try(pod, DefaultPatience()).Endpoint, "%v", pod)
+		}
+		at := netip.AddrPortFrom(PlaceNamed(LocalPod2).Addr(f), ManyPodsPort)
+		stop, err := n.Serve(LocalPod2, model.TCP, Wildcard(f, ManyPodsPort))
+		require.NoError(t, err)
+		one := directFlow(LocalPod1, at, model.TCP)
+		assert.Equal(t, Wildcard(f, ManyPodsPort), n.Try(one, DefaultPatience()).Endpoint, "%v", one)
+		stop()
+	}
+}
+
 func TestWhatNobodyAnswersIsTold(t *testing.T) {
 	n := testNetwork(t)
 	for _, from := range Places() {

@@ -20,6 +20,6 @@ func (n *Network) ServeManyPods(f model.Family) error {
 	if err != nil {
 		return err
 	}
-	_, err = n.servers.serve(node, model.TCP, Wildcard(f, ManyPodsPort))
+	_, err = n.servers.serve(node, model.TCP, Wildcard(f, ManyPodsPort), true)
 	return err
 }

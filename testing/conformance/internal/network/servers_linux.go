@@ -65,7 +65,7 @@ func startServers(n *Network) (*servers, error) {
 					if protocol == model.SCTP && n.sctp != kernelSCTP {
 						continue
 					}
-					if _, err := s.serve(n.namespaceOf(p), protocol, netip.AddrPortFrom(p.Addr(f), port)); err != nil {
+					if _, err := s.serve(n.namespaceOf(p), protocol, netip.AddrPortFrom(p.Addr(f), port), false); err != nil {
 						s.close()
 						return nil, fmt.Errorf("%s: %w", p.Name, err)
 					}
@@ -84,7 +84,7 @@ func startServers(n *Network) (*servers, error) {
 
 // Serve starts a server of a place for one address. It ends with the network, or with stop.
 func (n *Network) Serve(name string, protocol model.Protocol, at netip.AddrPort) (stop func(), err error) {
-	return n.servers.serve(n.namespaceOf(PlaceNamed(name)), protocol, at)
+	return n.servers.serve(n.namespaceOf(PlaceNamed(name)), protocol, at, false)
 }
 
 // Close ends all servers and their connections.
@@ -117,8 +117,9 @@ func (s *servers) drop(c interface{ Close() error }) {
 	s.mu.Unlock()
 }
 
-// Serve starts a server for one address. It ends with all others, or with stop.
-func (s *servers) serve(ns *namespace, protocol model.Protocol, at netip.AddrPort) (stop func(), err error) {
+// serve starts a server. It ends with all others, or with stop. It says that its address is at or, if it is that of many
+// pods, the one that the client connected to; only servers of streams can do that.
+func (s *servers) serve(ns *namespace, protocol model.Protocol, at netip.AddrPort, many bool) (stop func(), err error) {
 	file, err := listen(ns, protocol, at)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %v/%v: %w", at, protocol, err)
@@ -138,7 +139,7 @@ func (s *servers) serve(ns *namespace, protocol model.Protocol, at netip.AddrPor
 		return nil, err
 	}
 	s.keep(listener)
-	s.wg.Go(func() { s.acceptStreams(listener, at) })
+	s.wg.Go(func() { s.acceptStreams(listener, at, many) })
 	return func() { s.drop(listener) }, nil
 }
 
@@ -190,7 +191,7 @@ func serveDatagrams(conn *net.UDPConn, at netip.AddrPort) {
 }
 
 // acceptStreams serves each connection until the listener is closed.
-func (s *servers) acceptStreams(listener net.Listener, at netip.AddrPort) {
+func (s *servers) acceptStreams(listener net.Listener, at netip.AddrPort, many bool) {
 	for {
 		conn, err := listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -209,7 +210,7 @@ func (s *servers) acceptStreams(listener net.Listener, at netip.AddrPort) {
 				return
 			}
 			at := at
-			if at.Port() == ManyPodsPort { // it is every pod's, and answers with the address of the one that was asked
+			if many {
 				if at, err = netip.ParseAddrPort(conn.LocalAddr().String()); err != nil {
 					return
 				}
