@@ -27,11 +27,13 @@ type speedPlan struct {
 	churnEvery           time.Duration
 	start, change        time.Duration // how long they may take
 	quiet, quietLimit    time.Duration // quiet is longer than programs collect changes
+	rest                 time.Duration // programs often do something every 30 s
 }
 
 func defaultSpeedPlan() speedPlan {
 	return speedPlan{single: 20, burst: 100, churn: 100, singleFor: time.Minute, churnEvery: 100 * time.Millisecond,
-		start: 10 * time.Minute, change: 2 * time.Minute, quiet: 1200 * time.Millisecond, quietLimit: 30 * time.Second}
+		start: 10 * time.Minute, change: 2 * time.Minute, quiet: 1200 * time.Millisecond, quietLimit: 30 * time.Second,
+		rest: 35 * time.Second}
 }
 
 // speedRun measures a program at one size.
@@ -121,6 +123,9 @@ func (r *speedRun) measure(ctx context.Context, figures *report.SpeedRun) error 
 		return err
 	}
 	var err error
+	if figures.Rest, err = r.atRest(ctx); err != nil {
+		return err
+	}
 	if r.steady, err = startSteady(r.n, r.flow(r.Services)); err != nil {
 		return fmt.Errorf("the connection in the background: %w", err)
 	}
@@ -222,6 +227,21 @@ func (r *speedRun) settle(ctx context.Context) error {
 		last = now
 	}
 	return nil
+}
+
+// atRest measures what the program does when nothing changes.
+func (r *speedRun) atRest(ctx context.Context) (report.Rest, error) {
+	before, _ := r.host.Usage()
+	began := time.Now()
+	select {
+	case <-ctx.Done():
+		return report.Rest{}, ctx.Err()
+	case <-r.host.Ended():
+		return report.Rest{}, r.host.Failure()
+	case <-time.After(r.rest):
+	}
+	after, _ := r.host.Usage()
+	return report.Rest{Time: milliseconds(time.Since(began)), CPU: milliseconds(after - before)}, nil
 }
 
 // write writes changes to the API.
@@ -387,6 +407,14 @@ func (s *steadyConnection) end() {
 // machine describes the machine in words.
 func machine() string {
 	text := fmt.Sprintf("%d processors", runtime.NumCPU())
+	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(b)) {
+			if key, model, _ := strings.Cut(line, ":"); strings.TrimSpace(key) == "model name" {
+				text = fmt.Sprintf("%d x %s", runtime.NumCPU(), strings.TrimSpace(model))
+				break
+			}
+		}
+	}
 	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
 		text += ", load average " + strings.Fields(string(b))[0] + " at the beginning"
 	}

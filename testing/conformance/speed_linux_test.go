@@ -31,7 +31,7 @@ func speedOf(t *testing.T, p Proxy, plan speedPlan) report.SpeedRun {
 
 func shortSpeedPlan() speedPlan {
 	return speedPlan{single: 2, burst: 100, churn: 5, singleFor: time.Minute, churnEvery: time.Millisecond,
-		start: 5 * time.Minute, change: 5 * time.Minute, quiet: time.Millisecond, quietLimit: time.Second}
+		start: 5 * time.Minute, change: 5 * time.Minute, quiet: time.Millisecond, quietLimit: time.Second, rest: time.Millisecond}
 }
 
 func TestSpeedIsMeasured(t *testing.T) {
@@ -40,7 +40,7 @@ func TestSpeedIsMeasured(t *testing.T) {
 	assert.Empty(t, r.Problem)
 	assert.Equal(t, []int{3, 2, 2, 3}, []int{r.Services, r.Endpoints, r.Change.Count, r.Burst.Count})
 	assert.NotZero(t, r.Churn.Count)
-	for _, figure := range []float64{r.Start, r.Change.P50, r.Burst.P99, r.Churn.P50, r.Gap} {
+	for _, figure := range []float64{r.Start, r.Change.P50, r.Burst.P99, r.Churn.P50, r.Gap, r.Rest.Time} {
 		assert.Positive(t, figure)
 	}
 }

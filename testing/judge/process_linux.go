@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -17,6 +14,8 @@ type process struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when it has ended; err says how then
 	err   error
+
+	memory memoryWatch
 }
 
 // attributes make a process group of a command, and end it with the judge. Its mounts are its own.
@@ -37,6 +36,7 @@ func start(cmd *exec.Cmd, log *os.File) (*process, error) {
 		}
 		close(p.ended)
 	}()
+	go p.memory.watch(cmd.Process.Pid, p.ended)
 	return p, nil
 }
 
@@ -55,43 +55,6 @@ func (p *process) stop() (killed bool) {
 	_ = syscall.Kill(group, syscall.SIGKILL) // and what it has left behind
 	<-p.ended
 	return killed
-}
-
-// usage returns the processor time, and the most memory that a process of the group has had.
-func (p *process) usage() (processor time.Duration, memory int64) {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range stats {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has ended
-		}
-		_, rest, _ := strings.Cut(string(b), ") ") // the name before may contain spaces
-		fields := strings.Fields(rest)
-		if len(fields) < 15 || fields[2] != strconv.Itoa(p.cmd.Process.Pid) {
-			continue
-		}
-		for _, field := range fields[11:15] { // utime, stime, cutime, cstime
-			ticks, _ := strconv.Atoi(field)
-			processor += time.Duration(ticks) * 10 * time.Millisecond
-		}
-		memory = max(memory, peakMemory(filepath.Dir(path)))
-	}
-	return processor, memory
-}
-
-// peakMemory is the most memory that a process has had resident, in bytes.
-func peakMemory(proc string) int64 {
-	b, err := os.ReadFile(filepath.Join(proc, "status"))
-	if err != nil {
-		return 0
-	}
-	for line := range bytes.Lines(b) {
-		if value, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
-			kib, _ := strconv.ParseInt(string(bytes.Fields(value)[0]), 10, 64)
-			return kib << 10
-		}
-	}
-	return 0
 }
 
 // tail returns the last lines of a file.

@@ -22,14 +22,22 @@ type SpeedRun struct {
 	Burst Latency `json:"burst,omitzero"`
 	// Churn is the time until a change shows while ten are written each second.
 	Churn Latency `json:"churn,omitzero"`
+	// Rest is what the process did when nothing changed.
+	Rest Rest `json:"rest,omitzero"`
 	// CPU is the processor time that the process has used in all, and Memory the most memory that it had resident, in
-	// bytes.
+	// bytes, together with what it has started.
 	CPU    float64 `json:"cpuMilliseconds,omitempty"`
 	Memory int64   `json:"memoryBytes,omitempty"`
 	// Gap is the longest time between two packets of a connection in the background that sends all the time.
 	Gap float64 `json:"gapMilliseconds,omitempty"`
 	// Problem says why the measurement ended early.
 	Problem string `json:"problem,omitempty"`
+}
+
+// Rest is the processor time that was used in a time without changes, both in milliseconds.
+type Rest struct {
+	Time float64 `json:"milliseconds"`
+	CPU  float64 `json:"cpuMilliseconds"`
 }
 
 // Latency has two percentiles, in milliseconds, of a number of measurements.

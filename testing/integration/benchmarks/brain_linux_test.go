@@ -46,7 +46,7 @@ const (
 //
 //	KPL_CLIENTS=500 go test -run - -bench '^BenchmarkBrain$' -benchtime 1x ./benchmarks
 func BenchmarkBrain(b *testing.B) {
-	program := buildExample(b, "brain")
+	program := build(b, "examples/brain")
 	clients := defaultClients
 	if text := os.Getenv(envClients); text != "" {
 		var err error

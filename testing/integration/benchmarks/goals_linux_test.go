@@ -7,106 +7,71 @@ import (
 	"os"
 
 	"github.com/stretchr/testify/assert"
+
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
 // envGoals names the variable that makes a missed goal an error if it is 1: for a release, on a machine that does
 // nothing else.
 const envGoals = "KPL_GOALS"
 
-// goal is a goal of this project for a comparison: a figure of ours, or its ratio to upstream's, and a limit.
+// goal is a goal of this project for a comparison: at least a ratio of upstream's figure to ours, or at most a figure of
+// ours.
 type goal struct {
 	what    string
-	value   func(theirs, own means) float64
+	value   func(*report.SpeedRun) float64
 	limit   float64
-	atLeast bool // else at most
-}
-
-// means returns the mean of a figure over all rounds of a proxy.
-type means func(func(*result) float64) float64
-
-func meansOf(rounds []*result) means {
-	return func(value func(*result) float64) float64 { return mean(rounds, value) }
-}
-
-// ratio is upstream's figure as a multiple of ours.
-func ratio(value func(*result) float64) func(theirs, own means) float64 {
-	return func(theirs, own means) float64 { return theirs(value) / own(value) }
+	atLeast bool
 }
 
 // goals are set so that a run on a machine that does nothing else reaches them against Kubernetes 1.37.
 func (c comparison) goals() (goals []goal) {
-	add := func(g ...goal) { goals = append(goals, g...) }
-	switch {
-	case c.mode.proxyMode == "nftables":
-		add(c.nftablesGoals()...)
-	case c.mode.iptables != "" && c.services == 5000:
-		add(c.iptablesGoals()...)
+	ratio := func(what string, value func(*report.SpeedRun) float64, limit float64) {
+		goals = append(goals, goal{what + ", upstream / ours", value, limit, true})
 	}
-	if c.atRest {
-		// Ticks of 10 ms do not distinguish none from little: a tick may complete what was used before.
-		add(goal{"processor time at rest, % of a processor", func(_, own means) float64 {
-			return own(idleCPU) / ms(idleFor) * 100
-		}, 0.05, false})
+	own := func(what string, value func(*report.SpeedRun) float64, limit float64) {
+		goals = append(goals, goal{what, value, limit, false})
+	}
+	const began, changed = "start to every service reached", "p50 of a change"
+	switch c.mode.name + " " + c.Size.String() {
+	case "nftables 1000x10":
+		ratio(began, start, 1.5)
+		ratio(changed, change, 3)
+	case "nftables 5000x10":
+		ratio(began, start, 4)
+		ratio(changed, change, 8)
+	case "nftables 10000x10":
+		ratio(began, start, 10)
+		ratio(changed, change, 15)
+		ratio("peak memory", memory, 2)
+		own(changed+", ms", change, 20)
+	case "nftables 5000x50":
+		ratio(began, start, 3)
+		ratio("peak memory", memory, 2)
+	case "nftables 44000x1":
+		ratio(began, start, 1.2)
+		ratio("peak memory", memory, 2)
+	case "iptables-nft 5000x10":
+		own(began+", ms", start, 10_000)
+		own(changed+", ms", change, 50)
+	case "iptables-legacy 5000x10":
+		ratio(began, start, 1)
+		ratio(changed, change, 4)
+		ratio("processor time of a change", changeCPU, 4)
+	}
+	if c.Services == 5000 {
+		own("processor time at rest, % of a processor", atRest, 0.05)
 	}
 	return goals
 }
 
-func (c comparison) nftablesGoals() []goal {
-	start := func(limit float64) goal {
-		return goal{"start to every service reached, upstream / ours", ratio(untilAllOrLimit), limit, true}
-	}
-	change := func(limit float64) goal { return goal{"p50 of a change, upstream / ours", ratio(p50), limit, true} }
-	memory := goal{"peak memory with children, upstream / ours", ratio(peaks), 2, true}
-	switch c.shape() {
-	case "1000x10":
-		return []goal{start(1.5), change(3), {"start to the first packet, upstream / ours",
-			ratio(func(r *result) float64 { return ms(r.first) }), 1, true}}
-	case "5000x10":
-		return []goal{start(4), change(8)}
-	case "10000x10":
-		return []goal{start(10), change(15), memory,
-			{"p50 of a change, ms", func(_, own means) float64 { return own(p50) }, 20, false}}
-	case "5000x50":
-		return []goal{start(3), memory}
-	case "44000x1": // most of the start is the API server's
-		return []goal{start(1.2), memory}
-	}
-	return nil
-}
-
-func (c comparison) iptablesGoals() []goal {
-	connections := goal{"new connections, slowest / fastest service", func(_, own means) float64 {
-		return own(func(r *result) float64 { return ms(r.slowest) }) / own(
-			func(r *result) float64 { return ms(r.fastest) })
-	}, 1.5, false}
-	if c.mode.iptables == "nft" { // upstream does not start within the limit
-		return []goal{
-			connections,
-			{"start to every service reached, s", func(_, own means) float64 { return own(untilAll) / 1000 }, 10, false},
-			{"p50 of a change, ms", func(_, own means) float64 { return own(p50) }, 50, false},
-		}
-	}
-	return []goal{
-		connections,
-		{"p50 of a change, upstream / ours", ratio(p50), 4, true},
-		{"processor time of a change, upstream / ours", ratio(func(r *result) float64 { return ms(r.changeCPU) }), 4, true},
-		{"rules, upstream / ours", ratio(ruleCount), 3, true},
-		{"start to every service reached, upstream / ours", ratio(untilAll), 1, true},
-	}
-}
-
-func p50(r *result) float64      { return ms(percentile(r.changes, 50)) }
-func untilAll(r *result) float64 { return ms(r.all) }
-
-// untilAllOrLimit is what the start took, or the limit that it exceeded.
-func untilAllOrLimit(r *result) float64 { return ms(max(r.all, r.startLimit)) }
-
 // printGoals prints whether each goal holds, and returns those that do not.
-func printGoals(w io.Writer, c comparison, results map[string][]*result) (missed []string) {
+func printGoals(w io.Writer, c comparison, f figures) (missed []string) {
 	for _, g := range c.goals() {
-		v := g.value(meansOf(results[upstream]), meansOf(results[ours]))
+		v := f.of(ours, g.value)
 		word, holds := "at most", v <= g.limit
 		if g.atLeast {
+			v = f.of(upstream, g.value) / v
 			word, holds = "at least", v >= g.limit
 		}
 		verdict := "holds"

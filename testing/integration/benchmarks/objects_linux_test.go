@@ -20,12 +20,11 @@ const (
 	namespace   = "default"
 	nodeName    = "bench-node"
 	nodeAddress = "10.244.0.1"
-	podsAddress = "10.244.0.2" // the next hop to all pods
 	servicePort = 80
 	podPort     = 8080
 )
 
-// The ranges of addresses. Every address of podCIDR answers.
+// The ranges of addresses.
 func podCIDR() netip.Prefix     { return netip.MustParsePrefix("10.128.0.0/9") }
 func serviceCIDR() netip.Prefix { return netip.MustParsePrefix("10.96.0.0/12") }
 

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -34,12 +33,6 @@ func processorTime(pid int) (time.Duration, error) {
 	}
 	s, err := readStat(pid)
 	return max(total, s.own) + s.children, err // threads that have ended are in the coarser one only
-}
-
-// ticks is the processor time of a process alone, as the kernel shows it to everybody.
-func ticks(pid int) (int, error) {
-	s, err := readStat(pid)
-	return int(s.own / clockTick), err
 }
 
 type stat struct {
@@ -88,95 +81,4 @@ func childNamed(parent int, name string) (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("process %d has no child %s", parent, name)
-}
-
-// peakMemory is the peak resident memory of a process, in KiB.
-func peakMemory(pid int) int {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(b)) {
-		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kib, _ := strconv.Atoi(strings.Fields(value)[0])
-			return kib
-		}
-	}
-	return 0
-}
-
-// peak follows the memory of a process and of its children.
-type peak struct {
-	mu           sync.Mutex
-	own, biggest int // KiB; of the process, and of its biggest child
-	child        bool
-	strangers    map[int]bool // processes that are no children, so that they are not read every time
-	end          chan struct{}
-	ended        sync.WaitGroup
-	once         sync.Once
-}
-
-func watchPeak(pid int) *peak {
-	p := &peak{end: make(chan struct{})}
-	p.ended.Go(func() {
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			p.look(pid)
-			select {
-			case <-p.end:
-				return
-			case <-tick.C:
-			}
-		}
-	})
-	return p
-}
-
-func (p *peak) look(pid int) {
-	own, biggest, child := peakMemory(pid), 0, false
-	program, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-	strangers := map[int]bool{} // without those that have ended: a child may get their number
-	for _, id := range processIDs() {
-		if p.strangers[id] {
-			strangers[id] = true
-			continue
-		}
-		s, err := readStat(id)
-		if err != nil {
-			continue
-		}
-		if s.parent != pid {
-			strangers[id] = true
-			continue
-		}
-		child = true
-		// Until it executes another program, a child has the memory of its parent.
-		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", id)); err == nil && exe != program {
-			biggest = max(biggest, peakMemory(id))
-		}
-	}
-	p.strangers = strangers
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.own, p.biggest, p.child = max(p.own, own), max(p.biggest, biggest), child
-}
-
-// hasChild reports whether there was a child at the last look.
-func (p *peak) hasChild() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.child
-}
-
-// kib returns the peaks so far.
-func (p *peak) kib() (own, biggestChild int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.own, p.biggest
-}
-
-func (p *peak) stop() {
-	p.once.Do(func() { close(p.end) })
-	p.ended.Wait()
 }

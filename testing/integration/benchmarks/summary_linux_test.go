@@ -6,86 +6,94 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
-// summary is the results of a run, to be printed as the table of docs/benchmarks.md.
-type summary struct {
-	title string
-	rows  []string
-}
-
-// column is a column of the table: a figure, and how to print it.
+// column is a figure: a column of the table, and a metric of the benchmark.
 type column struct {
 	title string
-	value func(*result) float64
+	unit  string // of the metric
+	value func(*report.SpeedRun) float64
 	text  func(float64) string
-	limit func(*result) float64 // what the figure exceeds where there is none; may be nil
 }
 
 func columns() []column {
-	inTime := func(v float64) string {
-		switch d := time.Duration(v * float64(time.Millisecond)); {
-		case d >= 100*time.Second:
-			return fmt.Sprintf("%.0f s", d.Seconds())
-		case d >= time.Second:
-			return fmt.Sprintf("%.1f s", d.Seconds())
-		case d >= 10*time.Millisecond:
-			return fmt.Sprintf("%.0f ms", v)
-		}
-		return fmt.Sprintf("%.1f ms", v)
-	}
-	inMemory := func(v float64) string { return fmt.Sprintf("%.0f MiB", v) }
-	limit := func(r *result) float64 { return ms(r.startLimit) }
 	return []column{
-		{"start to every service reached", untilAll, inTime, limit},
-		{"one endpoint replaced, p50", p50, inTime, nil},
-		{"processor time of that", func(r *result) float64 { return ms(r.changeCPU) }, inTime, nil},
-		{fmt.Sprintf("%d replaced at once", burstSize), func(r *result) float64 { return ms(r.burst) }, inTime, nil},
-		{"peak memory, with child", peaks, inMemory, nil},
+		{"start to every service reached", "start-ms", start, inTime},
+		{"one endpoint replaced, p50", "change-p50-ms", change, inTime},
+		{"p99", "change-p99-ms", func(s *report.SpeedRun) float64 { return measured(s.Change.P99) }, inTime},
+		{"processor time of one", "change-cpu-ms", changeCPU, inTime},
+		{"100 replaced at once, p99", "burst-p99-ms",
+			func(s *report.SpeedRun) float64 { return measured(s.Burst.P99) }, inTime},
+		{"ten replaced a second, p99", "churn-p99-ms",
+			func(s *report.SpeedRun) float64 { return measured(s.Churn.P99) }, inTime},
+		{"longest gap", "gap-ms", func(s *report.SpeedRun) float64 { return measured(s.Gap) }, inTime},
+		{"peak memory, with children", "peak-MiB", memory, func(v float64) string { return fmt.Sprintf("%.0f MiB", v) }},
 	}
 }
 
+// A figure is NaN if it was not measured.
+
+func start(s *report.SpeedRun) float64     { return measured(s.Start) }
+func change(s *report.SpeedRun) float64    { return measured(s.Change.P50) }
+func changeCPU(s *report.SpeedRun) float64 { return measured(s.Change.CPU / float64(s.Change.Count)) }
+func memory(s *report.SpeedRun) float64    { return measured(float64(s.Memory) / (1 << 20)) }
+
+// atRest is the processor time at rest, in percent of one; none is a figure.
+func atRest(s *report.SpeedRun) float64 { return s.Rest.CPU / s.Rest.Time * 100 }
+
+func measured(v float64) float64 {
+	if v == 0 {
+		return math.NaN()
+	}
+	return v
+}
+
+// of returns a figure of a proxy, NaN if there is none.
+func (f figures) of(proxy string, value func(*report.SpeedRun) float64) float64 {
+	if f[proxy] == nil {
+		return math.NaN()
+	}
+	return value(f[proxy])
+}
+
+func inTime(v float64) string {
+	switch d := time.Duration(v * float64(time.Millisecond)); {
+	case d >= 100*time.Second:
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	case d >= time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d >= 10*time.Millisecond:
+		return fmt.Sprintf("%.0f ms", v)
+	}
+	return fmt.Sprintf("%.1f ms", v)
+}
+
 // printHead writes what precedes the rows.
-func (s *summary) printHead(w io.Writer) {
-	fmt.Fprintf(w, "\n%s\n\n| services x endpoints | mode |", s.title)
+func printHead(w io.Writer, version string) {
+	fmt.Fprintf(w, "\nkube-proxy %s / kube-proxy-lib (ratio), %s\n\n| services x endpoints | mode |", version,
+		time.Now().Format(time.DateOnly))
 	for _, c := range columns() {
 		fmt.Fprintf(w, " %s |", c.title)
 	}
 	fmt.Fprintf(w, "\n|%s\n", strings.Repeat("---|", 2+len(columns())))
 }
 
-// add writes a row as soon as it is known, because a run may be interrupted.
-func (s *summary) add(w io.Writer, c comparison, results map[string][]*result) {
-	row := fmt.Sprintf("| %d x %d | %s |", c.services, c.endpoints, c.mode.name)
+// printRow writes a row in Markdown: upstream's figures, ours, and their ratios.
+func printRow(w io.Writer, c comparison, f figures) {
+	fmt.Fprintf(w, "| %d x %d | %s |", c.Services, c.Endpoints, c.mode.name)
 	for _, column := range columns() {
-		row += " " + column.cell(results[upstream], results[ours]) + " |"
+		left, right := f.of(upstream, column.value), f.of(ours, column.value)
+		cell := textOf(left, column.text) + " / " + textOf(right, column.text)
+		if r := left / right; r >= 10 {
+			cell += fmt.Sprintf(" (%.0fx)", r)
+		} else if !math.IsNaN(r) {
+			cell += fmt.Sprintf(" (%.1fx)", r)
+		}
+		fmt.Fprintf(w, " %s |", cell)
 	}
-	s.rows = append(s.rows, row)
-	fmt.Fprintln(w, row)
-}
-
-// print writes the whole table in Markdown: upstream's figure, ours, and their ratio.
-func (s *summary) print(w io.Writer) {
-	if len(s.rows) > 0 {
-		s.printHead(w)
-		fmt.Fprintf(w, "%s\n\n", strings.Join(s.rows, "\n"))
-	}
-}
-
-// cell is the figures of both proxies, and their ratio.
-func (c column) cell(theirs, own []*result) string {
-	left, right, more := mean(theirs, c.value), mean(own, c.value), ""
-	if math.IsNaN(left) && c.limit != nil {
-		left, more = mean(theirs, c.limit), "> "
-	}
-	if math.IsNaN(left) {
-		more = ""
-	}
-	cell := more + textOf(left, c.text) + " / " + textOf(right, c.text)
-	if r := left / right; !math.IsNaN(r) {
-		cell += fmt.Sprintf(" (%s%.*fx)", more, digits(r), r)
-	}
-	return cell
+	fmt.Fprintln(w)
 }
 
 func textOf(v float64, text func(float64) string) string {
@@ -93,12 +101,4 @@ func textOf(v float64, text func(float64) string) string {
 		return "-"
 	}
 	return text(v)
-}
-
-// digits is how many digits after the point a ratio deserves.
-func digits(ratio float64) int {
-	if ratio >= 10 {
-		return 0
-	}
-	return 1
 }

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// usage returns the processor time of the group, that of children which have ended included, and the most memory that
+// processes of it have had at one time.
+func (p *process) usage() (processor time.Duration, memory int64) {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		_, rest, _ := strings.Cut(string(b), ") ") // the name before may contain spaces
+		fields := strings.Fields(rest)
+		if len(fields) < 15 || fields[2] != strconv.Itoa(p.cmd.Process.Pid) {
+			continue
+		}
+		ticks := func(from int) (sum time.Duration) { // utime and stime, or cutime and cstime
+			for _, field := range fields[from : from+2] {
+				n, _ := strconv.Atoi(field)
+				sum += time.Duration(n) * 10 * time.Millisecond
+			}
+			return sum
+		}
+		// Ticks are coarse, and threads that have ended are in nothing else.
+		processor += max(ticks(11), threadTime(filepath.Dir(path))) + ticks(13)
+	}
+	p.memory.look(p.cmd.Process.Pid)
+	return processor, p.memory.most.Load()
+}
+
+// threadTime is the processor time of the threads that a process has.
+func threadTime(proc string) (total time.Duration) {
+	tasks, _ := filepath.Glob(proc + "/task/[0-9]*/schedstat")
+	for _, task := range tasks {
+		if b, err := os.ReadFile(task); err == nil {
+			ns, _, _ := strings.Cut(string(b), " ")
+			n, _ := strconv.ParseInt(ns, 10, 64)
+			total += time.Duration(n)
+		}
+	}
+	return total
+}
+
+// memoryWatch knows the most memory that a process and those that it started have had at one time: children like nft
+// do not live long.
+type memoryWatch struct{ most atomic.Int64 }
+
+// watch looks until the process has ended.
+func (m *memoryWatch) watch(pid int, ended <-chan struct{}) {
+	for {
+		select {
+		case <-ended:
+			return
+		case <-time.After(20 * time.Millisecond):
+			m.look(pid)
+		}
+	}
+}
+
+func (m *memoryWatch) look(pid int) {
+	now := memoryOf(pid, "")
+	for old := m.most.Load(); now > old && !m.most.CompareAndSwap(old, now); old = m.most.Load() {
+	}
+}
+
+// memoryOf is the sum of the peaks of a process and of its children.
+func memoryOf(pid int, parent string) int64 {
+	proc := fmt.Sprintf("/proc/%d", pid)
+	program, err := os.Readlink(proc + "/exe")
+	if err != nil {
+		return 0 // it has ended
+	}
+	var total int64
+	if program != parent { // until it executes another program, a child has the memory of its parent
+		total = peakMemory(proc)
+	}
+	lists, _ := filepath.Glob(proc + "/task/[0-9]*/children")
+	for _, list := range lists {
+		b, _ := os.ReadFile(list)
+		for _, child := range strings.Fields(string(b)) {
+			if id, err := strconv.Atoi(child); err == nil {
+				total += memoryOf(id, program)
+			}
+		}
+	}
+	return total
+}
+
+// peakMemory is the most memory that a process has had resident, in bytes.
+func peakMemory(proc string) int64 {
+	b, err := os.ReadFile(filepath.Join(proc, "status"))
+	if err != nil {
+		return 0
+	}
+	for line := range bytes.Lines(b) {
+		if value, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
+			kib, _ := strconv.ParseInt(string(bytes.Fields(value)[0]), 10, 64)
+			return kib << 10
+		}
+	}
+	return 0
+}
