@@ -46,7 +46,7 @@ window.looks = (() => {
       if (r.right > innerWidth + 1 || r.left < -1) found.push('out of the window: ' + name(e));
       const s = getComputedStyle(e);
       if (!e.closest('svg') && s.display !== 'inline' && e.clientWidth > 0 && e.scrollWidth > e.clientWidth + 1 &&
-        !['PRE', 'INPUT', 'SELECT'].includes(e.tagName)) found.push(`wider than its box (${e.scrollWidth} > ${e.clientWidth}): ` + name(e));
+        !e.matches('pre, input, select, .scroll')) found.push(`wider than its box (${e.scrollWidth} > ${e.clientWidth}): ` + name(e));
     }
     for (const rect of all('svg g > rect')) {
       const box = rect.getBoundingClientRect();

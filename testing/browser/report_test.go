@@ -69,6 +69,38 @@ func conformance(mode string) *report.Report {
 	return r
 }
 
+// comparison is a report of two programs side by side: with a difference that takes many words, one that is left behind,
+// and something that both do wrong.
+func comparison() *report.Report {
+	names := [2]string{"kube-proxy-lib main, mode iptables", "kube-proxy v1.37.2, mode nftables"}
+	r := conformance("iptables")
+	r.Beside = &report.Implementation{Name: "kube-proxy", Version: "v1.37.2", Mode: "nftables"}
+	r.Speed = &report.Speed{Machine: "2 x AMD EPYC, load average 0.10 at the beginning", Runs: []report.SpeedRun{
+		{Services: 1000, Endpoints: 10, Start: 435.1, CPU: 210, Memory: 58 << 20, Gap: 9.6},
+		{Services: 60000, Endpoints: 8, Problem: "start: the program took too long"}}}
+	failure := r.Results[40].Failures[0]
+	failure.Seen = names[0] + ": nobody translated 198.18.0.7:9999, or delivered to 10.244.1.5:8080 from 203.0.113.9\n" +
+		names[1] + ": reject"
+	both := failure
+	both.Path = nil
+	r.Results = []report.Result{
+		{Case: "from outside to the unknown port of the cluster IP: " + names[0] + " leaves alone, " + names[1] + " refuses",
+			Rules: []string{"S1", "S59"}, Profile: report.Comparison, Verdict: report.Failed,
+			Why:      "what " + names[1] + " does is expected; 7 of 48 flows ended like this, in 1 of 1 clusters",
+			Failures: []report.Failure{failure}},
+		{Case: "from the node itself to the external IP: not as expected, it refuses with both", Rules: []string{"S27"},
+			Profile: report.Note, Verdict: report.Failed, Why: "neither is expected", Failures: []report.Failure{both}},
+		{Case: "clean-up of " + names[1] + " leaves nothing", Profile: report.Comparison, Verdict: report.Failed,
+			Why: "something is left", Failures: []report.Failure{{Seen: "the node after clean-up is not the node before the " +
+				"program:\nleft: nft table ip kube-proxy-with-a-name-that-is-longer-than-a-telephone-is-wide"}}},
+		{Case: "clean-up of " + names[0] + " leaves nothing", Profile: report.Comparison, Verdict: report.NotRun,
+			Why: "there is no command that cleans up"},
+		{Case: "382 flows in 8 random clusters, but for what is different", Profile: report.Comparison,
+			Verdict: report.Passed},
+	}
+	return r
+}
+
 const (
 	shownRows = "[...document.querySelectorAll('tr.case')].filter((r) => r.getClientRects().length > 0).length"
 	shownText = "[...document.querySelectorAll('article')].filter((a) => a.getClientRects().length > 0)" +
@@ -99,6 +131,21 @@ func TestTheReport(t *testing.T) {
 	b.behaved(url)
 }
 
+// A comparison says what was compared, and for each difference what both do.
+func TestTheComparison(t *testing.T) {
+	b := newTab(t)
+	url := serve(t, comparison())
+	b.do(visit(url), text("#count", "5 cases"))
+	assert.Equal(t, "example-proxy 1.2.3, mode iptables beside kube-proxy v1.37.2, mode nftables",
+		value[string](b, "document.querySelector('.report h2').innerText"))
+	for selector, want := range map[string]string{"h1": "Service proxies side by side", "nav": "Differences"} {
+		assert.Contains(t, value[string](b, fmt.Sprintf("document.querySelector(%q).innerText", selector)), want)
+	}
+	b.do(focus("td.failed a"), chromedp.KeyEvent(kb.Enter), until(shownText+".includes('left: nft table')"),
+		focus("#all"), chromedp.KeyEvent(" "), until(shownText+".includes('mode nftables: reject')"))
+	b.behaved(url)
+}
+
 // Without JavaScript all is there but the search.
 func TestTheReportWithoutJavaScript(t *testing.T) {
 	b := newTab(t)
@@ -117,21 +164,29 @@ func TestTheReportWithoutJavaScript(t *testing.T) {
 
 // TestTheReportFitsTheReader: in the dark, on a telephone, with one report and with several.
 func TestTheReportFitsTheReader(t *testing.T) {
+	axe := string(fromNPM(t, "axe-core"))
 	b := newTab(t)
 	one := serve(t, conformance("nftables"))
 	several := serve(t, conformance("nftables"), conformance("iptables"), conformance("ipvs"), conformance("userspace"))
+	compared := serve(t, comparison())
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{1280, 390} {
-			for name, url := range map[string]string{"report": one, "reports": several} {
-				b.do(prefer(scheme), chromedp.EmulateViewport(width, 860), visit(url), text("#count", "45 cases"))
+			for name, url := range map[string]string{"report": one, "reports": several, "comparison": compared} {
+				b.do(prefer(scheme), chromedp.EmulateViewport(width, 860), visit(url), until("!!document.querySelector('#count').innerText"))
 				look := func(view string) {
 					assert.False(t, value[bool](b, "document.documentElement.scrollWidth > innerWidth"),
 						"%s of %s is wider than %d", view, name, width)
+					for _, what := range []string{"misplaced", "unreadable", "axe"} {
+						assert.Empty(t, decoded[[]string](b, "looks."+what+"()"), "%s: %s of %s, %s, %d", what, view, name, scheme, width)
+					}
 					b.look(fmt.Sprintf("%s-%s-%s-%d", name, view, scheme, width))
 				}
+				b.do(script(axe), script(looks), until("looks.settled()"))
 				look("top")
 				b.do(focus("td.failed a"), chromedp.KeyEvent(kb.Enter), until("document.querySelector('article:target')"))
 				look("failure")
+				b.do(script("document.querySelectorAll('details').forEach((d) => { d.open = true; })"))
+				look("details")
 			}
 		}
 	}

@@ -87,9 +87,11 @@ func (c *comparison) whoIsRight(f *compared) string {
 
 // failure returns an example with its objects.
 func (c *comparison) failure(f *compared, sc script) report.Failure {
-	seen, wrong := f.wrong(0)
+	side := 0
+	seen, wrong := f.wrong(side)
 	if !wrong {
-		if seen, wrong = f.wrong(1); !wrong {
+		side = 1
+		if seen, wrong = f.wrong(side); !wrong {
 			seen = f.seen[1][slices.Sorted(maps.Keys(f.seen[1]))[0]]
 		}
 	}
@@ -97,6 +99,8 @@ func (c *comparison) failure(f *compared, sc script) report.Failure {
 	r := report.Compare(from, to, f.out, seen.Observation, placeOf)
 	if !wrong {
 		r.Path = nil // nowhere it goes wrong
+	} else if len(r.Path) > 0 {
+		r.Path[0].Text += "; this is the path with " + c.Names[side]
 	}
 	var texts []string
 	for i, name := range c.Names {

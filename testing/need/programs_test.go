@@ -28,7 +28,7 @@ var told = map[string]string{
 	"testing/integration/cluster/program.go":             "runs what Program has found",
 	"testing/integration/apiserver/node_linux_test.go":   "runs what Program has found",
 	"testing/integration/dropin/program_linux_test.go":   "runs what it has built, or Program has found",
-	"testing/integration/benchmarks/proxy_linux_test.go": "runs what it has built, or Program has found",
+	"testing/integration/benchmarks/sidebyside_linux_test.go": "runs what it has built",
 	"testing/integration/benchmarks/brain_linux_test.go": "runs what it has built",
 }
 

@@ -44,6 +44,7 @@ type page struct {
 	Details       []detail
 	Rules         []ruleText
 	Several       bool
+	Differences   bool // all reports are comparisons of two programs
 }
 
 // group is the cases of a profile or of a feature.
@@ -72,7 +73,7 @@ type cell struct {
 type detail struct {
 	ID string
 	Result
-	Implementation Implementation
+	Title string // of the report
 }
 
 type ruleText struct{ Rule, Text string }
@@ -112,6 +113,7 @@ func newPage(reports []*Report) (*page, error) {
 		Script:  template.HTML("<script>" + string(script) + "</script>"), //nolint:gosec // likewise
 		Several: len(reports) != 1,
 	}
+	p.Differences = len(reports) > 0 && !slices.ContainsFunc(reports, func(r *Report) bool { return r.Beside == nil })
 	failed := map[string]string{}
 	for _, r := range reports {
 		r = r.cleaned()
@@ -175,7 +177,7 @@ func (p *page) row(of Result) row {
 		c := cell{Verdict: result.Verdict, Why: result.Why}
 		if result.Verdict != Passed {
 			c.ID = fmt.Sprintf("result-%d-%d", i+1, n+1)
-			p.Details = append(p.Details, detail{c.ID, result, r.Implementation})
+			p.Details = append(p.Details, detail{c.ID, result, r.Title()})
 		}
 		classes[class(result.Verdict)] = true
 		line.Cells = append(line.Cells, c)
