@@ -172,12 +172,14 @@ func TestTheReportFitsTheReader(t *testing.T) {
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{1280, 390} {
 			for name, url := range map[string]string{"report": one, "reports": several, "comparison": compared} {
-				b.do(prefer(scheme), chromedp.EmulateViewport(width, 860), visit(url), until("!!document.querySelector('#count').innerText"))
+				b.do(prefer(scheme), chromedp.EmulateViewport(width, 860), visit(url),
+					until("!!document.querySelector('#count').innerText"))
 				look := func(view string) {
 					assert.False(t, value[bool](b, "document.documentElement.scrollWidth > innerWidth"),
 						"%s of %s is wider than %d", view, name, width)
 					for _, what := range []string{"misplaced", "unreadable", "axe"} {
-						assert.Empty(t, decoded[[]string](b, "looks."+what+"()"), "%s: %s of %s, %s, %d", what, view, name, scheme, width)
+						assert.Empty(t, decoded[[]string](b, "looks."+what+"()"), "%s: %s of %s, %s, %d", what, view,
+							name, scheme, width)
 					}
 					b.look(fmt.Sprintf("%s-%s-%s-%d", name, view, scheme, width))
 				}

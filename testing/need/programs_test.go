@@ -21,15 +21,15 @@ var everywhere = map[string]bool{"go": true, "sh": true, "cat": true}
 
 // told are the files that are told which program to run, by path.
 var told = map[string]string{
-	"testing/need/need.go":                               "this package looks for programs",
-	"testing/need/need_test.go":                          "asks for a program that no machine has",
-	"testing/need/example_test.go":                       "asks for a program that no machine has",
-	"testing/conformance/internal/mynft/mynft.go":        "a backend to read; its tests ask for nft",
-	"testing/integration/cluster/program.go":             "runs what Program has found",
-	"testing/integration/apiserver/node_linux_test.go":   "runs what Program has found",
-	"testing/integration/dropin/program_linux_test.go":   "runs what it has built, or Program has found",
+	"testing/need/need.go":                                    "this package looks for programs",
+	"testing/need/need_test.go":                               "asks for a program that no machine has",
+	"testing/need/example_test.go":                            "asks for a program that no machine has",
+	"testing/conformance/internal/mynft/mynft.go":             "a backend to read; its tests ask for nft",
+	"testing/integration/cluster/program.go":                  "runs what Program has found",
+	"testing/integration/apiserver/node_linux_test.go":        "runs what Program has found",
+	"testing/integration/dropin/program_linux_test.go":        "runs what it has built, or Program has found",
 	"testing/integration/benchmarks/sidebyside_linux_test.go": "runs what it has built",
-	"testing/integration/benchmarks/brain_linux_test.go": "runs what it has built",
+	"testing/integration/benchmarks/brain_linux_test.go":      "runs what it has built",
 }
 
 // TestEveryProgramIsAskedFor: a test that runs a program has asked for it, so that it skips where the program is

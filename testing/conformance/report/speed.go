@@ -34,8 +34,9 @@ type SpeedRun struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// Rest is the processor time that was used in a time without changes, both in milliseconds.
+// Rest is what a program does when nothing changes, in milliseconds.
 type Rest struct {
+	// Time is how long nothing changed, and CPU the processor time that the program used meanwhile.
 	Time float64 `json:"milliseconds"`
 	CPU  float64 `json:"cpuMilliseconds"`
 }

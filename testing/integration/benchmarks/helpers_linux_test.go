@@ -55,7 +55,8 @@ func (e *failures) Errorf(format string, args ...any) { *e = append(*e, fmt.Spri
 func TestMissedGoalsAreErrorsWhereTheyAreDemanded(t *testing.T) {
 	busy := full()
 	busy.Rest.CPU = 1000
-	missed := printGoals(io.Discard, comparison{conformance.Size{Services: 5000, Endpoints: 1}, mode{}}, figures{ours: busy})
+	c := comparison{conformance.Size{Services: 5000, Endpoints: 1}, mode{}}
+	missed := printGoals(io.Discard, c, figures{ours: busy})
 	require.Len(t, missed, 1)
 	for value, want := range map[string]failures{"": nil, "0": nil, "1": failures(missed)} {
 		t.Setenv(envGoals, value)
