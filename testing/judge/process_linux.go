@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -14,11 +15,12 @@ type process struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when it has ended; err says how then
 	err   error
+	guard *guard
 
 	memory memoryWatch
 }
 
-// attributes make a process group of a command, and end it with the judge. Its mounts are its own.
+// attributes make a process group of a command, and end its first process with the judge. Its mounts are its own.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Unshareflags: syscall.CLONE_NEWNS}
 }
@@ -30,6 +32,12 @@ func start(cmd *exec.Cmd, log *os.File) (*process, error) {
 		return nil, err
 	}
 	p := &process{cmd: cmd, ended: make(chan struct{})}
+	var err error
+	if p.guard, err = newGuard(cmd.Process.Pid); err != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+		return nil, err
+	}
 	go func() {
 		if p.err = cmd.Wait(); p.err == nil {
 			p.err = fmt.Errorf("exit status 0")
@@ -54,7 +62,38 @@ func (p *process) stop() (killed bool) {
 	}
 	_ = syscall.Kill(group, syscall.SIGKILL) // and what it has left behind
 	<-p.ended
+	p.guard.dismiss()
 	return killed
+}
+
+// guard is a process that kills a process group when the judge ends, even if the judge itself is killed. What a shell
+// has started would go on otherwise.
+type guard struct {
+	cmd  *exec.Cmd
+	held *os.File // it waits until this is closed
+}
+
+func newGuard(group int) (*guard, error) {
+	waits, held, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	g := &guard{exec.Command("sh", "-c", `read -r _; kill -s KILL -- "-$1"`, "guard", strconv.Itoa(group)), held}
+	g.cmd.Stdin, g.cmd.SysProcAttr = waits, &syscall.SysProcAttr{Setpgid: true}
+	err = g.cmd.Start()
+	_ = waits.Close()
+	if err != nil {
+		_ = held.Close()
+		return nil, fmt.Errorf("guard of the program: %w", err)
+	}
+	return g, nil
+}
+
+// dismiss ends the guard. The process group has ended, and somebody else may have its number soon.
+func (g *guard) dismiss() {
+	_ = g.cmd.Process.Kill()
+	_ = g.cmd.Wait()
+	_ = g.held.Close()
 }
 
 // tail returns the last lines of a file.
