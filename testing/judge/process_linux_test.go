@@ -14,7 +14,7 @@ import (
 func TestTheProgramEndsWithTheJudge(t *testing.T) {
 	output, log, err := os.Pipe()
 	require.NoError(t, err)
-	defer output.Close()
+	defer func() { _ = output.Close() }()
 	cmd := exec.Command("sh", "-c", "sleep 1000 & echo ready; wait; true")
 	cmd.SysProcAttr = attributes()
 	cmd.SysProcAttr.Unshareflags = 0 // not everybody may

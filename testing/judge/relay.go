@@ -55,7 +55,7 @@ func (r *relay) close() {
 // serve copies what comes on a connection, both ways, until either side ends it. This goroutine is on no thread of the
 // node, so it dials outside.
 func (r *relay) serve(ctx context.Context, client net.Conn) {
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	var dialer net.Dialer
 	server, err := dialer.DialContext(ctx, "tcp", r.target)
 	if err != nil {
@@ -64,7 +64,7 @@ func (r *relay) serve(ctx context.Context, client net.Conn) {
 		}
 		return
 	}
-	defer server.Close()
+	defer func() { _ = server.Close() }()
 	defer context.AfterFunc(ctx, func() {
 		_ = client.Close()
 		_ = server.Close()
