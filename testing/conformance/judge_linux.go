@@ -444,7 +444,7 @@ func (j *judging) report() *report.Report {
 	}
 	r.Problem, r.Log = problemOf(j.problem)
 	r.Results = j.results
-	absent(r.Results)
+	r.Absent()
 	slices.SortStableFunc(r.Results, func(a, b report.Result) int { return strings.Compare(a.Case, b.Case) })
 	r.Speed = j.figures.speed()
 	return r
@@ -465,21 +465,6 @@ func problemOf(err error) (problem, log string) {
 		log = logged.Log()
 	}
 	return problem, log
-}
-
-// absent says of a feature all of whose cases failed that the program lacks it: that is no failure, unless somebody has
-// said that it has it, by giving the command.
-func absent(results []report.Result) {
-	works := map[string]bool{}
-	for _, r := range results {
-		works[r.Feature] = works[r.Feature] || r.Verdict == report.Passed || r.Verdict == report.Slow
-	}
-	for i := range results {
-		r := &results[i]
-		if r.Profile == report.Extended && r.Verdict == report.Failed && !works[r.Feature] && r.Feature != cleanUpFeature {
-			r.Verdict, r.Why = report.Unsupported, "none of its cases passed"
-		}
-	}
 }
 
 // kernel is the release of the kernel.

@@ -276,7 +276,7 @@ func TestAnAbsentFeatureIsNoFailure(t *testing.T) {
 		of(report.Extended, "none", report.Failed), of(report.Extended, "none", report.NotRun),
 		of(report.Extended, "half", report.Failed), of(report.Extended, "half", report.Slow),
 		of(report.Core, "", report.Failed), of(report.Note, "", report.Failed)}
-	absent(list)
+	(&report.Report{Results: list}).Absent()
 	var verdicts []report.Verdict
 	for _, r := range list {
 		verdicts = append(verdicts, r.Verdict)

@@ -15,9 +15,6 @@ func extended(feature string) profile { return profile{report.Extended, feature}
 // note is for our own departures from Kubernetes.
 func note() profile { return profile{Profile: report.Note} }
 
-// cleanUpFeature is claimed by the command for it.
-const cleanUpFeature = "CleanUp"
-
 // profiles has the cases that are not core, by name.
 func profiles() map[string]profile {
 	return map[string]profile{
@@ -31,7 +28,7 @@ func profiles() map[string]profile {
 		"node ports follow the addresses of the host":                                           extended("HostAddresses"),
 		"rules that somebody else removed come back":                                            extended("Repair"),
 		"rules that somebody else removed while no backend ran come back":                       extended("RepairAtStart"),
-		"clean-up leaves nothing, and touches nothing of others":                                extended(cleanUpFeature),
+		"clean-up leaves nothing, and touches nothing of others":                                extended(report.CleanUp),
 		"of services that list one address the owner keeps it, and the oldest newcomer is next": note(),
 		"a node port and an external IP of the node's address have one owner":                   note(),
 	}

@@ -5,7 +5,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,6 +16,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
 // The command of a proxy with kube-proxy's flags, as it is started for a case.
@@ -117,4 +121,40 @@ func TestTheCommandThatRepeatsAComparison(t *testing.T) {
 	assert.Equal(t, `go run ./testing/judge --proxy 'a {flags}' --beside 'bin/b' --seed '3' --lacks 'SCTP'`, o.reproduce())
 	assert.Equal(t, "b", o.beside.implementation().Name)
 	assert.Equal(t, "SCTP", o.beside.lacks)
+}
+
+// Runs of parts of the cases become one report, which says how to repeat each.
+func TestReportsAreMerged(t *testing.T) {
+	folder := t.TempDir()
+	var args []string
+	for _, name := range []string{"a", "b"} {
+		r := &report.Report{Implementation: report.Implementation{Name: "p", Command: "run " + name}, Suite: suiteVersion}
+		for _, other := range []string{"a", "b"} {
+			v := report.NotRun
+			if other == name {
+				v = report.Passed
+			}
+			r.Results = append(r.Results, report.Result{Case: other, Profile: report.Core, Verdict: v})
+		}
+		require.NoError(t, os.Mkdir(filepath.Join(folder, name), 0o755))
+		require.NoError(t, write(filepath.Join(folder, name), r))
+		args = append(args, "--merge", filepath.Join(folder, name, "report.yaml"))
+	}
+	args = append(args, "--report", filepath.Join(folder, "out"))
+	passed, err := run(t.Context(), args, io.Discard, io.Discard)
+	require.NoError(t, err)
+	assert.True(t, passed)
+	text, err := os.ReadFile(filepath.Join(folder, "out", "report.yaml"))
+	require.NoError(t, err)
+	r, err := report.Read(text)
+	require.NoError(t, err)
+	assert.Equal(t, report.Counts{Passed: 2}, r.Counts(report.Core))
+	assert.Equal(t, "run a\nrun b", r.Implementation.Command)
+
+	_, err = run(t.Context(), append(args, args[:2]...), io.Discard, io.Discard)
+	require.ErrorContains(t, err, `"a" was run twice`)
+	_, err = run(t.Context(), append(args, "--proxy", "p"), io.Discard, io.Discard)
+	require.ErrorContains(t, err, "--merge runs nothing")
+	_, err = run(t.Context(), []string{"--merge", filepath.Join(folder, "none"), "--report", folder}, io.Discard, io.Discard)
+	require.ErrorIs(t, err, fs.ErrNotExist)
 }

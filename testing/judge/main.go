@@ -49,6 +49,7 @@ type options struct {
 	run, assume, lacks             string
 	apiServer, context             string
 	sizes                          []conformance.Size
+	merge                          []string // reports to join, instead of a run
 	core, verbose                  bool
 	lanes                          int
 
@@ -68,7 +69,8 @@ func parse(args []string, usage io.Writer) (*options, error) {
 	f.SetOutput(usage)
 	f.Usage = func() {
 		fmt.Fprintf(usage, "usage: judge --proxy COMMAND [--report FOLDER] [...]\n"+
-			"       judge --proxy COMMAND --beside COMMAND [--report FOLDER] [...]\n\n"+
+			"       judge --proxy COMMAND --beside COMMAND [--report FOLDER] [...]\n"+
+			"       judge --merge REPORT --merge REPORT [--report FOLDER]\n\n"+
 			"Tests a service proxy, or compares two. In commands, which a shell runs on the node, these are replaced:\n%s\n",
 			placeholderHelp())
 		f.PrintDefaults()
@@ -93,6 +95,11 @@ func parse(args []string, usage io.Writer) (*options, error) {
 	f.StringVar(&o.apiServer, "api-server", "", "`kubeconfig` of a real API server to use, instead of one in the process. "+
 		"It must have no Nodes, and no Services but its own")
 	f.StringVar(&o.context, "context", "", "with --api-server: `name` of the context (default: the current one)")
+	f.Func("merge", "`report.yaml` of a run of other cases with the same proxy; two or more become one report, "+
+		"and nothing is run", func(path string) error {
+		o.merge = append(o.merge, path)
+		return nil
+	})
 	f.Func("speed", "`sizes` of clusters, services x endpoints of each, at which to measure speed: 1000x10,5000x10 "+
 		"(default: none); with --run ^$ nothing else is done", func(text string) (err error) {
 		o.sizes, err = parseSizes(text)
@@ -112,6 +119,10 @@ func parse(args []string, usage io.Writer) (*options, error) {
 	switch {
 	case f.NArg() > 0:
 		return nil, fmt.Errorf("unexpected argument %q: quote the whole command", f.Arg(0))
+	case len(o.merge) > 0 && o.proxy != "":
+		return nil, errors.New("--merge runs nothing: it goes without --proxy")
+	case len(o.merge) > 0:
+		return o, nil
 	case strings.TrimSpace(o.proxy) == "":
 		return nil, errors.New("--proxy is missing: the command that starts the proxy")
 	case o.context != "" && o.apiServer == "":
@@ -148,6 +159,9 @@ func run(ctx context.Context, args []string, out, usage io.Writer) (passed bool,
 	if err := os.MkdirAll(o.report, 0o755); err != nil {
 		return false, err
 	}
+	if len(o.merge) > 0 {
+		return o.mergeReports(out)
+	}
 	p, err := o.program()
 	if err != nil {
 		return false, err
@@ -183,12 +197,42 @@ func run(ctx context.Context, args []string, out, usage io.Writer) (passed bool,
 		return false, err
 	}
 	fmt.Fprintf(out, "\nThe report is in %s; it took %v.\n", o.report, time.Since(began).Round(time.Second))
+	return passes(r), nil
+}
+
+// passes reports whether nothing that every proxy must do failed.
+func passes(r *report.Report) bool {
 	failed := 0
 	for _, p := range []report.Profile{report.Comparison, report.Core, report.Extended} {
 		failed += r.Counts(p).Failed
 	}
 	return r.Problem == "" && failed == 0 &&
-		(r.Speed == nil || !slices.ContainsFunc(r.Speed.Runs, func(s report.SpeedRun) bool { return s.Problem != "" })), nil
+		(r.Speed == nil || !slices.ContainsFunc(r.Speed.Runs, func(s report.SpeedRun) bool { return s.Problem != "" }))
+}
+
+// mergeReports joins reports, and writes what they make.
+func (o *options) mergeReports(out io.Writer) (passed bool, err error) {
+	var reports []*report.Report
+	for _, path := range o.merge {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return false, err
+		}
+		r, err := report.Read(text)
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", path, err)
+		}
+		reports = append(reports, r)
+	}
+	r, err := report.Merge(reports...)
+	if err != nil {
+		return false, fmt.Errorf("--merge: %w", err)
+	}
+	if err := errors.Join(write(o.report, r), report.WriteText(out, r, false)); err != nil {
+		return false, err
+	}
+	fmt.Fprintf(out, "\nThe report is in %s.\n", o.report)
+	return passes(r), nil
 }
 
 // progress returns what prints the results one by one.
