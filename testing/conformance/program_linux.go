@@ -315,5 +315,5 @@ func (f *figures) limit() time.Duration {
 
 // settle is how long what is wrong is tried again.
 func (f *figures) settle() time.Duration {
-	return max(3*time.Second, min(3*f.slowest(), 15*time.Second))
+	return max(3*time.Second, min(3*f.slowest(), time.Minute))
 }

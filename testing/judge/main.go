@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
@@ -21,14 +19,9 @@ import (
 )
 
 func main() {
-	// Also if nobody reads any more: a real cluster has objects to remove.
-	signals := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE}
-	if !signal.Ignored(syscall.SIGHUP) {
-		signals = append(signals, syscall.SIGHUP)
-	}
-	ctx, cancel := signal.NotifyContext(context.Background(), signals...)
+	ctx, cancel, out, usage := untilEnded(os.Stdout, os.Stderr)
 	defer cancel()
-	passed, err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	passed, err := run(ctx, os.Args[1:], out, usage)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 	case err != nil:
