@@ -38,6 +38,8 @@ type simple struct {
 	udpChanged bool
 	remembered string // of mutants that remember too much
 	synced     bool
+	// found: at the first Sync there were rules of an earlier run.
+	found bool
 	// owners has the service of each external address, port and protocol.
 	owners map[string]model.ServiceName
 }
@@ -209,10 +211,12 @@ func (b *simple) apply(ctx context.Context, r *ruleset) error {
 			return err
 		}
 	}
-	if b.mutant != keepsWhatItFinds || b.synced {
+	chains, sets := existing(table)
+	b.found = b.found || !b.synced && len(chains) > 0
+	keeps := b.mutant == keepsWhatItFinds && b.found
+	if !keeps {
 		line("flush table %s", table)
 	}
-	chains, sets := existing(table)
 	for _, name := range slices.Sorted(maps.Keys(r.chains)) {
 		line("add chain %s %s", table, name)
 	}
@@ -222,7 +226,7 @@ func (b *simple) apply(ctx context.Context, r *ruleset) error {
 	for _, rule := range r.rules {
 		line("add rule %s %s", table, rule)
 	}
-	if b.mutant != keepsWhatItFinds || b.synced {
+	if !keeps {
 		for _, name := range chains {
 			if !r.chains[name] {
 				line("delete chain %s %s", table, name)
