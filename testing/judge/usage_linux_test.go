@@ -21,6 +21,7 @@ func TestUsageIncludesChildren(t *testing.T) {
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	cmd.SysProcAttr = attributes()
+	cmd.SysProcAttr.Unshareflags = 0 // not everybody may
 	p, err := start(cmd, log)
 	require.NoError(t, err)
 	defer p.stop()
