@@ -177,7 +177,11 @@ func TestTheReportFitsTheReader(t *testing.T) {
 				look := func(view string) {
 					assert.False(t, value[bool](b, "document.documentElement.scrollWidth > innerWidth"),
 						"%s of %s is wider than %d", view, name, width)
-					for _, what := range []string{"misplaced", "unreadable", "axe"} {
+					checks := []string{"misplaced", "unreadable"}
+					if view == "details" { // which has everything
+						checks = append(checks, "axe")
+					}
+					for _, what := range checks {
 						assert.Empty(t, decoded[[]string](b, "looks."+what+"()"), "%s: %s of %s, %s, %d", what, view,
 							name, scheme, width)
 					}
