@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -78,7 +79,8 @@ func newGuard(group int) (*guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &guard{exec.Command("sh", "-c", `read -r _; kill -s KILL -- "-$1"`, "guard", strconv.Itoa(group)), held}
+	g := &guard{exec.CommandContext(context.Background(), "sh", "-c",
+		`read -r _; kill -s KILL -- "-$1"`, "guard", strconv.Itoa(group)), held}
 	g.cmd.Stdin, g.cmd.SysProcAttr = waits, &syscall.SysProcAttr{Setpgid: true}
 	err = g.cmd.Start()
 	_ = waits.Close()
