@@ -392,9 +392,11 @@ func TestANodeThatDoesNotExistIsNoticed(t *testing.T) {
 				src.Update(test.changes...)
 				src.Synced()
 				assert.Equal(t, test.logged > 0, proxy.NodeMissing())
+				synctest.Wait()
 				logged := lines.take()
-				require.Len(t, logged, test.logged)
-				for _, line := range logged {
+				require.Len(t, logged, test.logged+1)
+				assert.Equal(t, firstSync, logged[test.logged])
+				for _, line := range logged[:test.logged] {
 					assert.Contains(t, line, "There is no Node of this name")
 					assert.Contains(t, line, `"node"="node-1"`)
 				}
