@@ -20,6 +20,7 @@ import (
 // The cases after them are.
 func TestCasesThatTheAPIServerSpoilsAreNotRun(t *testing.T) {
 	need.Root(t)
+	need.Program(t, "nft")
 	t.Setenv("KPL_PATIENCE", "5") // the machine may be busy
 	p := mutantProxy(t, "")
 	open := p.Open
