@@ -269,10 +269,15 @@ func (c *cluster) addServiceCIDR(ctx context.Context, families []model.Family) e
 func until(ctx context.Context, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
+	return repeat(ctx, f, func(err error) bool { return err == nil })
+}
+
+// repeat calls a function until its error is the last one, or the context ends, and returns that error.
+func repeat(ctx context.Context, f func() error, last func(error) bool) error {
 	for {
 		err := f()
-		if err == nil {
-			return nil
+		if last(err) {
+			return err
 		}
 		select {
 		case <-ctx.Done():

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -265,16 +264,11 @@ func (o *outages) take() error {
 
 // retry calls a function until the API server has answered.
 func (o *outages) retry(ctx context.Context, f func() error) error {
-	for {
-		err := f()
+	return repeat(ctx, f, func(err error) bool {
 		if !isTransient(err) {
-			return err
+			return true
 		}
 		o.note(err)
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
+		return false
+	})
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// NonePassed is why a feature is unsupported that the proxy was tried for.
-const NonePassed = "none of its cases passed"
+// nonePassed is why a feature is unsupported that the proxy was tried for.
+const nonePassed = "none of its cases passed"
 
 // CleanUp is a feature that a proxy claims by a command for it.
 const CleanUp = "CleanUp"
@@ -78,8 +78,8 @@ func (r *Report) Absent() {
 		switch {
 		case result.Profile != Extended:
 		case result.Verdict == Failed && !works[result.Feature] && result.Feature != CleanUp:
-			result.Verdict, result.Why = Unsupported, NonePassed
-		case result.Why == NonePassed && works[result.Feature]: // in another run
+			result.Verdict, result.Why = Unsupported, nonePassed
+		case result.Why == nonePassed && works[result.Feature]: // in another run
 			result.Verdict, result.Why = Failed, "it did not happen as it should"
 		}
 	}

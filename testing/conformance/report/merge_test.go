@@ -25,7 +25,7 @@ func feature(name string, v report.Verdict, why string) report.Result {
 
 func TestPartsOfARunAreMerged(t *testing.T) {
 	first := part(core("a", report.Passed), core("b", report.NotRun), core("c", report.NotRun),
-		feature("d", report.Unsupported, report.NonePassed), feature("e", report.NotRun, ""))
+		feature("d", report.Unsupported, "none of its cases passed"), feature("e", report.NotRun, ""))
 	second := part(core("a", report.NotRun), core("b", report.Failed), core("c", report.NotRun),
 		feature("d", report.NotRun, ""), feature("e", report.Slow, "late"))
 	second.Implementation.Command = "run the rest"
