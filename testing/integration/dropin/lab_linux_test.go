@@ -3,6 +3,7 @@ package dropin_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -219,9 +221,7 @@ func (p *pod) serve(t *testing.T) (stop func()) {
 					return
 				}
 				p.served.Add(1)
-				from, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
-				_, _ = fmt.Fprintf(conn, "%s %s", p.name, from) // the client notices
-				_ = conn.Close()
+				serving.Go(func() { p.answer(conn) })
 			}
 		})
 	}
@@ -233,4 +233,16 @@ func (p *pod) serve(t *testing.T) (stop func()) {
 	})
 	t.Cleanup(stop)
 	return stop
+}
+
+// answer says who the server is, and waits until the client has closed the connection. The end that closes first keeps
+// the ports in TIME_WAIT. If that were the server, the client could soon connect from the same port again; the node
+// would then forget what the old connection was masqueraded to, use that for another client, and the server would not
+// take the SYN of a connection that it still has in TIME_WAIT.
+func (p *pod) answer(conn net.Conn) {
+	defer conn.Close()
+	from, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
+	_, _ = fmt.Fprintf(conn, "%s %s\n", p.name, from) // the client notices
+	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+	_, _ = io.Copy(io.Discard, conn)
 }

@@ -1,9 +1,9 @@
 package dropin_test
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strings"
 	"sync"
@@ -54,12 +54,12 @@ func connect(address string, timeout time.Duration) (r reply, err error) {
 	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return r, err
 	}
-	said, err := io.ReadAll(conn)
+	said, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil {
 		return r, err
 	}
 	var found bool
-	if r.pod, r.client, found = strings.Cut(string(said), " "); !found {
+	if r.pod, r.client, found = strings.Cut(strings.TrimSuffix(said, "\n"), " "); !found {
 		return r, fmt.Errorf("%q is not what a pod says", said)
 	}
 	return r, nil
