@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -80,6 +81,9 @@ func (p *program) Sync(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := p.awaitExternal(ctx, wave, time.Now().Add(max(10*time.Second, time.Since(began)))); err != nil {
+		return err
+	}
 	took := time.Since(began)
 	if limit == p.startTimeout {
 		p.figures.addStart(took)
@@ -124,11 +128,19 @@ func changes(before, now []metav1.Object) (changed, gone []metav1.Object) {
 	return changed, gone
 }
 
-// The cluster IPs of the probes of successive waves, apart from those of cases. The one before has no service.
-const firstProbe, probes = 1000, 500
+// The cluster IPs of the probes of successive waves, apart from those of cases, and their external IPs. The cluster IP
+// before has no service.
+const (
+	firstProbe, probes                 = 1000, 500
+	firstExternalProbe, externalProbes = 100, 100
+)
 
 func (p *program) probeIP(wave int, f model.Family) netip.Addr {
 	return network.Nth(clusterIPs(f), firstProbe+wave%probes)
+}
+
+func (p *program) externalProbeIP(wave int, f model.Family) netip.Addr {
+	return network.Nth(externalIPs(f), firstExternalProbe+wave%externalProbes)
 }
 
 // probeObjects returns a service that nobody has seen before. Its endpoint is local-2.
@@ -139,6 +151,7 @@ func (p *program) probeObjects(wave int) []metav1.Object {
 	var ips []string
 	for _, f := range p.families {
 		ips = append(ips, p.probeIP(wave, f).String())
+		service.ExternalIP(p.externalProbeIP(wave, f).String())
 		objects = append(objects, kube.EndpointSlice(name).Name(strings.ToLower(fmt.Sprintf("%s-%v", name, f))).
 			Port("probe", serverPort).Endpoint(network.PlaceNamed(localPod2).Addr(f).String()).OnNode(theNode).Build())
 	}
@@ -149,33 +162,61 @@ func (p *program) probeObjects(wave int) []metav1.Object {
 // await waits until the probe of a wave answers in a family.
 func (p *program) await(ctx context.Context, wave int, f model.Family, began time.Time, limit time.Duration) error {
 	flow := p.probeFlow(p.probeIP(wave, f))
-	deadline := began.Add(limit)
+	reached, seen, err := p.awaitFlow(ctx, flow, f, began.Add(limit))
+	if err != nil || reached {
+		return err
+	}
+	err = fmt.Errorf("a new Service and EndpointSlices of it were written, and after %v the cluster IP does not lead "+
+		"to the endpoint.\nflow: %v\nseen: %v\nThe program has asked the API server for: %s",
+		limit.Round(time.Second), flow, seen, p.host.Requests())
+	if p.served {
+		return fmt.Errorf("the program does not follow the cluster: %w", err)
+	}
+	return &programError{fmt.Errorf("the program never became ready: %w", err)}
+}
+
+// awaitExternal waits until the external IPs of the probe answer, too, because a program may apply the cluster IPs of
+// all services before anything else. Once they do not, by the deadline, no probe of the run asks them: what a program
+// makes of external IPs is for the cases to say.
+func (p *program) awaitExternal(ctx context.Context, wave int, deadline time.Time) error {
+	for _, f := range p.families {
+		if p.figures.withoutExternal.Load() {
+			return nil
+		}
+		reached, _, err := p.awaitFlow(ctx, p.probeFlow(p.externalProbeIP(wave, f)), f, deadline)
+		if err != nil {
+			return err
+		}
+		if !reached {
+			p.figures.withoutExternal.Store(true)
+		}
+	}
+	return nil
+}
+
+// awaitFlow tries a flow until it reaches the endpoint of the probe, or a deadline is over.
+func (p *program) awaitFlow(ctx context.Context, flow network.Attempt, f model.Family, deadline time.Time) (
+	reached bool, seen network.Seen, err error,
+) {
 	// A packet that is dropped is not sent again for a while: tries are short at first.
 	for try := 20 * time.Millisecond; ; try = min(try*5/4, time.Second) {
-		seen := p.n.Try(flow, network.Patience{Answer: try})
+		seen = p.n.Try(flow, network.Patience{Answer: try})
 		if seen.Broken != nil {
-			return seen.Broken
+			return false, seen, seen.Broken
 		}
 		if seen.Verdict == oracle.Deliver && seen.Endpoint == network.PlaceNamed(localPod2).ServerAt(f) {
-			return nil
+			return true, seen, nil
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return false, seen, ctx.Err()
 		case <-p.host.Ended():
-			return &programError{p.host.Failure()}
+			return false, seen, &programError{p.host.Failure()}
 		case <-time.After(5 * time.Millisecond):
 		}
-		if time.Now().Before(deadline) {
-			continue
+		if time.Now().After(deadline) {
+			return false, seen, nil
 		}
-		err := fmt.Errorf("a new Service and EndpointSlices of it were written, and after %v the cluster IP does not lead "+
-			"to the endpoint.\nflow: %v\nseen: %v\nThe program has asked the API server for: %s",
-			limit.Round(time.Second), flow, seen, p.host.Requests())
-		if p.served {
-			return fmt.Errorf("the program does not follow the cluster: %w", err)
-		}
-		return &programError{fmt.Errorf("the program never became ready: %w", err)}
 	}
 }
 
@@ -258,6 +299,8 @@ type figures struct {
 	starts, waves []time.Duration
 	processor     time.Duration
 	memory        int64
+	// withoutExternal: the external IPs of probes do not answer.
+	withoutExternal atomic.Bool
 }
 
 // nextWave returns a number that no wave had before.
