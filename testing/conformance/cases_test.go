@@ -70,7 +70,7 @@ func TestCasesTryTrafficWithEveryBackend(t *testing.T) {
 func stateOf(t *testing.T, set setup, families []model.Family, services []service) state {
 	c, err := newCluster(t.Context(), set, families)
 	require.NoError(t, err)
-	objects, err := objectsOf(services)
+	objects, err := objectsOf(services, dualStack())
 	require.NoError(t, err)
 	st, err := c.put(objects, sink.Tee())
 	require.NoError(t, err)

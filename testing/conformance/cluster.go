@@ -106,6 +106,8 @@ func inFamily(f model.Family, v4, v6 string) netip.Prefix {
 	return netip.MustParsePrefix(v4)
 }
 
+func dualStack() []model.Family { all := model.Families(); return all[:] }
+
 // The first slot.
 const firstSlot = 1
 
@@ -117,7 +119,7 @@ func (s service) withDefaults(index int) service {
 		s.slot = firstSlot + index
 	}
 	if s.families == nil {
-		s.families = []model.Family{model.IPv4, model.IPv6}
+		s.families = dualStack()
 	}
 	if s.ports == nil {
 		s.ports = []servicePort{{protocol: model.TCP}, {protocol: model.UDP}}
@@ -183,8 +185,9 @@ func (r sourceRange) resolve(f model.Family) netip.Prefix {
 	return network.HostPrefix(network.PlaceNamed(r.place).Addr(f))
 }
 
-// objectsOf returns the Services and EndpointSlices of services. It fails if a table contradicts itself.
-func objectsOf(services []service) ([]metav1.Object, error) {
+// objectsOf returns the Services and EndpointSlices of services in a cluster that has these families. It fails if a table
+// contradicts itself.
+func objectsOf(services []service, families []model.Family) ([]metav1.Object, error) {
 	var objects []metav1.Object
 	names, slots := map[string]bool{}, map[int]string{}
 	for i, spec := range services {
@@ -196,6 +199,11 @@ func objectsOf(services []service) ([]metav1.Object, error) {
 			return nil, fmt.Errorf("two services are named %s", spec.name)
 		}
 		names[spec.name], slots[spec.slot] = true, spec.name
+		spec.families = slices.DeleteFunc(slices.Clone(spec.families),
+			func(f model.Family) bool { return !slices.Contains(families, f) })
+		if len(spec.families) == 0 {
+			continue
+		}
 		objects = append(append(objects, spec.object()), spec.slices()...)
 	}
 	return objects, nil

@@ -142,7 +142,7 @@ func (s *session) shrunk(ctx context.Context, flow *flowError) []metav1.Object {
 		return nil
 	}
 	small := shrink(state, fails, programShrinkTries)
-	objects, err := objectsOf(small.steps[0].services)
+	objects, err := objectsOf(small.steps[0].services, s.program.families)
 	if err != nil {
 		return nil
 	}

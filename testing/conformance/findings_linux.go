@@ -115,7 +115,7 @@ func (c *comparison) failure(f *compared, sc script) report.Failure {
 func (c *comparison) objects(sc script) string {
 	var parts []string
 	for i, st := range sc.steps {
-		objects, err := objectsOf(st.services)
+		objects, err := objectsOf(st.services, c.sides[0].session.program.families)
 		if err == nil && i == len(sc.steps)-1 {
 			objects = slices.Concat(c.sides[0].session.program.always, objects)
 		}

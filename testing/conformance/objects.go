@@ -16,7 +16,7 @@ func Objects() (map[string][][]metav1.Object, error) {
 	clusters := map[string][][]metav1.Object{}
 	for _, c := range trafficCases() {
 		for _, st := range c.steps {
-			objects, err := objectsOf(st.services)
+			objects, err := objectsOf(st.services, dualStack())
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", c.name, err)
 			}

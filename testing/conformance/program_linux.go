@@ -38,7 +38,7 @@ type program struct {
 	figures *figures
 
 	wanted, written []metav1.Object
-	probe           []metav1.Object // the Service and EndpointSlices of the last wave
+	probe           []metav1.Object // the Services and EndpointSlices of the last wave
 	running, served bool
 	late            bool // something was right only after a while, since the case began
 }
@@ -59,13 +59,36 @@ func (p *program) Sync(ctx context.Context) error {
 	if err := p.host.Put(ctx, changed, gone); err != nil {
 		return fmt.Errorf("write to the API server: %w", err)
 	}
-	p.written = p.wanted
+	p.written, p.probe = p.wanted, nil
+	if err := p.ask(ctx); err != nil {
+		return err
+	}
+	if p.figures.slowestStart() > slowStart {
+		if err := p.ask(ctx); err != nil {
+			return err
+		}
+	}
+	if !p.served {
+		p.served = true
+		return p.answersNothingElse()
+	}
+	return nil
+}
+
+// slowStart is the time from which on a start is slow, as that of a program in an emulated machine. Such a program takes
+// seconds for a change, and may show the probe at the beginning of it: the answer to a second one, written after that,
+// shows that it came to the end.
+const slowStart = 3 * time.Second
+
+// ask writes a probe, starts the program if it does not run, and waits until the probe answers.
+func (p *program) ask(ctx context.Context) error {
 	// The probe is written last. Watches keep the order of changes for each kind of object, not between them: one
 	// new Service and one new EndpointSlice are behind all others.
 	wave := p.figures.nextWave()
-	p.probe = p.probeObjects(wave)
+	probe := p.probeObjects(wave)
+	p.probe = append(p.probe, probe...)
 	began := time.Now()
-	if err := p.host.Put(ctx, p.probe, nil); err != nil {
+	if err := p.host.Put(ctx, probe, nil); err != nil {
 		return fmt.Errorf("write to the API server: %w", err)
 	}
 	limit := p.figures.limit()
@@ -89,10 +112,6 @@ func (p *program) Sync(ctx context.Context) error {
 		p.figures.addStart(took)
 	} else {
 		p.figures.addWave(took)
-	}
-	if !p.served {
-		p.served = true
-		return p.answersNothingElse()
 	}
 	return nil
 }
@@ -351,12 +370,16 @@ func (f *figures) slowestStart() time.Duration {
 }
 
 // limit is how long a change may take: much longer than any has taken before. What takes long to start, such as a
-// program in an emulated machine, may take as long for a change.
+// program in an emulated machine, may take a few times as long for a change: it may begin in the middle of another one.
 func (f *figures) limit() time.Duration {
-	return max(10*time.Second, min(10*f.slowest(), time.Minute), min(f.slowestStart(), 3*time.Minute))
+	return max(10*time.Second, min(10*f.slowest(), time.Minute), min(5*f.slowestStart(), 3*time.Minute))
 }
 
-// settle is how long what is wrong is tried again.
+// settle is how long what is wrong is tried again. Two probes have shown that a slow program came to the end of a change.
 func (f *figures) settle() time.Duration {
-	return max(3*time.Second, min(3*f.slowest(), time.Minute))
+	longest := time.Minute
+	if f.slowestStart() > slowStart {
+		longest = 20 * time.Second
+	}
+	return max(3*time.Second, min(3*f.slowest(), longest))
 }

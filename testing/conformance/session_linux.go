@@ -160,7 +160,11 @@ func (s *session) hook(ctx context.Context, what string, f func(context.Context,
 
 // describe tells the sink what changes when services replace those before, without a Sync.
 func (s *session) describe(services ...service) error {
-	objects, err := objectsOf(services)
+	families := dualStack()
+	if s.program != nil { // what lacks a family is meant for clusters without it
+		families = s.program.families
+	}
+	objects, err := objectsOf(services, families)
 	if err != nil {
 		return err
 	}

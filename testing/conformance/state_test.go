@@ -8,6 +8,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
 // A backend that lives through random states is told what a new one is told in the last of them.
@@ -19,7 +20,7 @@ func TestBackendsAreToldWhatChanges(t *testing.T) {
 		require.NoError(t, err)
 		var told sink.Recorder
 		for i, st := range sc.steps {
-			objects, err := objectsOf(st.services)
+			objects, err := objectsOf(st.services, families[:])
 			require.NoError(t, err)
 			now, err := c.put(objects, &told)
 			require.NoError(t, err)
@@ -43,7 +44,21 @@ func TestTablesThatContradictThemselves(t *testing.T) {
 		{{name: "a", slot: 1}, {name: "b", slot: 1}},
 		{{name: "a", slot: 1}, {name: "a", slot: 2}},
 	} {
-		_, err := objectsOf(services)
+		_, err := objectsOf(services, dualStack())
 		assert.Error(t, err)
+	}
+}
+
+// A program that lacks a family is judged in a cluster without it.
+func TestObjectsHaveOnlyTheFamiliesOfTheCluster(t *testing.T) {
+	both := service{name: "both", externalIP: true, vip: true, endpoints: at(localPod1, remotePod1)}
+	six := service{name: "six", slot: 2, families: []model.Family{model.IPv6}, endpoints: at(localPod1)}
+	objects, err := objectsOf([]service{both, six}, []model.Family{model.IPv4})
+	require.NoError(t, err)
+	text, err := report.Objects(objects)
+	require.NoError(t, err)
+	assert.Contains(t, text, "ipFamilyPolicy: SingleStack")
+	for _, of6 := range []string{"IPv6", "fd00:", "2001:db8:", "six"} {
+		assert.NotContains(t, text, of6)
 	}
 }

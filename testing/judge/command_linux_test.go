@@ -14,13 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAsCommand runs the judge with the arguments in KPL_JUDGE, separated by |, and prints the report: a virtual machine
-// of testing/vm runs test binaries only. See in-vm.
+// TestAsCommand runs the judge with the arguments in the file KPL_JUDGE, each ended by a zero byte, and prints the report:
+// a virtual machine of testing/vm runs test binaries only. See in-vm.
 func TestAsCommand(t *testing.T) {
-	args := os.Getenv("KPL_JUDGE")
-	if args == "" {
+	file := os.Getenv("KPL_JUDGE")
+	if file == "" {
 		t.Skip("KPL_JUDGE is empty") // nothing is missing
 	}
+	args, err := os.ReadFile(file)
+	require.NoError(t, err)
 	folder := t.TempDir()
 	ctx := t.Context()
 	if deadline, ok := t.Deadline(); ok { // what has not been run by then is reported like that
@@ -28,7 +30,8 @@ func TestAsCommand(t *testing.T) {
 		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-2*time.Minute))
 		defer cancel()
 	}
-	_, err := run(ctx, append(strings.Split(args, "|"), "--report", folder), os.Stdout, os.Stderr)
+	_, err = run(ctx, append(strings.Split(strings.TrimSuffix(string(args), "\x00"), "\x00"), "--report", folder),
+		os.Stdout, os.Stderr)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		require.NoError(t, err)
 	}
