@@ -22,12 +22,7 @@ func TestCasesThatTheAPIServerSpoilsAreNotRun(t *testing.T) {
 	need.Root(t)
 	need.Program(t, "nft")
 	t.Setenv("KPL_PATIENCE", "5") // the machine may be busy
-	p := mutantProxy(t, "")
-	open := p.Open
-	p.Open = func(ctx context.Context, env Env, c Configuration) (Host, error) {
-		h, err := open(ctx, env, c)
-		return &spoilingHost{Host: h}, err
-	}
+	p := withHost(mutantProxy(t, ""), func(h Host) Host { return &spoilingHost{Host: h} })
 	r, err := Judge(t.Context(), p, JudgeOptions{Lanes: 1, Seed: 1, Run: regexp.MustCompile(
 		"^(a cluster IP leads|source ranges guard|a client stays with its endpoint$|a pod that reaches itself)")})
 	require.NoError(t, err)

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAsCommand runs the judge with the arguments in the file KPL_JUDGE, each ended by a zero byte, and prints the report:
-// a virtual machine of testing/vm runs test binaries only. See in-vm.
+// TestAsCommand runs the judge with the arguments in the file KPL_JUDGE, each ended by a zero byte, and prints the
+// report: a virtual machine of testing/vm runs test binaries only. See in-vm.
 func TestAsCommand(t *testing.T) {
 	file := os.Getenv("KPL_JUDGE")
 	if file == "" {
