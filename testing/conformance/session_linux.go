@@ -17,7 +17,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
-// callTimeout bounds every call of the factory and every Sync.
+// callTimeout bounds every call of the factory and every Sync, but those of a program: it bounds each of its waits, by
+// what the program has shown of its speed.
 const callTimeout = 3 * time.Minute
 
 // session is one backend at a time on the test network, or in a simulation.
@@ -184,8 +185,11 @@ func (s *session) describeObjects(objects []metav1.Object) error {
 
 // sync calls Sync, once.
 func (s *session) sync(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
+	if s.program == nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+	}
 	return s.host.Do(func() error { return s.sink.Sync(ctx) })
 }
 
