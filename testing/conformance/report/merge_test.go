@@ -52,6 +52,10 @@ func TestWhatIsNoPartOfARunIsNotMerged(t *testing.T) {
 		_, err := report.Merge(part(core("a", report.Passed), core("b", report.NotRun)), other)
 		assert.ErrorContains(t, err, want)
 	}
+	for _, results := range [][]report.Verdict{{report.Passed, report.Unsupported}, {report.Unsupported, report.Passed}} {
+		_, err := report.Merge(part(feature("a", results[0], "why")), part(feature("a", results[1], "why")))
+		assert.ErrorContains(t, err, `"a" was run twice`, "%v", results)
+	}
 	_, err := report.Merge()
 	assert.Error(t, err)
 }
