@@ -265,7 +265,7 @@ func (l *lane) prepare(ctx context.Context, set setup) (err error) {
 	l.session = s
 	env := set.env(f.families())
 	env.ID, env.NetNS = s.id, n.Node.File
-	p := &program{n: n, families: env.Families, figures: l.figures, startTimeout: l.StartTimeout,
+	p := &program{try: n.Try, families: env.Families, figures: l.figures, startTimeout: l.StartTimeout,
 		silence: patience.Answer / 2, always: append(set.objects(env.Families), otherNodes(env.Families)...)}
 	p.describe(nil)
 	err = s.host.Do(func() (err error) {
@@ -397,10 +397,11 @@ func (l *lane) disturbed() error {
 	return nil
 }
 
+// restarts is how often a case starts the program again, at most.
+const restarts = 4
+
 // try runs a case, on the lane's program if that has the right setup.
 func (l *lane) try(ctx context.Context, c testCase) error {
-	ctx, cancel := context.WithTimeout(ctx, caseTimeout)
-	defer cancel()
 	if l.session != nil && l.asked != c.setup {
 		l.end()
 	}
@@ -414,6 +415,8 @@ func (l *lane) try(ctx context.Context, c testCase) error {
 		}
 		l.asked = c.setup
 	}
+	ctx, cancel := context.WithTimeout(ctx, caseTimeout+restarts*l.StartTimeout)
+	defer cancel()
 	s := l.session
 	s.program.late = false
 	if !c.continues && len(s.told.services) > 0 {

@@ -28,7 +28,7 @@ import (
 // changed while it did not run is there when it starts.
 type program struct {
 	host     Host
-	n        *network.Network
+	try      func(network.Attempt, network.Patience) network.Seen
 	families []model.Family
 	always   []metav1.Object // the nodes and the service CIDRs
 	// startTimeout is how long the program may take until it serves.
@@ -85,14 +85,12 @@ func (p *program) ask(ctx context.Context) error {
 	// The probe is written last. Watches keep the order of changes for each kind of object, not between them: one
 	// new Service and one new EndpointSlice are behind all others.
 	wave := p.figures.nextWave()
-	probe := p.probeObjects(wave)
-	p.probe = append(p.probe, probe...)
 	began := time.Now()
-	if err := p.host.Put(ctx, probe, nil); err != nil {
-		return fmt.Errorf("write to the API server: %w", err)
+	if err := p.putProbe(ctx, wave); err != nil {
+		return err
 	}
-	limit := p.figures.limit()
-	if !p.running {
+	limit, starts := p.figures.limit(), !p.running
+	if starts {
 		began, limit = time.Now(), p.startTimeout
 		if err := p.host.Start(ctx); err != nil {
 			return &programError{fmt.Errorf("start the program: %w", err)}
@@ -104,14 +102,34 @@ func (p *program) ask(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := p.awaitExternal(ctx, wave, time.Now().Add(max(10*time.Second, time.Since(began)))); err != nil {
+	took := time.Since(began)
+	reached, err := p.awaitExternal(ctx, wave, time.Now().Add(min(max(10*time.Second, took), time.Minute)))
+	if err != nil {
 		return err
 	}
-	took := time.Since(began)
-	if limit == p.startTimeout {
+	if reached {
+		took = time.Since(began)
+	}
+	if starts {
 		p.figures.addStart(took)
 	} else {
 		p.figures.addWave(took)
+	}
+	return nil
+}
+
+// putProbe writes the probe of a wave. It has no external IPs if an API server refuses those.
+func (p *program) putProbe(ctx context.Context, wave int) error {
+	external := !p.figures.withoutExternal.Load()
+	probe := p.probeObjects(wave, external)
+	p.probe = append(p.probe, probe...)
+	err := p.host.Put(ctx, probe, nil)
+	if refused := (*RefusedError)(nil); external && errors.As(err, &refused) {
+		p.figures.withoutExternal.Store(true)
+		err = p.host.Put(ctx, p.probeObjects(wave, false), nil)
+	}
+	if err != nil {
+		return fmt.Errorf("write to the API server: %w", err)
 	}
 	return nil
 }
@@ -162,15 +180,17 @@ func (p *program) externalProbeIP(wave int, f model.Family) netip.Addr {
 	return network.Nth(externalIPs(f), firstExternalProbe+wave%externalProbes)
 }
 
-// probeObjects returns a service that nobody has seen before. Its endpoint is local-2.
-func (p *program) probeObjects(wave int) []metav1.Object {
+// probeObjects returns a service that nobody has seen before, with or without external IPs. Its endpoint is local-2.
+func (p *program) probeObjects(wave int, external bool) []metav1.Object {
 	name := fmt.Sprintf("judge-%d", wave)
 	service := kube.Service(name).Port("probe", 80)
 	objects := []metav1.Object{nil}
 	var ips []string
 	for _, f := range p.families {
 		ips = append(ips, p.probeIP(wave, f).String())
-		service.ExternalIP(p.externalProbeIP(wave, f).String())
+		if external {
+			service.ExternalIP(p.externalProbeIP(wave, f).String())
+		}
 		objects = append(objects, kube.EndpointSlice(name).Name(strings.ToLower(fmt.Sprintf("%s-%v", name, f))).
 			Port("probe", serverPort).Endpoint(network.PlaceNamed(localPod2).Addr(f).String()).OnNode(theNode).Build())
 	}
@@ -195,22 +215,22 @@ func (p *program) await(ctx context.Context, wave int, f model.Family, began tim
 }
 
 // awaitExternal waits until the external IPs of the probe answer, too, because a program may apply the cluster IPs of
-// all services before anything else. Once they do not, by the deadline, no probe of the run asks them: what a program
+// all services before anything else. Once they do not, by the deadline, no probe of the run has any: what a program
 // makes of external IPs is for the cases to say.
-func (p *program) awaitExternal(ctx context.Context, wave int, deadline time.Time) error {
+func (p *program) awaitExternal(ctx context.Context, wave int, deadline time.Time) (reached bool, err error) {
 	for _, f := range p.families {
 		if p.figures.withoutExternal.Load() {
-			return nil
+			return false, nil
 		}
-		reached, _, err := p.awaitFlow(ctx, p.probeFlow(p.externalProbeIP(wave, f)), f, deadline)
+		reached, _, err = p.awaitFlow(ctx, p.probeFlow(p.externalProbeIP(wave, f)), f, deadline)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if !reached {
 			p.figures.withoutExternal.Store(true)
 		}
 	}
-	return nil
+	return reached, nil
 }
 
 // awaitFlow tries a flow until it reaches the endpoint of the probe, or a deadline is over.
@@ -219,7 +239,7 @@ func (p *program) awaitFlow(ctx context.Context, flow network.Attempt, f model.F
 ) {
 	// A packet that is dropped is not sent again for a while: tries are short at first.
 	for try := 20 * time.Millisecond; ; try = min(try*5/4, time.Second) {
-		seen = p.n.Try(flow, network.Patience{Answer: try})
+		seen = p.try(flow, network.Patience{Answer: try})
 		if seen.Broken != nil {
 			return false, seen, seen.Broken
 		}
@@ -249,7 +269,7 @@ func (p *program) answersNothingElse() error {
 	wrong := make([]error, len(p.families))
 	network.Concurrently(len(wrong), func(i int) {
 		flow := p.probeFlow(network.Nth(clusterIPs(p.families[i]), firstProbe-1))
-		seen := p.n.Try(flow, network.Patience{Answer: p.silence})
+		seen := p.try(flow, network.Patience{Answer: p.silence})
 		if seen.Verdict == oracle.Deliver || seen.Verdict == 0 && seen.Broken == nil {
 			wrong[i] = &programError{fmt.Errorf("the program answers everything: no service has this address.\n"+
 				"flow: %v\nseen: %v", flow, seen)}

@@ -257,7 +257,11 @@ func (s *session) dumpError(ctx context.Context) (text string, err error) {
 	if s.factory.Dump == nil {
 		return "", errors.New("the factory has no Dump")
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	timeout := callTimeout
+	if ctx.Err() != nil { // the run is at its end
+		timeout = 20 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	err = s.host.Do(func() (err error) {
 		text, err = s.factory.Dump(ctx, s.env)

@@ -74,7 +74,8 @@ func (j *judging) measureSize(ctx context.Context, plan speedPlan, size Size, fi
 		return err
 	}
 	defer n.Close()
-	r := &speedRun{judging: j, largeCluster: newLargeCluster(size, j.families[0]),
+	env := j.base.env(Factory{Lacks: j.lacks}.families())
+	r := &speedRun{judging: j, largeCluster: newLargeCluster(size, env.Families[0]),
 		speedPlan: plan, n: n}
 	if err := n.ServeManyPods(r.family); err != nil {
 		return err
@@ -83,7 +84,6 @@ func (j *judging) measureSize(ctx context.Context, plan speedPlan, size Size, fi
 		return err
 	}
 	defer r.node.Close()
-	env := j.base.env(j.families)
 	env.ID, env.NetNS = "speed", n.Node.File
 	err = r.node.Do(func() (err error) {
 		r.host, err = j.Open(ctx, env, j.base.configuration(env.Families))
@@ -93,7 +93,7 @@ func (j *judging) measureSize(ctx context.Context, plan speedPlan, size Size, fi
 		return fmt.Errorf("prepare the program: %w", err)
 	}
 	defer r.host.Close()
-	err = r.measure(ctx, figures)
+	err = r.measure(ctx, env.Families, figures)
 	if r.steady != nil {
 		r.steady.end()
 	}
@@ -105,8 +105,8 @@ func (j *judging) measureSize(ctx context.Context, plan speedPlan, size Size, fi
 	return err
 }
 
-func (r *speedRun) measure(ctx context.Context, figures *report.SpeedRun) error {
-	nodes := append(r.base.objects(r.families), otherNodes(r.families)...)
+func (r *speedRun) measure(ctx context.Context, families []model.Family, figures *report.SpeedRun) error {
+	nodes := append(r.base.objects(families), otherNodes(families)...)
 	if err := r.put(ctx, append(nodes, r.objects()...)...); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
@@ -83,6 +84,8 @@ func (h *host) shell(ctx context.Context, command string) *exec.Cmd {
 	const wrap = `: >>"$1"; : >>/run/xtables.lock && mount --bind "$1" /run/xtables.lock; exec sh -c "$2"`
 	cmd := exec.CommandContext(ctx, "sh", "-c", wrap, "judge", filepath.Join(h.folder, "xtables.lock"), command)
 	cmd.SysProcAttr = attributes()
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second // what has left the group may keep the output open
 	return cmd
 }
 

@@ -1,13 +1,18 @@
 package main
 
 import (
+	"context"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // When the judge is killed, its end of the guard's pipe is closed, and all that the program has started ends.
@@ -31,4 +36,25 @@ func TestTheProgramEndsWithTheJudge(t *testing.T) {
 	assert.Empty(t, rest)
 	assert.ErrorContains(t, p.err, "killed")
 	assert.False(t, p.stop(), "that has ended by itself")
+}
+
+// A clean-up that hangs ends when its time is over, with all that it has started.
+func TestACommandThatHangsEnds(t *testing.T) {
+	need.Root(t)
+	folder := t.TempDir()
+	log, err := os.Create(filepath.Join(folder, "log"))
+	require.NoError(t, err)
+	defer func() { _ = log.Close() }()
+	h := &host{folder: folder, logFile: log, values: map[string]string{"dir": folder}}
+	hangs := filepath.Join(folder, "hangs")
+	require.NoError(t, syscall.Mkfifo(hangs, 0o600))
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		_, _ = os.ReadFile(hangs) // blocks until somebody writes
+		cancel()
+	}()
+	assert.ErrorContains(t, h.run(ctx, "echo begun; echo >{dir}/hangs; sleep 1000; true"), "killed")
+	text, err := os.ReadFile(log.Name())
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "begun\n")
 }
