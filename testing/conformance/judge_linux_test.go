@@ -384,7 +384,8 @@ func TestASlowProgramComesToTheEndOfAChange(t *testing.T) {
 	require.NoError(t, err)
 	for _, result := range r.Results {
 		if result.Case == judged {
-			assert.Equal(t, report.Passed, result.Verdict, "%+v", result)
+			// With one probe it would have failed: lateHost would have written nothing.
+			assert.Contains(t, []report.Verdict{report.Passed, report.Slow}, result.Verdict, "%+v", result)
 		}
 	}
 }
