@@ -270,10 +270,7 @@ func (s *session) throughRestarts(ctx context.Context, st *stream) error {
 
 // breakRules removes rules behind the backend's back.
 func (s *session) breakRules(ctx context.Context) error {
-	if err := s.host.Do(func() error { return s.factory.Break(ctx, s.env) }); err != nil {
-		return fmt.Errorf("break: %w", err)
-	}
-	return nil
+	return s.hook(ctx, "break", s.factory.Break)
 }
 
 // isBroken checks that traffic fails without the removed rules.

@@ -29,7 +29,12 @@ func Judge(ctx context.Context, p Proxy, o JudgeOptions) (*report.Report, error)
 		return nil, err
 	}
 	j.choose()
-	j.run(ctx)
+	if len(j.queue) == 0 && len(o.Sizes) == 0 {
+		return nil, fmt.Errorf("there is no case to run: %s", j.whyNone())
+	}
+	if err := j.run(ctx); err != nil {
+		return nil, err
+	}
 	speed := j.measureSpeed(ctx, defaultSpeedPlan())
 	r := j.report()
 	if speed != nil && r.Speed != nil {
@@ -116,7 +121,7 @@ func (j *judging) choose() {
 // reasonNotToRun returns why a case is not run, "" if it is.
 func (j *judging) reasonNotToRun(c testCase) (report.Verdict, string) {
 	if j.Run != nil && !j.Run.MatchString(c.name) {
-		return report.NotRun, "it was not selected"
+		return report.NotRun, notSelected
 	}
 	for _, feature := range c.needs {
 		if slices.Contains(j.lacks, feature) {
@@ -133,6 +138,8 @@ func (j *judging) reasonNotToRun(c testCase) (report.Verdict, string) {
 	}
 	return "", ""
 }
+
+const notSelected = "it was not selected"
 
 func result(c testCase, v report.Verdict, why string) report.Result {
 	p := c.profile()
@@ -156,16 +163,32 @@ func (j *judging) say(format string, args ...any) {
 	}
 }
 
-// run starts the program, and then works on the queue in several lanes.
-func (j *judging) run(ctx context.Context) {
+// whyNone returns why no case is run.
+func (j *judging) whyNone() string {
+	for _, r := range j.results {
+		if r.Why != notSelected {
+			return fmt.Sprintf("%q: %s", r.Case, r.Why)
+		}
+	}
+	return fmt.Sprintf("none is selected by the pattern %q", j.Run)
+}
+
+// run starts the program, and then works on the queue in several lanes. An error says why nothing could be tried.
+func (j *judging) run(ctx context.Context) error {
 	if len(j.queue) == 0 {
-		return
+		return nil
 	}
 	first := &lane{judging: j}
 	if err := first.begin(ctx); err != nil {
+		defer first.end()
+		switch {
+		case ctx.Err() != nil: // the report has that all cases were not run
+			return nil
+		case first.reasonToLeaveOut(err) != "":
+			return err
+		}
 		j.problem = err
-		first.end()
-		return
+		return nil
 	}
 	var wg sync.WaitGroup
 	for i := range min(j.Lanes, len(j.queue)) {
@@ -179,6 +202,7 @@ func (j *judging) run(ctx context.Context) {
 		})
 	}
 	wg.Wait()
+	return nil
 }
 
 // next takes a case from the queue: the next one in the setup of the lane, or in any.
@@ -246,8 +270,20 @@ func (l *lane) begun(ctx context.Context, set setup) error {
 	return l.session.put(ctx)
 }
 
+// placeError says that there is no place to run the program in, which says nothing about the program.
+type placeError struct{ error }
+
+func (e *placeError) Unwrap() error { return e.error }
+
 // prepare makes a network on which the program does not run yet.
-func (l *lane) prepare(ctx context.Context, set setup) (err error) {
+func (l *lane) prepare(ctx context.Context, set setup) error {
+	if err := l.place(ctx, set); err != nil {
+		return &placeError{err}
+	}
+	return nil
+}
+
+func (l *lane) place(ctx context.Context, set setup) (err error) {
 	f := Factory{Lacks: l.lacks, RepairsItself: true}
 	patience, err := patienceHere()
 	if err != nil {
@@ -319,8 +355,10 @@ func (l *lane) work(ctx context.Context) {
 			return
 		}
 		l.add(r)
-		if r.Verdict == report.Failed || r.Verdict == report.NotRun {
-			l.end() // the state of the node is unknown now
+		// The state of the node is unknown now; or a program that has not met its API server may wait for long before it
+		// tries again.
+		if r.Verdict == report.Failed || r.Verdict == report.NotRun || l.disturbed() != nil {
+			l.end()
 		}
 		l.noteStart(c.setup, whole)
 	}
@@ -379,6 +417,10 @@ func (l *lane) reasonToLeaveOut(err error) string {
 	var refused *RefusedError
 	if errors.As(err, &refused) {
 		return refused.Error()
+	}
+	var place *placeError
+	if errors.As(err, &place) {
+		return place.Error()
 	}
 	if err := l.disturbed(); err != nil {
 		return fmt.Sprintf("the API server was away: %v", err)

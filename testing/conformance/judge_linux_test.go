@@ -344,6 +344,36 @@ func TestARunThatEndsEarlyReportsAllCases(t *testing.T) {
 	assert.Equal(t, 2, early, "one case was judged, the next one had begun")
 }
 
+// Where nothing can be tried, there is no verdict about the program.
+func TestNothingCanBeTried(t *testing.T) {
+	needNetwork(t)
+	one := JudgeOptions{Lanes: 1, Seed: 1, Run: regexp.MustCompile("^a single endpoint gets all the traffic$")}
+	broken := Proxy{Configures: true, Open: func(context.Context, Env, Configuration) (Host, error) {
+		return nil, errors.New("no space left on device")
+	}}
+	refusing := withHost(mutantProxy(t, ""), func(h Host) Host { return &refusingHost{h} })
+	for want, tc := range map[string]struct {
+		proxy   Proxy
+		options JudgeOptions
+	}{
+		"prepare the program: no space left on device": {broken, one},
+		"the API server refuses Service judge: quota":  {refusing, one},
+		`none is selected by the pattern "no such"`:    {broken, JudgeOptions{Run: regexp.MustCompile("no such")}},
+		"there is no command that cleans up":           {broken, JudgeOptions{Run: regexp.MustCompile("clean-up leaves")}},
+	} {
+		r, err := Judge(t.Context(), tc.proxy, tc.options)
+		assert.Nil(t, r, want)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+// refusingHost has an API server that accepts nothing.
+type refusingHost struct{ Host }
+
+func (h *refusingHost) Put(context.Context, []metav1.Object, []metav1.Object) error {
+	return &RefusedError{Object: "Service judge", Reason: "quota"}
+}
+
 // endingHost calls end before it writes to the API server.
 type endingHost struct {
 	Host

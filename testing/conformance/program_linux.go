@@ -89,16 +89,16 @@ func (p *program) ask(ctx context.Context) error {
 	if err := p.putProbe(ctx, wave); err != nil {
 		return err
 	}
-	limit, starts := p.figures.limit(), !p.running
+	limit, starts, written := p.figures.limit(), !p.running, time.Now()
 	if starts {
-		began, limit = time.Now(), p.startTimeout
+		began, limit = written, p.startTimeout
 		if err := p.host.Start(ctx); err != nil {
 			return &programError{fmt.Errorf("start the program: %w", err)}
 		}
 		p.running = true
 	}
 	for _, f := range p.families {
-		if err := p.await(ctx, wave, f, began, limit); err != nil {
+		if err := p.await(ctx, wave, f, written, limit); err != nil {
 			return err
 		}
 	}
@@ -125,8 +125,9 @@ func (p *program) putProbe(ctx context.Context, wave int) error {
 	p.probe = append(p.probe, probe...)
 	err := p.host.Put(ctx, probe, nil)
 	if refused := (*RefusedError)(nil); external && errors.As(err, &refused) {
-		p.figures.withoutExternal.Store(true)
-		err = p.host.Put(ctx, p.probeObjects(wave, false), nil)
+		if err = p.host.Put(ctx, p.probeObjects(wave, false), nil); err == nil {
+			p.figures.withoutExternal.Store(true)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("write to the API server: %w", err)
@@ -199,9 +200,9 @@ func (p *program) probeObjects(wave int, external bool) []metav1.Object {
 }
 
 // await waits until the probe of a wave answers in a family.
-func (p *program) await(ctx context.Context, wave int, f model.Family, began time.Time, limit time.Duration) error {
+func (p *program) await(ctx context.Context, wave int, f model.Family, written time.Time, limit time.Duration) error {
 	flow := p.probeFlow(p.probeIP(wave, f))
-	reached, seen, err := p.awaitFlow(ctx, flow, f, began.Add(limit))
+	reached, seen, err := p.awaitFlow(ctx, flow, f, written.Add(limit))
 	if err != nil || reached {
 		return err
 	}

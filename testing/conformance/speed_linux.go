@@ -100,6 +100,8 @@ func (j *judging) measureSize(ctx context.Context, plan speedPlan, size Size, fi
 	processor, memory := r.host.Usage()
 	figures.CPU, figures.Memory = milliseconds(processor), memory
 	if j.Cleans { // nothing else runs on this node, but the kernel is quicker about an empty one
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
 		_ = r.node.Do(func() error { return errors.Join(r.host.Stop(ctx), r.host.Cleanup(ctx)) })
 	}
 	return err

@@ -274,11 +274,16 @@ func until(ctx context.Context, f func() error) error {
 
 // repeat calls a function until its error is the last one, or the context ends, and returns that error.
 func repeat(ctx context.Context, f func() error, last func(error) bool) error {
+	var before error
 	for {
 		err := f()
+		if err != nil && before != nil && ctx.Err() != nil {
+			return before // it says more than that the time is over
+		}
 		if last(err) {
 			return err
 		}
+		before = err
 		select {
 		case <-ctx.Done():
 			return err

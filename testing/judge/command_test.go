@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -80,6 +81,8 @@ func TestFlagsThatMakeNoSense(t *testing.T) {
 		{[]string{"--proxy", "a", "--run", "("}, "--run: error parsing regexp"},
 		{[]string{"--proxy", "a", "--assume", "detect=maybe"}, `--assume: unknown "detect=maybe"`},
 		{[]string{"--proxy", "a {flags}", "--assume", "detect=none"}, "the command has {flags}"},
+		{[]string{"--proxy", "a", "--lanes", "-1"}, "less than nothing"},
+		{[]string{"--proxy", "a", "--start-timeout", "-1s"}, "less than nothing"},
 		{[]string{"--proxy", "a", "--clusters", "3"}, "need --beside"},
 		{[]string{"--proxy", "a", "--beside", "b", "--core"}, "not for --beside"},
 		{[]string{"--proxy", "a", "--beside", "b", "--time", "-1s"}, "less than nothing"},
@@ -89,6 +92,16 @@ func TestFlagsThatMakeNoSense(t *testing.T) {
 		_, err := run(context.Background(), append(tc.args, "--report", t.TempDir()), &out, &out)
 		assert.ErrorContains(t, err, tc.want, "%v", tc.args)
 	}
+}
+
+// The folder is in {kubeconfig} and {dir}, in commands that a shell reads.
+func TestFoldersForTheReport(t *testing.T) {
+	for _, name := range []string{"My Runs", "it's", "a;b", "a$b", "~"} {
+		_, err := run(context.Background(), []string{"--proxy", "a", "--report", filepath.Join(t.TempDir(), name)},
+			io.Discard, io.Discard)
+		assert.ErrorContains(t, err, "--report: commands get the folder", name)
+	}
+	assert.False(t, strings.ContainsFunc("/srv/Berichte-für_1.37.2+x,y=z@w:%/", needsQuotes))
 }
 
 func TestTheCommandThatRepeatsARun(t *testing.T) {

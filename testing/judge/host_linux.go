@@ -49,7 +49,9 @@ func (o *options) open(ctx context.Context, env conformance.Env, c conformance.C
 	number := o.opened.Add(1)
 	h.folder = filepath.Join(o.report, "nodes", fmt.Sprint(number))
 	if err = os.MkdirAll(h.folder, 0o755); err == nil {
-		h.logFile, err = os.Create(filepath.Join(o.report, fmt.Sprintf("proxy-%d.log", number)))
+		// Whoever else opens it for writing, as /dev/stderr, moves nobody's place in it.
+		h.logFile, err = os.OpenFile(filepath.Join(o.report, fmt.Sprintf("proxy-%d.log", number)),
+			os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o644)
 	}
 	kubeconfig := filepath.Join(h.folder, "kubeconfig")
 	url, file := h.client()

@@ -140,7 +140,10 @@ func (l *lease) wait() { l.keeper.Wait() }
 
 // release deletes the lease, unless another judge has it.
 func (l *lease) release(ctx context.Context) {
-	version := l.now.ResourceVersion
+	now, err := l.client.Get(ctx, objectName, metav1.GetOptions{}) // an answer may have been lost
+	if err != nil || holder(now) != holder(l.now) {
+		return
+	}
 	_ = l.client.Delete(ctx, objectName,
-		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &version}})
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &now.ResourceVersion}})
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
@@ -122,6 +123,8 @@ func parse(args []string, usage io.Writer) (*options, error) {
 		return nil, errors.New("--context needs --api-server")
 	case o.apiServer != "" && (beside.proxy != "" || o.sizes != nil):
 		return nil, errors.New("--beside and --speed need the API server in the process, not --api-server")
+	case o.lanes < 0 || o.startTimeout < 0:
+		return nil, errors.New("--lanes and --start-timeout: less than nothing")
 	case o.apiServer != "" && o.lanes > 1:
 		return nil, errors.New("--lanes: a real API server has the objects of one network")
 	}
@@ -148,6 +151,10 @@ func run(ctx context.Context, args []string, out, usage io.Writer) (passed bool,
 	}
 	if o.report, err = filepath.Abs(o.report); err != nil {
 		return false, err
+	}
+	if i := strings.IndexFunc(o.report, needsQuotes); i >= 0 && len(o.merge) == 0 {
+		return false, fmt.Errorf("--report: commands get the folder %q in {kubeconfig} and {dir}, and a shell does not take "+
+			"%q as it is", o.report, o.report[i:i+1])
 	}
 	if err := os.MkdirAll(o.report, 0o755); err != nil {
 		return false, err
@@ -191,6 +198,11 @@ func run(ctx context.Context, args []string, out, usage io.Writer) (passed bool,
 	}
 	fmt.Fprintf(out, "\nThe report is in %s; it took %v.\n", o.report, time.Since(began).Round(time.Second))
 	return passes(r), nil
+}
+
+// needsQuotes reports whether a shell may take a character for something else.
+func needsQuotes(r rune) bool {
+	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("/._-+=@%,:", r)
 }
 
 // passes reports whether nothing that every proxy must do failed.

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -52,19 +54,53 @@ func start(cmd *exec.Cmd, log *os.File) (*process, error) {
 // stopTimeout is how long a program may take to end after SIGTERM.
 const stopTimeout = 10 * time.Second
 
-// stop ends the process, and returns whether it had to be killed.
+// stop ends all processes of the group, and returns whether some had to be killed. The first one, a shell, may end long
+// before the program does.
 func (p *process) stop() (killed bool) {
 	group := -p.cmd.Process.Pid
 	_ = syscall.Kill(group, syscall.SIGTERM)
-	select {
-	case <-p.ended:
-	case <-time.After(stopTimeout):
+	if !p.empty() {
 		killed = true
+		_ = syscall.Kill(group, syscall.SIGKILL)
+		p.empty()
 	}
-	_ = syscall.Kill(group, syscall.SIGKILL) // and what it has left behind
 	<-p.ended
 	p.guard.dismiss()
 	return killed
+}
+
+// empty waits until no process of the group runs any more, for stopTimeout at most, and reports whether none does.
+// Nobody is told of the end of processes that are not one's own children.
+func (p *process) empty() bool {
+	for deadline := time.Now().Add(stopTimeout); p.runs(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
+}
+
+// runs reports whether a process of the group has not ended.
+func (p *process) runs() (runs bool) {
+	p.each(func(_ string, fields []string) { runs = runs || !strings.Contains("ZX", fields[0]) })
+	return runs
+}
+
+// each calls a function for each process of the group, with its folder in /proc and the fields of its stat behind its
+// name: the state is the first.
+func (p *process) each(do func(proc string, fields []string)) {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		_, rest, _ := strings.Cut(string(b), ") ") // the name before may contain spaces
+		fields := strings.Fields(rest)
+		if len(fields) >= 15 && fields[2] == strconv.Itoa(p.cmd.Process.Pid) {
+			do(filepath.Dir(path), fields)
+		}
+	}
 }
 
 // guard is a process that kills a process group when the judge ends, even if the judge itself is killed. What a shell
@@ -98,9 +134,18 @@ func (g *guard) dismiss() {
 	_ = g.held.Close()
 }
 
-// tail returns the last lines of a file.
+// tail returns the last lines of a file, which may be large.
 func tail(path string) string {
-	b, err := os.ReadFile(path)
+	const most = 64 << 10
+	f, err := os.Open(path)
+	if err != nil {
+		return err.Error()
+	}
+	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err == nil && info.Size() > most {
+		_, _ = f.Seek(-most, io.SeekEnd)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, most))
 	if err != nil {
 		return err.Error()
 	}

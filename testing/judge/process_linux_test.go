@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -36,6 +38,40 @@ func TestTheProgramEndsWithTheJudge(t *testing.T) {
 	assert.Empty(t, rest)
 	assert.ErrorContains(t, p.err, "killed")
 	assert.False(t, p.stop(), "that has ended by itself")
+}
+
+// The shell ends at once when it is told to, and may have to wait for the program.
+func TestAProgramThatTakesTimeToEnd(t *testing.T) {
+	folder := t.TempDir()
+	script := filepath.Join(folder, "program")
+	require.NoError(t, os.WriteFile(script, []byte(`trap 'sleep 0.1; echo bye >`+folder+`/bye; exit' TERM
+echo ready
+while :; do sleep 0.01; done`), 0o600))
+	for _, command := range []string{"sh " + script, "sh " + script + "; true", "sh " + script + " | cat"} {
+		output, log, err := os.Pipe()
+		require.NoError(t, err)
+		cmd := exec.Command("sh", "-c", command)
+		cmd.SysProcAttr = attributes()
+		cmd.SysProcAttr.Unshareflags = 0 // not everybody may
+		p, err := start(cmd, log)
+		require.NoError(t, err)
+		_, err = io.ReadFull(output, make([]byte, len("ready\n")))
+		require.NoError(t, err)
+		assert.False(t, p.stop(), "killed: %s", command)
+		assert.FileExists(t, filepath.Join(folder, "bye"), command)
+		require.NoError(t, errors.Join(os.Remove(filepath.Join(folder, "bye")), log.Close(), output.Close()))
+	}
+}
+
+// A log may be larger than the memory, and a line of it, too.
+func TestTheEndOfALog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("line\n", 100_000)+"the last one\n"), 0o600))
+	assert.Equal(t, strings.Repeat("line\n", 14)+"the last one", tail(path))
+	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("x", 1<<20)), 0o600))
+	assert.Len(t, tail(path), 64<<10)
+	require.NoError(t, os.WriteFile(path, []byte("short\n"), 0o600))
+	assert.Equal(t, "short", tail(path))
 }
 
 // A clean-up that hangs ends when its time is over, with all that it has started.

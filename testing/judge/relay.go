@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"sync"
+	"time"
 )
 
 // relay passes connections that arrive at a listener, in the network namespace of a node, to an API server outside.
@@ -26,8 +28,13 @@ func newRelay(listener net.Listener, target string, failed func(error)) *relay {
 	r.serves.Go(func() {
 		for {
 			conn, err := listener.Accept()
-			if err != nil {
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
+			}
+			if err != nil { // perhaps there are too many open files for now
+				failed(err)
+				time.Sleep(10 * time.Millisecond)
+				continue
 			}
 			r.mu.Lock()
 			r.conns++

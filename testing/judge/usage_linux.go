@@ -14,17 +14,7 @@ import (
 // usage returns the processor time of the group, that of children which have ended included, and the most memory that
 // processes of it have had at one time.
 func (p *process) usage() (processor time.Duration, memory int64) {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range stats {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has ended
-		}
-		_, rest, _ := strings.Cut(string(b), ") ") // the name before may contain spaces
-		fields := strings.Fields(rest)
-		if len(fields) < 15 || fields[2] != strconv.Itoa(p.cmd.Process.Pid) {
-			continue
-		}
+	p.each(func(proc string, fields []string) {
 		ticks := func(from int) (sum time.Duration) { // utime and stime, or cutime and cstime
 			for _, field := range fields[from : from+2] {
 				n, _ := strconv.Atoi(field)
@@ -33,8 +23,8 @@ func (p *process) usage() (processor time.Duration, memory int64) {
 			return sum
 		}
 		// Ticks are coarse, and threads that have ended are in nothing else.
-		processor += max(ticks(11), threadTime(filepath.Dir(path))) + ticks(13)
-	}
+		processor += max(ticks(11), threadTime(proc)) + ticks(13)
+	})
 	p.memory.look(p.cmd.Process.Pid)
 	return processor, p.memory.most.Load()
 }

@@ -35,7 +35,7 @@ type store struct {
 func (c *cluster) open(env conformance.Env, listener net.Listener) (objects, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
 	defer cancel()
-	if err := c.clear(ctx, env); err != nil {
+	if err := c.outages.retry(ctx, func() error { return c.clear(ctx, env) }); err != nil {
 		return nil, err
 	}
 	s := &store{cluster: c, made: map[string]metav1.Object{}, healthPorts: map[string]int32{}}
@@ -106,7 +106,7 @@ func (s *store) put(ctx context.Context, set, deleted []metav1.Object) error {
 		}
 	}
 	for _, o := range append(deleted[:len(deleted):len(deleted)], again...) {
-		if err := s.outages.retry(ctx, func() error { return s.remove(ctx, o) }); err != nil {
+		if err := s.try(ctx, func(ctx context.Context) error { return s.remove(ctx, o) }); err != nil {
 			return fmt.Errorf("delete %s: %w", describe(o), err)
 		}
 		delete(s.made, describe(o))
@@ -133,7 +133,14 @@ func (s *store) set(ctx context.Context, o metav1.Object) error {
 	if t := o.GetCreationTimestamp(); !t.IsZero() {
 		return &conformance.RefusedError{Object: describe(o), Reason: "it notes itself when objects were created"}
 	}
-	err := s.outages.retry(ctx, func() error { return s.write(ctx, o) })
+	err := s.try(ctx, func(ctx context.Context) (err error) {
+		for range 5 { // others may write to it in between, such as a proxy that annotates its Node
+			if err = s.write(ctx, o); !apierrors.IsConflict(err) {
+				break
+			}
+		}
+		return err
+	})
 	if isRefusal(err) {
 		return &conformance.RefusedError{Object: describe(o), Reason: err.Error()}
 	}
@@ -141,6 +148,13 @@ func (s *store) set(ctx context.Context, o metav1.Object) error {
 		return fmt.Errorf("write %s: %w", describe(o), err)
 	}
 	return nil
+}
+
+// try calls a function until the API server has answered, for as long as that may be away.
+func (s *store) try(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, goneTimeout)
+	defer cancel()
+	return s.outages.retry(ctx, func() error { return f(ctx) })
 }
 
 func (s *store) write(ctx context.Context, o metav1.Object) error {

@@ -159,6 +159,49 @@ func TestAnAPIServerThatGoesAway(t *testing.T) {
 	})
 }
 
+// What an API server refuses to everybody, as with a webhook that is away, is an outage that ends a case.
+func TestAnAPIServerThatFailsForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, w := clusterOn(t, newAPI(t), "r1")
+		w.set(func(r *http.Request, _ []byte) (*http.Response, error) {
+			if r.Method == http.MethodGet {
+				return nil, nil
+			}
+			return status(http.StatusInternalServerError, metav1.StatusReasonInternalError, "failed calling webhook"), nil
+		})
+		s, began := storeOf(c), time.Now()
+		err := s.Put(t.Context(), []metav1.Object{kube.Service("a").Build()}, nil)
+		require.ErrorContains(t, err, "write Service default/a")
+		assert.ErrorContains(t, err, "failed calling webhook")
+		require.ErrorContains(t, s.Put(t.Context(), nil, []metav1.Object{kube.Node("n").Build()}), "delete Node n")
+		assert.InDelta(t, 2*goneTimeout, time.Since(began), float64(time.Second))
+		assert.ErrorContains(t, s.Disturbed(), "failed calling webhook")
+	})
+}
+
+// Somebody may write to an object between its two parts, such as a proxy that annotates its Node.
+func TestAnObjectThatOthersWriteTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newAPI(t)
+		c, w := clusterOn(t, api, "r1")
+		conflicts := 0
+		w.set(func(r *http.Request, _ []byte) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/status") && conflicts < 2 {
+				conflicts++
+				return status(http.StatusConflict, metav1.StatusReasonConflict, "it has been modified"), nil
+			}
+			return nil, nil
+		})
+		s := storeOf(c)
+		require.NoError(t, s.Put(t.Context(), []metav1.Object{kube.Node("n").InternalIP("10.0.0.1").Build()}, nil))
+		assert.Equal(t, 2, conflicts)
+		assert.NoError(t, s.Disturbed(), "that is no outage")
+		node, err := c.client.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.Len(t, node.Status.Addresses, 1)
+	})
+}
+
 // Somebody else's object is not touched, even if it has the name of one of the suite.
 func TestAnObjectOfSomebodyElse(t *testing.T) {
 	api := newAPI(t, kube.Service("web").Port("theirs", 1).Build())
