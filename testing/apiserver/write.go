@@ -30,6 +30,9 @@ func (s *Server) write(r Request, k kind, body []byte) (runtime.Object, error) {
 	case r.Verb != "create" && old == nil:
 		return nil, apierrors.NewNotFound(resource, r.Name)
 	case r.Verb == "delete":
+		if err := mayDelete(old, body); err != nil {
+			return nil, apierrors.NewConflict(resource, r.Name, err)
+		}
 		s.deleteLocked(r.Resource, nameOf(old))
 		return &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
 			Status: metav1.StatusSuccess}, nil
@@ -70,6 +73,29 @@ func (s *Server) write(r Request, k kind, body []byte) (runtime.Object, error) {
 	}
 	s.putLocked(r.Resource, o)
 	return o, nil
+}
+
+// mayDelete returns how an object differs from the preconditions of a deletion.
+func mayDelete(o object, body []byte) error {
+	if len(body) == 0 {
+		return nil
+	}
+	decoded, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+	if err != nil {
+		return err
+	}
+	options, ok := decoded.(*metav1.DeleteOptions)
+	if !ok || options.Preconditions == nil {
+		return nil
+	}
+	p := options.Preconditions
+	if p.UID != nil && *p.UID != o.GetUID() {
+		return fmt.Errorf("it has the UID %s, not %s", o.GetUID(), *p.UID)
+	}
+	if p.ResourceVersion != nil && *p.ResourceVersion != o.GetResourceVersion() {
+		return fmt.Errorf("it has the version %s, not %s", o.GetResourceVersion(), *p.ResourceVersion)
+	}
+	return nil
 }
 
 // decode returns the object in a body.

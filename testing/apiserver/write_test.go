@@ -67,6 +67,24 @@ func TestClientsWrite(t *testing.T) {
 	assert.Regexp(t, "^started-.{5}$", event.Name)
 }
 
+// A client may delete an object only if it is the one that it knows.
+func TestPreconditionsOfADeletion(t *testing.T) {
+	_, config := newServer(t)
+	leases := clientOf(t, config).CoordinationV1().Leases("default")
+	lease, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+		metav1.CreateOptions{})
+	require.NoError(t, err)
+	uid, version := types.UID("another"), "1000000"
+	for _, p := range []metav1.Preconditions{{ResourceVersion: &version}, {UID: &uid}} {
+		err = leases.Delete(t.Context(), "a", metav1.DeleteOptions{Preconditions: &p})
+		assert.True(t, apierrors.IsConflict(err), "%v", err)
+	}
+	p := &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion}
+	require.NoError(t, leases.Delete(t.Context(), "a", metav1.DeleteOptions{Preconditions: p}))
+	_, err = leases.Get(t.Context(), "a", metav1.GetOptions{})
+	assert.True(t, apierrors.IsNotFound(err), "%v", err)
+}
+
 func TestReviewsSayYes(t *testing.T) {
 	_, config := newServer(t)
 	client := clientOf(t, config)
