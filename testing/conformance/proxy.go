@@ -131,7 +131,7 @@ type JudgeOptions struct {
 	Lanes int
 	// Seed determines the source ports of clients.
 	Seed uint64
-	// StartTimeout is how long the program may take to serve at first, default 60 s.
+	// StartTimeout is how long the program may take to serve whenever it is started, default 60 s.
 	StartTimeout time.Duration
 	// Sizes are those of clusters at which the program's speed is measured after the cases, one after the other.
 	Sizes []Size

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
@@ -102,7 +103,8 @@ func parse(args []string, usage io.Writer) (*options, error) {
 	f.BoolVar(&o.verbose, "v", false, "print for each failure what happened, what should have, and the objects")
 	f.IntVar(&o.lanes, "lanes", 0, "`number` of networks, each with a proxy of its own (default 4)")
 	f.Uint64Var(&o.seed, "seed", 0, "`seed` of the source ports and of random clusters (default: a random one)")
-	f.DurationVar(&o.startTimeout, "start-timeout", 0, "how long the proxy may take until it first serves (default 1m)")
+	f.DurationVar(&o.startTimeout, "start-timeout", 0,
+		"how long the proxy may take until it serves, whenever it is started (default 1m)")
 	f.StringVar(&o.name, "name", "", "name of the proxy in the report (default: that of the program)")
 	f.StringVar(&o.version, "version", "", "version of the proxy in the report")
 	f.StringVar(&o.mode, "mode", "", "mode of the proxy in the report")
@@ -153,8 +155,9 @@ func run(ctx context.Context, args []string, out, usage io.Writer) (passed bool,
 		return false, err
 	}
 	if i := strings.IndexFunc(o.report, needsQuotes); i >= 0 && len(o.merge) == 0 {
+		character, _ := utf8.DecodeRuneInString(o.report[i:])
 		return false, fmt.Errorf("--report: commands get the folder %q in {kubeconfig} and {dir}, and a shell does not take "+
-			"%q as it is", o.report, o.report[i:i+1])
+			"%q as it is", o.report, character)
 	}
 	if err := os.MkdirAll(o.report, 0o755); err != nil {
 		return false, err

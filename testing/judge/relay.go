@@ -28,7 +28,7 @@ func newRelay(listener net.Listener, target string, failed func(error)) *relay {
 	r.serves.Go(func() {
 		for {
 			conn, err := listener.Accept()
-			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+			if errors.Is(err, net.ErrClosed) {
 				return
 			}
 			if err != nil { // perhaps there are too many open files for now
