@@ -87,7 +87,6 @@ func (h *host) shell(ctx context.Context, command string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "sh", "-c", wrap, "judge", filepath.Join(h.folder, "xtables.lock"), command)
 	cmd.SysProcAttr = attributes()
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second // what has left the group may keep the output open
 	return cmd
 }
 
@@ -101,7 +100,7 @@ func (h *host) Ended() <-chan struct{} {
 
 // Failure implements [conformance.Host].
 func (h *host) Failure() error {
-	return &exitError{fmt.Sprintf("the program has ended by itself: %v", h.process.err), tail(h.logFile.Name())}
+	return &exitError{fmt.Sprintf("the program has ended by itself: %v", h.process.err), tail(h.logFile.Name(), 0)}
 }
 
 // exitError says how the program ended, with the end of its log.
@@ -137,10 +136,15 @@ func (h *host) run(ctx context.Context, command string) error {
 	if err != nil {
 		return err
 	}
-	out, err := h.shell(ctx, command).CombinedOutput()
-	fmt.Fprintf(h.logFile, "--- %s: %s\n%s", time.Now().Format(time.TimeOnly), command, out)
+	fmt.Fprintf(h.logFile, "--- %s: %s\n", time.Now().Format(time.TimeOnly), command)
+	info, err := h.logFile.Stat()
 	if err != nil {
-		return fmt.Errorf("%s: %w\n%s", command, err, indent(last(string(out))))
+		return err
+	}
+	cmd := h.shell(ctx, command)
+	cmd.Stdout, cmd.Stderr = h.logFile, h.logFile
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", command, err, indent(tail(h.logFile.Name(), info.Size())))
 	}
 	return nil
 }

@@ -134,16 +134,16 @@ func (g *guard) dismiss() {
 	_ = g.held.Close()
 }
 
-// tail returns the last lines of a file, which may be large.
-func tail(path string) string {
+// tail returns the last lines of what is in a file from an offset on, which may be a lot.
+func tail(path string, from int64) string {
 	const most = 64 << 10
 	f, err := os.Open(path)
 	if err != nil {
 		return err.Error()
 	}
 	defer func() { _ = f.Close() }()
-	if info, err := f.Stat(); err == nil && info.Size() > most {
-		_, _ = f.Seek(-most, io.SeekEnd)
+	if info, err := f.Stat(); err == nil {
+		_, _ = f.Seek(max(from, info.Size()-most), io.SeekStart)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, most))
 	if err != nil {

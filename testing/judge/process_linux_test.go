@@ -67,11 +67,12 @@ while :; do sleep 0.01; done`), 0o600))
 func TestTheEndOfALog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("line\n", 100_000)+"the last one\n"), 0o600))
-	assert.Equal(t, strings.Repeat("line\n", 14)+"the last one", tail(path))
+	assert.Equal(t, strings.Repeat("line\n", 14)+"the last one", tail(path, 0))
+	assert.Equal(t, "line\nthe last one", tail(path, int64(len("line\n")*99_999)))
 	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("x", 1<<20)), 0o600))
-	assert.Len(t, tail(path), 64<<10)
+	assert.Len(t, tail(path, 0), 64<<10)
 	require.NoError(t, os.WriteFile(path, []byte("short\n"), 0o600))
-	assert.Equal(t, "short", tail(path))
+	assert.Equal(t, "short", tail(path, 0))
 }
 
 // A clean-up that hangs ends when its time is over, with all that it has started.
@@ -85,11 +86,18 @@ func TestACommandThatHangsEnds(t *testing.T) {
 	hangs := filepath.Join(folder, "hangs")
 	require.NoError(t, syscall.Mkfifo(hangs, 0o600))
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan struct{})
 	go func() {
-		_, _ = os.ReadFile(hangs) // blocks until somebody writes
-		cancel()
+		defer close(ended)
+		f, err := os.Open(hangs) // waits until somebody opens it for writing
+		if assert.NoError(t, err) {
+			cancel()
+			_, _ = io.Copy(io.Discard, f) // until nobody has it any more
+		}
 	}()
-	assert.ErrorContains(t, h.run(ctx, "echo begun; echo >{dir}/hangs; sleep 1000; true"), "killed")
+	assert.ErrorContains(t, h.run(ctx, "echo begun; sh -c 'exec 3>{dir}/hangs; sleep 1000; true'; true"), "killed")
+	<-ended
 	text, err := os.ReadFile(log.Name())
 	require.NoError(t, err)
 	assert.Contains(t, string(text), "begun\n")
