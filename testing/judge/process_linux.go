@@ -59,11 +59,9 @@ const stopTimeout = 10 * time.Second
 func (p *process) stop() (killed bool) {
 	group := -p.cmd.Process.Pid
 	_ = syscall.Kill(group, syscall.SIGTERM)
-	if !p.empty() {
-		killed = true
-		_ = syscall.Kill(group, syscall.SIGKILL)
-		p.empty()
-	}
+	killed = !p.empty()
+	_ = syscall.Kill(group, syscall.SIGKILL) // and what was just being started
+	p.empty()
 	<-p.ended
 	p.guard.dismiss()
 	return killed

@@ -22,11 +22,7 @@ func TestTheProgramEndsWithTheJudge(t *testing.T) {
 	output, log, err := os.Pipe()
 	require.NoError(t, err)
 	defer func() { _ = output.Close() }()
-	cmd := exec.Command("sh", "-c", "sleep 1000 & echo ready; wait; true")
-	cmd.SysProcAttr = attributes()
-	cmd.SysProcAttr.Unshareflags = 0 // not everybody may
-	p, err := start(cmd, log)
-	require.NoError(t, err)
+	p := started(t, "sleep 1000 & echo ready; wait; true", log)
 	require.NoError(t, log.Close())
 	_, err = io.ReadFull(output, make([]byte, len("ready\n")))
 	require.NoError(t, err)
@@ -40,6 +36,17 @@ func TestTheProgramEndsWithTheJudge(t *testing.T) {
 	assert.False(t, p.stop(), "that has ended by itself")
 }
 
+// started starts a command with the mounts of the test, because not everybody may have others.
+func started(t *testing.T, command string, log *os.File) *process {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", command)
+	cmd.SysProcAttr = attributes()
+	cmd.SysProcAttr.Unshareflags = 0
+	p, err := start(cmd, log)
+	require.NoError(t, err)
+	return p
+}
+
 // The shell ends at once when it is told to, and may have to wait for the program.
 func TestAProgramThatTakesTimeToEnd(t *testing.T) {
 	folder := t.TempDir()
@@ -50,11 +57,7 @@ while :; do sleep 0.01; done`), 0o600))
 	for _, command := range []string{"sh " + script, "sh " + script + "; true", "sh " + script + " | cat"} {
 		output, log, err := os.Pipe()
 		require.NoError(t, err)
-		cmd := exec.Command("sh", "-c", command)
-		cmd.SysProcAttr = attributes()
-		cmd.SysProcAttr.Unshareflags = 0 // not everybody may
-		p, err := start(cmd, log)
-		require.NoError(t, err)
+		p := started(t, command, log)
 		_, err = io.ReadFull(output, make([]byte, len("ready\n")))
 		require.NoError(t, err)
 		assert.False(t, p.stop(), "killed: %s", command)
