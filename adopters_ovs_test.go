@@ -16,8 +16,8 @@ import (
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
@@ -126,7 +126,8 @@ func TestADataplaneThatRefusesOneGroupHasTheOthers(t *testing.T) {
 		tried := o.takeTried()
 		assert.Greater(t, len(tried), 60, "every minute")
 		assert.NotContains(t, tried, "db")
-		assert.Equal(t, []string{"service port default/web:http/TCP (IPv4): OFPGMFC_OUT_OF_BUCKETS"}, refused, "it is reported once")
+		assert.Equal(t, []string{"service port default/web:http/TCP (IPv4): OFPGMFC_OUT_OF_BUCKETS"}, refused,
+			"it is reported once")
 
 		o.setLimit(3)
 		time.Sleep(time.Minute)

@@ -244,7 +244,7 @@ func TestADataplaneWithDirectServerReturnHasTheLocalSet(t *testing.T) {
 		src := newManual()
 		full := sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
 			for entry := range s.Services() {
-				routes := entry.Service.Ports[0].RoutesIPv4
+				routes := entry.Service.Ports[0].Routes.IPv4
 				assert.Equal(t, model.ClusterSet, routes.Sets(), "it claims no policy")
 				for e := range entry.SetEndpoints("http", model.TCP, model.IPv4, model.LocalSet) {
 					returns["snapshot"] = append(returns["snapshot"], e.Target.String())
@@ -271,6 +271,69 @@ func TestADataplaneWithDirectServerReturnHasTheLocalSet(t *testing.T) {
 	})
 	last := []string{"10.1.0.2:8080"} // the last resort of this node
 	assert.Equal(t, map[string][]string{"snapshot": last, "frontend": last}, returns)
+}
+
+// natMap is a map like Calico's, which has one list of a service port's backends, the local ones first, where one flag
+// of readiness decides who is in it. Sets say more: local traffic uses list[:local], other traffic list[cluster:].
+type natMap struct {
+	list           []string
+	local, cluster int
+}
+
+func (m *natMap) sync(_ context.Context, s *sink.Snapshot) error {
+	*m = natMap{}
+	var localOnly, both, clusterOnly []string
+	for entry := range s.Services() {
+		for _, e := range entry.Endpoints {
+			switch target := e.Target.Addr().String(); e.Sets {
+			case model.LocalSet:
+				localOnly = append(localOnly, target)
+			case model.ClusterSet | model.LocalSet:
+				both = append(both, target)
+			case model.ClusterSet:
+				clusterOnly = append(clusterOnly, target)
+			}
+		}
+	}
+	m.list = slices.Concat(localOnly, both, clusterOnly)
+	m.local, m.cluster = len(localOnly)+len(both), len(localOnly)
+	return nil
+}
+
+// An endpoint may be in the local set alone: because hints exclude it, or because it is the last one of the node and
+// terminates. Readiness does not tell that: the first is ready, the second is not.
+func TestADataplaneWithOneListHasBothSets(t *testing.T) {
+	hinted := slice("web", "10.1.0.1", "10.1.0.2", "10.1.0.3")
+	hinted.Endpoints[2].NodeName = ptr.To("node-2")
+	for i, zone := range []string{"b", "a", "a"} {
+		hinted.Endpoints[i].Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: zone}}}
+	}
+	last := slice("web", "10.1.0.1", "10.1.0.3")
+	last.Endpoints[0].Conditions = discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true),
+		Terminating: ptr.To(true)}
+	last.Endpoints[1].NodeName = ptr.To("node-2")
+	web := service("web", "10.96.0.1")
+	web.Spec.Type, web.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080
+	web.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	for _, tc := range []struct {
+		slice *discoveryv1.EndpointSlice
+		want  natMap
+	}{
+		{hinted, natMap{list: []string{"10.1.0.1", "10.1.0.2", "10.1.0.3"}, local: 2, cluster: 1}},
+		{last, natMap{list: []string{"10.1.0.1", "10.1.0.3"}, local: 1, cluster: 1}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var m natMap
+			src := newManual()
+			stop := start(t, kubeproxy.Options{Sink: sink.NewFullState(m.sync), Feed: &kubeproxy.LocalFeed{Source: src,
+				State: localstate.Options{NodeName: "node-1", Zone: "a"}}})
+			src.Update(set(web, tc.slice)...)
+			src.Synced()
+			synctest.Wait()
+			require.NoError(t, stop())
+			assert.Equal(t, tc.want, m)
+		})
+	}
 }
 
 // kubeRouter is what a program like kube-router makes of a Service before anything else: its own annotation overrides
@@ -314,7 +377,7 @@ func TestAProgramDecidesWhatItTakesServicesFor(t *testing.T) {
 		name := func(name string) model.ServiceName { return model.ServiceName{Namespace: "default", Name: name} }
 		assert.ElementsMatch(t, []model.ServiceName{name("local"), name("external"), name("mine")},
 			slices.Collect(maps.Keys(got)))
-		assert.Equal(t, model.LocalSet, got[name("local")].Ports[0].RoutesIPv4.ClusterIP.Endpoints)
+		assert.Equal(t, model.LocalSet, got[name("local")].Ports[0].Routes.IPv4.ClusterIP.Endpoints)
 		assert.Equal(t, []netip.Addr{netip.MustParseAddr("198.51.100.1")}, got[name("external")].ExternalIPs)
 		assert.Equal(t, before, objects, "objects of the source are not written to")
 

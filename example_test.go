@@ -2,14 +2,15 @@ package kubeproxy_test
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
+	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -27,7 +28,7 @@ import (
 func program(ctx context.Context, s *sink.Snapshot) error {
 	for entry := range s.Services() {
 		for _, port := range entry.Service.Ports {
-			route := port.Routes(model.IPv4).ClusterIP
+			route := port.Routes.IPv4.ClusterIP
 			fmt.Printf("%v port %v: %v\n", entry.Service.Name, port, route)
 			for e := range entry.SetEndpoints(port.Name, port.Protocol, model.IPv4, route.Endpoints) {
 				fmt.Println("  balance to", e.Target)
@@ -89,20 +90,74 @@ func ExampleLocalFeed() {
 	// <nil> 1 map[IPv4:1]
 }
 
-// TestTheQuickStartCompiles: the program in the README, as it is printed there.
-func TestTheQuickStartCompiles(t *testing.T) {
+// A program waits until its proxy is ready, and until what it has changed itself is applied.
+func ExampleSyncer() {
+	source, err := watch.NewClientset(fake.NewClientset(service("web", "10.96.0.10")), watch.ClientsetOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var uplink, applied atomic.Value // what the backend depends on besides
+	uplink.Store("eth0")
+	backend := sink.NewFullState(func(context.Context, *sink.Snapshot) error {
+		applied.Store(uplink.Load())
+		return nil
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	syncer, ended := &kubeproxy.Syncer{}, make(chan error)
+	go func() {
+		ended <- kubeproxy.Run(ctx, kubeproxy.Options{
+			Feed: &kubeproxy.LocalFeed{Source: source}, Sink: backend, Syncer: syncer})
+	}()
+	fmt.Println("ready:", syncer.Sync(ctx), applied.Load())
+	uplink.Store("eth1")
+	fmt.Println("applied:", syncer.Sync(ctx), applied.Load())
+	cancel()
+	fmt.Println(<-ended, syncer.Sync(context.Background()))
+	// Output:
+	// ready: <nil> eth0
+	// applied: <nil> eth1
+	// <nil> the run has ended
+}
+
+// The first attempt is over, even if a Service failed in it.
+func ExampleSyncer_Sync() {
+	source, err := watch.NewClientset(fake.NewClientset(service("web", "10.96.0.10")), watch.ClientsetOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	backend := sink.NewFullState(func(context.Context, *sink.Snapshot) error { return errors.New("a service failed") })
+	ctx, cancel := context.WithCancel(context.Background())
+	syncer, ended := &kubeproxy.Syncer{}, make(chan error)
+	go func() {
+		ended <- kubeproxy.Run(ctx, kubeproxy.Options{
+			Feed: &kubeproxy.LocalFeed{Source: source}, Sink: backend, Syncer: syncer})
+	}()
+	fmt.Println(syncedOnce(ctx, syncer))
+	cancel()
+	fmt.Println(<-ended, syncedOnce(ctx, syncer))
+	// Output:
+	// true
+	// <nil> false
+}
+
+func syncedOnce(ctx context.Context, syncer *kubeproxy.Syncer) bool {
+	var syncedOnce atomic.Bool
+	err := syncer.Sync(ctx)
+	syncedOnce.Store(ctx.Err() == nil && !errors.Is(err, kubeproxy.ErrRunEnded))
+	return syncedOnce.Load()
+}
+
+// TestTheQuickStart: the program in the README is examples/print-state.
+func TestTheQuickStart(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
 	require.Len(t, blocks, 1)
-	folder, err := filepath.Abs(".")
+	example, err := os.ReadFile("examples/print-state/main.go")
 	require.NoError(t, err)
-	main, overlay := filepath.Join(t.TempDir(), "main.go"), filepath.Join(t.TempDir(), "overlay.json")
-	require.NoError(t, os.WriteFile(main, []byte(blocks[0][1]), 0o600))
-	replaced, err := json.Marshal(map[string]map[string]string{
-		"Replace": {filepath.Join(folder, "quickstart", "main.go"): main}})
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(overlay, replaced, 0o600))
-	out, err := exec.Command("go", "build", "-overlay", overlay, "-o", os.DevNull, "./quickstart").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	_, program, found := strings.Cut(string(example), "\npackage main\n")
+	require.True(t, found)
+	assert.Equal(t, "package main\n"+program, blocks[0][1])
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"sync"
 
-	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
 )
 
 // Feed is where [Run] gets the node-local state from. A [LocalFeed] works it out in this process; that of package
@@ -38,7 +38,9 @@ type Feed interface {
 
 // FeedHandler receives what a Feed delivers. Its methods may be called from any goroutine while the Feed runs.
 //
-// Run's also has a method MinInterval() time.Duration: for that long after each Sync it hands over nothing.
+// Run's also has a method MinInterval() time.Duration: for that long from now it hands over nothing, because of the
+// last Sync. It changes with each Sync, before the Feed's Applied is called. Its method ListUnended(kind metav1.Object)
+// counts a streamed list that does not end, see watch.Handler.
 type FeedHandler interface {
 	// Lock keeps everything else from using the state, so that the Feed can change it. Unlock takes note of what there
 	// is to hand over now.

@@ -70,38 +70,38 @@ var layers = []struct {
 	folder  string
 	imports []string
 }{
+	{"cmd", []string{""}},
 	{"examples", []string{""}},
 	{"testing", []string{""}},
-	{"internal/testdice", nil},                            // of tests alone
-	{"internal/testleak", []string{"go.uber.org/goleak"}}, // likewise
-	{"internal/testneed", nil},                            // likewise
-	{"internal/testns", []string{module + "/internal/testneed", module + "/internal/osthread",
-		"github.com/vishvananda/netns"}},
-	{"internal/testcert", []string{"github.com/stretchr/testify/"}}, // likewise
-	{"backends/internal/backendtest", []string{""}},                 // likewise
+	{"internal/testkit", []string{""}},              // of tests alone
+	{"backends/internal/backendtest", []string{""}}, // likewise
 	{"internal/osthread", []string{"golang.org/x/sys/"}},
 	{"internal/certificates", nil},
 	{"internal/brainflags", []string{module + "/internal/certificates", module + "/remote"}},
-	{"internal/registration", []string{"github.com/prometheus/client_golang/"}},
+	{"internal/prom", []string{"github.com/prometheus/client_golang/"}},
+	{"internal/source", []string{module + "/watch", "k8s.io/client-go/"}},
+	{"internal/buildinfo", nil},
 	{"internal/calls", nil},
+	{"internal/syncing", nil},
+	{"internal/unended", []string{"github.com/prometheus/client_golang/", "k8s.io/api/", "k8s.io/apimachinery/"}},
 	{"internal/freshness", []string{"k8s.io/apimachinery/"}},
-	{"internal/histogram", []string{"github.com/prometheus/client_golang/"}},
 	{"model", nil},
 	{"diffstore", nil},
-	{"internal/syncrequest", nil},
-	{"sink", []string{module + "/model", module + "/internal/syncrequest", "github.com/tidwall/btree", "k8s.io/klog/v2"}},
+	{"sink/oracle", []string{module + "/model", module + "/sink"}},
+	{"sink", []string{module + "/model", module + "/internal/syncing",
+		"github.com/tidwall/btree", "k8s.io/klog/v2"}},
+	{"internal/refusals", []string{module + "/model", module + "/sink", module + "/internal/syncing"}},
 	{"internal/lenient", []string{"k8s.io/utils/"}},
 	{"localstate", []string{module + "/model", module + "/internal/lenient", "k8s.io/api/", "k8s.io/apimachinery/",
 		"k8s.io/klog/v2"}},
-	{"oracle", []string{module + "/model", module + "/sink"}},
-	{"page", []string{module + "/model", module + "/sink", module + "/localstate", module + "/health",
-		module + "/oracle", module + "/internal/rules", "github.com/tidwall/btree"}},
-	{"internal/rules", nil},
+	{"node/page", []string{module + "/model", module + "/sink", module + "/localstate", module + "/node/health",
+		module + "/internal/semantics", module + "/internal/syncing", "github.com/tidwall/btree"}},
+	{"internal/semantics", nil},
 	{"internal/manifest", []string{"k8s.io/api/", "k8s.io/apimachinery/", "sigs.k8s.io/yaml", "sigs.k8s.io/json"}},
 	{"watch", []string{module + "/internal/manifest", "k8s.io/", "github.com/fsnotify/fsnotify"}},
-	{"internal/nodeports", []string{module + "/model", module + "/internal/lenient"}},
 	{"internal/addrwatch", []string{"github.com/vishvananda/"}},
-	{"internal/nfnetlink", []string{module + "/model", "github.com/mdlayher/netlink", "golang.org/x/sys/"}},
+	{"internal/nfnetlink", []string{module + "/model", module + "/internal/osthread", "github.com/mdlayher/netlink",
+		"golang.org/x/sys/"}},
 	{"internal/nft", []string{module + "/model", module + "/internal/nfnetlink", module + "/internal/osthread",
 		"github.com/google/nftables", "go4.org/netipx", "golang.org/x/sys/"}},
 	{"internal/iptables", []string{module + "/model", module + "/internal/nfnetlink", module + "/internal/osthread",
@@ -110,45 +110,49 @@ var layers = []struct {
 		module + "/internal/addrwatch", "golang.org/x/sys/", "github.com/moby/ipvs", "github.com/vishvananda/"}},
 	{"internal/hns", []string{module + "/model", module + "/internal/calls", "golang.org/x/sys/",
 		"github.com/Microsoft/hnslib/hcn"}},
-	{"backends/internal/metrics", []string{module + "/model", module + "/internal/registration",
+	{"backends/internal/metrics", []string{module + "/model", module + "/internal/prom",
 		"github.com/prometheus/client_golang/"}},
 	// IPVS filters and masquerades by nftables.
-	{"backends/ipvs", []string{module + "/model", module + "/sink", module + "/nodeaddr", module + "/sysctl",
+	{"backends/ipvs", []string{module + "/model", module + "/sink", module + "/node/nodeaddr", module + "/node/sysctl",
 		module + "/diffstore", module + "/backends/internal/", module + "/backends/frontend", module + "/internal/ipvs/",
 		module + "/internal/nft/", "k8s.io/klog/v2",
 		"github.com/prometheus/client_golang/"}},
 	{"backends/hns", []string{module + "/model", module + "/sink", module + "/backends/internal/",
 		module + "/backends/frontend", module + "/internal/hns/", "k8s.io/klog/v2",
 		"github.com/prometheus/client_golang/"}},
-	{"backends/userspace", []string{module + "/model", module + "/sink", module + "/nodeaddr",
-		module + "/backends/internal/", module + "/backends/frontend",
-		"k8s.io/klog/v2", "golang.org/x/sys/", "github.com/vishvananda/", "github.com/prometheus/client_golang/"}},
+	{"backends/userspace", []string{module + "/model", module + "/sink", module + "/node/nodeaddr",
+		module + "/internal/refusals", module + "/backends/internal/", module + "/backends/frontend",
+		"k8s.io/klog/v2", "golang.org/x/sys/", "github.com/prometheus/client_golang/"}},
 	{"backends/frontend", []string{module + "/model", module + "/sink", module + "/backends/internal/",
-		module + "/internal/nodeports", module + "/sysctl", "k8s.io/klog/v2", "github.com/prometheus/client_golang/"}},
+		module + "/node/nodeaddr", module + "/node/sysctl", "k8s.io/klog/v2", "github.com/prometheus/client_golang/"}},
 	{"backends", []string{module + "/model", module + "/sink", module + "/backends/internal/",
 		module + "/backends/frontend",
-		module + "/nodeaddr", module + "/sysctl", module + "/internal/nft/", module + "/internal/iptables/",
-		module + "/internal/registration",
+		module + "/node/nodeaddr", module + "/node/hostaddr", module + "/node/sysctl", module + "/internal/nft/",
+		module + "/internal/iptables/", module + "/internal/prom",
 		"k8s.io/klog/v2", "github.com/prometheus/client_golang/"}},
-	{"conntrack", []string{module + "/model", module + "/sink", module + "/nodeaddr", module + "/internal/nfnetlink",
-		module + "/internal/histogram", "k8s.io/klog/v2",
+	{"conntrack", []string{module + "/model", module + "/sink", module + "/node/nodeaddr", module + "/internal/nfnetlink",
+		module + "/node/hostaddr", module + "/internal/prom", module + "/internal/syncing", "k8s.io/klog/v2",
 		"golang.org/x/sys/", "github.com/prometheus/client_golang/"}},
-	{"config", []string{module, "k8s.io/kube-proxy/", "k8s.io/apimachinery/", "k8s.io/component-base/", "k8s.io/utils/",
-		"sigs.k8s.io/yaml", "sigs.k8s.io/json"}},
-	{"nodeaddr", []string{module + "/model", module + "/sink", module + "/internal/nodeports",
-		module + "/internal/addrwatch", "k8s.io/klog/v2", "github.com/vishvananda/", "golang.org/x/sys/"}},
+	{"dropin/config", []string{module, "k8s.io/kube-proxy/", "k8s.io/apimachinery/", "k8s.io/component-base/",
+		"k8s.io/utils/", "sigs.k8s.io/yaml", "sigs.k8s.io/json"}},
+	{"node/nodeaddr", []string{module + "/model", module + "/sink", module + "/internal/lenient", "k8s.io/klog/v2"}},
+	{"node/hostaddr", []string{module + "/node/nodeaddr", module + "/internal/addrwatch", "github.com/vishvananda/",
+		"golang.org/x/sys/"}},
+	{"node/sysctl", []string{"k8s.io/klog/v2"}},
 	{"remote/internal/wire", []string{module + "/model", module + "/sink", module + "/localstate", module + "/remote/v1",
 		"google.golang.org/grpc/", "google.golang.org/protobuf/"}},
 	{"remote/v1", []string{"google.golang.org/grpc", "google.golang.org/protobuf/"}},
 	{"remote/brain", []string{module + "/model", module + "/sink", module + "/localstate", module + "/watch",
-		module + "/internal/registration", module + "/internal/histogram", module + "/internal/freshness",
+		module + "/internal/prom", module + "/internal/freshness", module + "/internal/unended",
 		module + "/remote/internal/wire",
 		module + "/remote/v1", "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/klog/v2",
 		"github.com/prometheus/client_golang/", "google.golang.org/grpc", "google.golang.org/protobuf/"}},
 	{"remote", []string{module, "k8s.io/klog/v2", "google.golang.org/grpc", "google.golang.org/protobuf/"}},
-	{"health", []string{module + "/model", module + "/sink", "github.com/prometheus/client_golang/"}},
-	{"dropin/command", []string{module + "/dropin", module + "/config", module + "/internal/brainflags", "k8s.io/",
-		"github.com/spf13/pflag", "golang.org/x/sys/"}},
+	{"node/health", []string{module + "/model", module + "/sink", module + "/node/nodeaddr",
+		module + "/internal/refusals", "k8s.io/klog/v2",
+		"github.com/prometheus/client_golang/"}},
+	{"dropin/command", []string{module + "/dropin", module + "/internal/brainflags", module + "/internal/buildinfo",
+		"k8s.io/", "github.com/spf13/pflag", "golang.org/x/sys/"}},
 	// A whole program: all backends, all of the library.
 	{"dropin", []string{module, "k8s.io/", "sigs.k8s.io/yaml", "github.com/prometheus/client_golang/",
 		"github.com/vishvananda/", "golang.org/x/sys/"}},
@@ -203,7 +207,8 @@ func TestLightPackagesStayLight(t *testing.T) {
 	for path, allowed := range map[string][]string{
 		"/model":     nil,
 		"/diffstore": nil,
-		"/sink": {module + "/model", module + "/internal/syncrequest", "github.com/tidwall/btree", "k8s.io/klog/v2",
+		"/sink": {module + "/model", module + "/internal/syncing",
+			"github.com/tidwall/btree", "k8s.io/klog/v2",
 			"github.com/go-logr/logr"},
 	} {
 		for _, dep := range packages[module+path].Deps {
@@ -217,11 +222,11 @@ func TestLightPackagesStayLight(t *testing.T) {
 	}
 }
 
-// TestFrontendLinksNoDataplane: a program with a dataplane of its own does not get what reads addresses or talks to a
+// TestFrontendLinksNoDataplane: a program with a dataplane of its own does not link what reads addresses or talks to a
 // kernel.
 func TestFrontendLinksNoDataplane(t *testing.T) {
 	packages := list(t, "linux")
-	require.Contains(t, packages[module+"/nodeaddr"].Deps, "github.com/vishvananda/netlink")
+	require.Contains(t, packages[module+"/node/hostaddr"].Deps, "github.com/vishvananda/netlink")
 	for _, path := range []string{module, module + "/sink", module + "/backends/frontend"} {
 		for _, dep := range packages[path].Deps {
 			for _, prefix := range []string{"github.com/vishvananda/", "github.com/mdlayher/", "github.com/google/nftables",
@@ -232,8 +237,8 @@ func TestFrontendLinksNoDataplane(t *testing.T) {
 	}
 }
 
-// TestOnlyTestsTest: who imports a backend does not get package testing, or what tests are made of. The test kits may
-// use what is below internal, never the other way.
+// TestOnlyTestsTest: who imports a backend does not get package testing, or what tests are made of. Among
+// the programs only the judge is made of it.
 func TestOnlyTestsTest(t *testing.T) {
 	for path, p := range list(t, "linux") {
 		folder, ours := strings.CutPrefix(path+"/", module+"/")
@@ -242,19 +247,21 @@ func TestOnlyTestsTest(t *testing.T) {
 		}
 		for _, imported := range p.Imports {
 			own, ours := strings.CutPrefix(imported+"/", module+"/")
-			kit := ours && strings.HasPrefix(own, "testing/")
-			if isForTests(folder) {
-				assert.False(t, kit && strings.HasPrefix(folder, "internal/"), "%s imports %s", path, imported)
-			} else {
+			if !isForTests(folder) && !strings.HasPrefix(folder, "cmd/judge/") {
 				assert.False(t, imported == "testing" || ours && isForTests(own), "%s imports %s", path, imported)
 			}
 		}
 	}
 }
 
+// isProgram reports whether the package in a folder is a program, or a part of programs alone.
+func isProgram(folder string) bool {
+	return strings.HasPrefix(folder, "cmd/") || strings.HasPrefix(folder, "examples/") || folder == "internal/source/"
+}
+
 // isForTests reports whether the package in a folder is what tests are made of.
 func isForTests(folder string) bool {
-	return strings.HasPrefix(folder, "testing/") || strings.HasPrefix(folder, "internal/test") ||
+	return strings.HasPrefix(folder, "testing/") || folder == "internal/testkit/" ||
 		folder == "backends/internal/backendtest/"
 }
 
@@ -278,12 +285,12 @@ func TestOnlyRemoteLinksGRPC(t *testing.T) {
 					dep)
 			}
 		}
-		for _, light := range []string{"", "/watch", "/localstate", "/sink", "/health", "/config", "/backends/nft",
-			"/backends/iptables"} {
+		for _, light := range []string{"", "/watch", "/localstate", "/sink", "/node/health", "/dropin/config",
+			"/backends/nft", "/backends/iptables"} {
 			assert.NotContains(t, packages[module+light].Deps, client, light)
 			assert.NotContains(t, packages[module+light].Deps, server, light)
 		}
-		for _, node := range []string{"/remote", "/dropin", "/examples/kube-proxy", "/examples/print-state"} {
+		for _, node := range []string{"/remote", "/dropin", "/cmd/kube-proxy", "/cmd/kubectl-serviceproxy"} {
 			assert.NotContains(t, packages[module+node].Deps, server, node)
 		}
 		assert.NotContains(t, packages[server].Deps, client)
@@ -294,9 +301,9 @@ func TestOnlyRemoteLinksGRPC(t *testing.T) {
 func TestOnlyProgramsLinkTheDropIn(t *testing.T) {
 	packages := list(t, "linux")
 	const dropin = module + "/dropin"
-	require.Contains(t, packages[module+"/examples/kube-proxy"].Deps, dropin)
+	require.Contains(t, packages[module+"/cmd/kube-proxy"].Deps, dropin)
 	for path, p := range packages {
-		if folder, ours := strings.CutPrefix(path+"/", module+"/"); ours && !strings.HasPrefix(folder, "examples/") &&
+		if folder, ours := strings.CutPrefix(path+"/", module+"/"); ours && !strings.HasPrefix(folder, "cmd/") &&
 			!strings.HasPrefix(folder, "dropin/") {
 			assert.NotContains(t, p.Deps, dropin, path)
 		}
@@ -327,7 +334,7 @@ func TestNothingRequiresKubernetesItself(t *testing.T) {
 func TestTheLibraryKeepsToItself(t *testing.T) {
 	for path, p := range list(t, "linux") {
 		folder, ours := strings.CutPrefix(path+"/", module+"/")
-		if !ours || strings.HasPrefix(folder, "examples/") || strings.HasPrefix(folder, "testing/") {
+		if !ours || isProgram(folder) || strings.HasPrefix(folder, "testing/") {
 			continue
 		}
 		forbidden := []string{"os/signal", "log"}
@@ -372,7 +379,7 @@ func TestTheLibraryKeepsToItself(t *testing.T) {
 	}
 }
 
-// isEmbedded reports whether a variable is files that the compiler embeds, of a type that nobody can write to.
+// isEmbedded reports whether a variable holds embedded files, of a type that cannot be written to.
 func isEmbedded(d *ast.GenDecl, v *ast.ValueSpec) bool {
 	sel, ok := v.Type.(*ast.SelectorExpr)
 	if !ok || d.Doc == nil || !strings.HasPrefix(d.Doc.List[len(d.Doc.List)-1].Text, "//go:embed ") {
@@ -382,7 +389,7 @@ func isEmbedded(d *ast.GenDecl, v *ast.ValueSpec) bool {
 	return ok && x.Name == "embed" && sel.Sel.Name == "FS"
 }
 
-// isConstant reports whether an expression makes something that nobody writes to: a sentinel error or a regular
+// isConstant reports whether an expression makes a value that never changes: a sentinel error or a regular
 // expression.
 func isConstant(e ast.Expr) bool {
 	call, ok := e.(*ast.CallExpr)

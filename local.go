@@ -14,10 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/internal/freshness"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
@@ -61,9 +61,9 @@ func (f *LocalFeed) Run(ctx context.Context, h FeedHandler) error {
 	in := &intake{feed: f, handler: h, log: klog.FromContext(ctx), began: time.Now()}
 	f.mu.Lock()
 	f.state = state
-	in.patience = time.AfterFunc(maxSilence, func() { in.checkSource(running) })
+	in.watchdog = time.AfterFunc(maxSilence, func() { in.checkSource(running) })
 	f.mu.Unlock()
-	defer in.patience.Stop()
+	defer in.watchdog.Stop()
 	in.timer = time.AfterFunc(math.MaxInt64, func() {
 		if in.waits() {
 			cancel(fmt.Errorf("node %q has no podCIDRs after %v: local traffic cannot be detected", f.State.NodeName,
@@ -162,7 +162,7 @@ type intake struct {
 	handler  FeedHandler
 	log      klog.Logger
 	timer    *time.Timer // ends the run if the node's podCIDRs do not come
-	patience *time.Timer // looks whether the source still says something
+	watchdog *time.Timer // checks that the source is not silent
 	began    time.Time
 	heard    freshness.Tracker
 
@@ -199,6 +199,13 @@ func (i *intake) Heard(kind metav1.Object, resourceVersion string) {
 // Bookmarks is called by sources whose server sends bookmarks: see [watch.Handler].
 func (i *intake) Bookmarks(kind metav1.Object) { i.heard.Bookmarks(kind) }
 
+// ListUnended is called by sources if a streamed list does not end: see [watch.Handler].
+func (i *intake) ListUnended(kind metav1.Object) {
+	if h, ok := i.handler.(interface{ ListUnended(metav1.Object) }); ok {
+		h.ListUnended(kind)
+	}
+}
+
 // endSilence takes note that the source is there. The caller holds the feed's mu.
 func (i *intake) endSilence() {
 	i.silent = false
@@ -231,7 +238,7 @@ func (i *intake) checkSource(ctx context.Context) {
 		i.log.Error(nil, "Nothing is applied yet, because not everything has been listed: is the API server reachable?",
 			"since", i.began)
 	}
-	i.patience.Reset(next)
+	i.watchdog.Reset(next)
 }
 
 // Update implements watch.Handler.

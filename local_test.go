@@ -17,9 +17,9 @@ import (
 	"k8s.io/klog/v2"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
-	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
@@ -137,7 +137,7 @@ func TestNothingIsAppliedBeforeTheNodesPodCIDRsAreKnown(t *testing.T) {
 		assert.Equal(t, []string{"SetNode SetService SetEndpoint"}, ops(rec))
 		assert.Equal(t, health.Serving, proxy.Phase())
 		a := rec.Services()[model.ServiceName{Namespace: "default", Name: "a"}]
-		assert.Equal(t, model.MasqueradeUnlessLocalPod, a.Ports[0].Routes(model.IPv4).ClusterIP.Masquerade)
+		assert.Equal(t, model.MasqueradeUnlessLocalPod, a.Ports[0].Routes.IPv4.ClusterIP.Masquerade)
 
 		// A node that registers again has none at first.
 		src.Update(watch.Change{Object: node(), Deleted: true})

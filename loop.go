@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/syncrequest"
+	"sigs.k8s.io/kube-proxy-lib/internal/syncing"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
@@ -20,11 +20,12 @@ type loop struct {
 	progress *progress
 
 	feedDone bool
-	asked    bool      // for a Sync
-	awaited  bool      // a Sync that was asked for has not succeeded yet
-	lastEnd  time.Time // of the last Sync; zero before the first
+	asked    bool          // for a Sync
+	awaited  bool          // a Sync that was asked for has not succeeded yet
+	lastEnd  time.Time     // of the last Sync; zero before the first
+	pause    time.Duration // after it
+	yields   yields
 	lastFull time.Time // end of the last full Sync, successful or not
-	lastErr  error     // of the last Sync
 	applied  bool      // a Sync has applied everything
 	failed   failures
 }
@@ -34,8 +35,12 @@ func (l *loop) run(ctx context.Context, feedEnded <-chan error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		work, wait := l.next(time.Now())
+		now := time.Now()
+		work, wait := l.next(now)
 		if work != nothing {
+			wait = l.yield(now)
+		}
+		if work != nothing && wait == 0 {
 			if err := l.step(ctx, work); err != nil || ctx.Err() != nil {
 				return err
 			}
@@ -89,7 +94,8 @@ func (l *loop) next(now time.Time) (due work, wait time.Duration) {
 		l.asked = true
 	default:
 	}
-	earliest := l.lastEnd.Add(l.opts.MinInterval)
+	l.asked = l.asked || l.opts.Syncer.waits()
+	earliest := l.lastEnd.Add(l.pause)
 	consider := func(w work, at time.Time) {
 		if at.Before(earliest) {
 			at = earliest
@@ -118,14 +124,20 @@ func (l *loop) next(now time.Time) (due work, wait time.Duration) {
 // step hands over what changed and does the work. It returns an error only if there is no point in going on.
 func (l *loop) step(ctx context.Context, work work) error {
 	l.awaited = l.awaited || l.asked
+	result := ErrRunEnded // of calls that wait, until the Sync has one
+	if l.asked {
+		round := l.opts.Syncer.take()
+		defer func() { round.finish(result) }()
+	}
 	l.asked = false // later requests are for the next step
+	began := time.Now()
 	if l.awaited {
-		ctx = syncrequest.Mark(ctx)
+		ctx = syncing.MarkRequested(ctx)
 	}
 	changed := l.handler.flush(l.opts.Sink)
 	if work == changes && !changed.Any() {
 		l.progress.unchanged()
-		l.opts.Feed.Applied(l.lastErr) // there was nothing to apply but what failed before
+		l.opts.Feed.Applied(l.failed.last) // there was nothing to apply but what failed before
 		return nil
 	}
 
@@ -137,12 +149,15 @@ func (l *loop) step(ctx context.Context, work work) error {
 	start := time.Now()
 	err := l.opts.Sink.Sync(ctx)
 	end := time.Now()
-	l.lastEnd = end
+	l.lastEnd, l.pause = end, l.opts.pauseAfter(end.Sub(began)+l.yields.cost)
+	l.yields.cost = 0
+	rests := end.Add(l.pause)
+	l.handler.rests.Store(&rests)
 	if err != nil && ctx.Err() != nil {
-		return nil //nolint:nilerr // the Sync was interrupted; the caller checks ctx, too
+		return nil // the Sync was interrupted; the caller checks ctx, too
 	}
+	result = err
 	l.progress.synced(full, start, end, err)
-	l.lastErr = err
 	l.opts.Feed.Applied(err)
 	if permanent := sink.Permanent(err); permanent != nil {
 		return fmt.Errorf("sync: %w", err)
@@ -150,17 +165,20 @@ func (l *loop) step(ctx context.Context, work work) error {
 	if first || work == resync {
 		l.lastFull = end // also if it failed: the retry is for that
 	}
-	l.awaited = l.awaited && sink.FailedFamilies(err) != 0 // a sink in front may have failed before it called the next
 	l.failed.note(err, work >= retry, end, l.opts)
+	l.awaited = l.awaited && l.failed.failed != 0 // a sink in front may have failed before it called the next
 	for _, f := range l.opts.Feed.Families() {
-		l.progress.metrics.setFailed(f, l.failed.portsOf(f))
+		l.progress.metrics.setFailed(f, l.failed.counts[f])
 	}
 	if err == nil {
 		if !l.applied {
 			l.applied = true
 			l.log.Info("Everything is applied for the first time", "duration", end.Sub(start))
+			if l.opts.OnReady != nil {
+				l.opts.OnReady()
+			}
 		}
-		l.log.V(2).Info("Synced", "services", changed.Services, "endpoints", changed.Endpoints,
+		l.log.V(4).Info("Synced", "services", changed.Services, "endpoints", changed.Endpoints,
 			"full", full, "duration", end.Sub(start))
 	}
 	return nil

@@ -5,8 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/histogram"
-	"sigs.k8s.io/kube-proxy-lib/internal/registration"
+	"sigs.k8s.io/kube-proxy-lib/internal/prom"
+	"sigs.k8s.io/kube-proxy-lib/internal/unended"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -18,6 +18,7 @@ type metrics struct {
 	lastSync, lastQueued        *prometheus.GaugeVec
 	noLocal, failed             *prometheus.GaugeVec
 	services, endpoints         changeMetrics
+	unended                     unended.Lists
 }
 
 // changeMetrics count the changes of one kind of object.
@@ -34,7 +35,7 @@ const (
 
 func newMetrics() *metrics {
 	work := func(name, help string) *prometheus.HistogramVec {
-		return histogram.New(metricPrefix+name, help, histogram.Work())
+		return prom.NewHistogram(metricPrefix+name, help, prom.Work())
 	}
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metricPrefix + name, Help: help}, labels)
@@ -53,8 +54,8 @@ func newMetrics() *metrics {
 		sync:        work("sync_proxy_rules_duration_seconds", "Duration of a Sync in seconds"),
 		syncFull:    work("sync_full_proxy_rules_duration_seconds", "Duration of a full resync in seconds"),
 		syncPartial: work("sync_partial_proxy_rules_duration_seconds", "Duration of a Sync of changes in seconds"),
-		programming: histogram.New(metricPrefix+"network_programming_duration_seconds",
-			"Time from a change of pods to the end of the Sync that applies it in seconds", histogram.Latency()),
+		programming: prom.NewHistogram(metricPrefix+"network_programming_duration_seconds",
+			"Time from a change of pods to the end of the Sync that applies it in seconds", prom.Latency()),
 		lastSync: gauge("sync_proxy_rules_last_timestamp_seconds", "When the last successful Sync ended",
 			labelFamily),
 		lastQueued: gauge("sync_proxy_rules_last_queued_timestamp_seconds", "When the latest change was received",
@@ -65,13 +66,15 @@ func newMetrics() *metrics {
 			"Service ports of which the dataplane refused a part in the last Sync", labelFamily),
 		services:  changes("service", "Service object"),
 		endpoints: changes("endpoint", "EndpointSlice object"),
+		unended:   unended.New(metricPrefix),
 	}
 }
 
 // register registers all the metrics, and returns a function that unregisters them.
 func (m *metrics) register(r prometheus.Registerer) (unregister func(), err error) {
-	return registration.All(r, m.sync, m.syncFull, m.syncPartial, m.programming, m.lastSync, m.lastQueued, m.noLocal, m.failed,
-		m.services.pending, m.services.total, m.endpoints.pending, m.endpoints.total)
+	return prom.RegisterAll(r, m.sync, m.syncFull, m.syncPartial, m.programming, m.lastSync, m.lastQueued, m.noLocal,
+		m.failed,
+		m.services.pending, m.services.total, m.endpoints.pending, m.endpoints.total, m.unended)
 }
 
 // setPending records the number of changes that wait to be handed over.

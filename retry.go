@@ -5,19 +5,28 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/syncing"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// failures records what failed in the last Syncs, and when to retry it.
+// failures records what failed in the last Syncs, when to retry it, and what was logged about it. All that it knows of
+// service ports is in the errors, which any sink may return; what the dataplane has of such a port is in the backend.
 type failures struct {
 	log         klog.Logger
 	onPortError func(*sink.PortError)
 
 	families backoff // whole families
 	ports    backoff // single service ports
-	text     string  // of the last error that was logged
+	text     string  // of the last error that was logged, until nothing fails any more
+	logged   time.Time
 	known    map[portKey]string
+	counts   map[model.Family]int // of known
+
+	// What the last Sync failed with, and what is in that.
+	last    error
+	failed  model.FamilySet
+	refused bool // service ports
 }
 
 // portKey names a service port in a family.
@@ -43,7 +52,7 @@ func (b *backoff) note(failed, attempt bool, end time.Time, opts Options) {
 		*b = backoff{}
 	case failed && (attempt || !b.pending()):
 		b.attempts++
-		b.at = end.Add(opts.pause(b.attempts))
+		b.at = end.Add(opts.retryAfter(b.attempts))
 	}
 }
 
@@ -55,20 +64,68 @@ func (f *failures) retryAt() time.Time {
 	return f.ports.at
 }
 
-// note takes the outcome of a Sync. attempt is true if the Sync retried in full what had failed before.
+// note takes the outcome of a Sync. attempt is true if the Sync retried in full what had failed before. An error that
+// is the one of the Sync before costs nothing, however many service ports there are in it.
 func (f *failures) note(err error, attempt bool, end time.Time, opts Options) {
-	failed, ports := sink.FailedFamilies(err), sink.PortErrors(err)
-	f.families.note(failed != 0, attempt, end, opts)
-	f.ports.note(len(ports) > 0, attempt, end, opts)
-	f.notePorts(ports, failed, end)
-	if failed == 0 {
+	isNew := !syncing.SameError(err, f.last)
+	var ports []*sink.PortError
+	if isNew {
+		ports = sink.PortErrors(err)
+		f.last, f.failed, f.refused = err, sink.FailedFamilies(err), len(ports) > 0
+	}
+	f.families.note(f.failed != 0, attempt, end, opts)
+	f.ports.note(f.refused, attempt, end, opts)
+	if isNew {
+		f.notePorts(ports, f.failed, end)
+	}
+	switch {
+	case f.failed == 0 && !f.families.pending(): // otherwise one that comes and goes would be logged each time
 		f.text = ""
+	case f.failed != 0 && (isNew || attempt):
+		f.logFailure(err, attempt, end)
+	}
+}
+
+// logPause is the shortest time between lines about Syncs that fail, each for another reason, before the retry.
+const logPause = time.Second
+
+// logFailure logs why a Sync failed. It always does so after an attempt.
+func (f *failures) logFailure(err error, attempt bool, end time.Time) {
+	text := err.Error()
+	if !attempt && (text == f.text || end.Sub(f.logged) < logPause) {
 		return
 	}
-	if text := err.Error(); attempt || text != f.text {
-		f.text = text
-		f.log.Error(err, "Sync failed; trying again",
-			"failures", f.families.attempts, "retryIn", f.families.at.Sub(end))
+	f.text, f.logged = text, end
+	f.log.Error(err, "Sync failed; trying again",
+		"failures", f.families.attempts, "retryIn", f.families.at.Sub(end))
+}
+
+// maxPortsNamed is how many service ports of a service and family are named in the log, and to OnPortError, when they
+// fail, or no longer fail, in the same Sync: a service may have 20,000.
+const maxPortsNamed = 8
+
+// portsTold counts the service ports of each service and family.
+type portsTold map[serviceKey]int
+
+// serviceKey names a service in a family.
+type serviceKey struct {
+	service model.ServiceName
+	family  model.Family
+}
+
+// names reports whether another service port is to be named, and counts it.
+func (t portsTold) names(port model.PortName, family model.Family) bool {
+	k := serviceKey{port.Service, family}
+	t[k]++
+	return t[k] <= maxPortsNamed
+}
+
+// rest calls tell for each service of which some were not named.
+func (t portsTold) rest(tell func(service model.ServiceName, family model.Family, ports int)) {
+	for k, n := range t {
+		if n > maxPortsNamed {
+			tell(k.service, k.family, n-maxPortsNamed)
+		}
 	}
 }
 
@@ -79,8 +136,9 @@ func (f *failures) notePorts(errs []*sink.PortError, failed model.FamilySet, end
 	for _, e := range errs { // there can be several for one service port, of several sinks
 		now[portKey{e.Port, e.Family}] += e.Error() + "\n"
 	}
+	fails, again := portsTold{}, portsTold{}
 	for _, e := range errs {
-		if key := (portKey{e.Port, e.Family}); f.known[key] == now[key] {
+		if key := (portKey{e.Port, e.Family}); f.known[key] == now[key] || !fails.names(e.Port, e.Family) {
 			continue
 		}
 		f.log.Error(e.Err, "A service port could not be applied, but everything else was; trying again",
@@ -97,17 +155,20 @@ func (f *failures) notePorts(errs []*sink.PortError, failed model.FamilySet, end
 			now[key] = text
 			continue
 		}
-		f.log.Info("A service port is applied again, or was removed", "servicePort", key.port, "family", key.family)
-	}
-	f.known = now
-}
-
-// portsOf returns the number of service ports of a family that failed.
-func (f *failures) portsOf(family model.Family) (n int) {
-	for key := range f.known {
-		if key.family == family {
-			n++
+		if again.names(key.port, key.family) {
+			f.log.Info("A service port is applied again, or was removed", "servicePort", key.port, "family", key.family)
 		}
 	}
-	return n
+	fails.rest(func(service model.ServiceName, family model.Family, ports int) {
+		f.log.Error(nil, "More service ports of a Service could not be applied; trying again", "service", service,
+			"family", family, "servicePorts", ports)
+	})
+	again.rest(func(service model.ServiceName, family model.Family, ports int) {
+		f.log.Info("More service ports of a Service are applied again, or were removed", "service", service,
+			"family", family, "servicePorts", ports)
+	})
+	f.known, f.counts = now, map[model.Family]int{}
+	for key := range now {
+		f.counts[key.family]++
+	}
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
@@ -20,8 +22,13 @@ import (
 //
 // Run may be called again, with a new sink: it sets everything again, but does not delete what only an earlier Run had
 // set.
-func Run(ctx context.Context, opts Options) error {
-	opts, err := opts.withDefaults()
+func Run(ctx context.Context, opts Options) (err error) {
+	h := &feedHandler{feed: opts.Feed, wake: make(chan struct{}, 1)}
+	if err := opts.Syncer.begin(h); err != nil {
+		return err
+	}
+	defer func() { opts.Syncer.end(err) }()
+	opts, err = opts.withDefaults()
 	if err != nil {
 		return fmt.Errorf("invalid options: %w", err)
 	}
@@ -32,7 +39,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	defer unregister()
 	log := klog.FromContext(ctx)
-	h := &feedHandler{feed: opts.Feed, progress: p, pause: opts.MinInterval, wake: make(chan struct{}, 1)}
+	h.progress = p
 	l := &loop{opts: opts, log: log, handler: h, progress: p,
 		failed: failures{log: log, onPortError: opts.OnPortError}}
 
@@ -51,8 +58,8 @@ func Run(ctx context.Context, opts Options) error {
 type feedHandler struct {
 	feed     Feed
 	progress *progress
-	pause    time.Duration // Options.MinInterval
-	wake     chan struct{} // tells the loop to look for work
+	wake     chan struct{}             // tells the loop to look for work
+	rests    atomic.Pointer[time.Time] // until then nothing is handed over; nil before the first Sync
 
 	mu     sync.Mutex // guards the feed's state, and what follows
 	synced bool
@@ -89,7 +96,15 @@ func (h *feedHandler) Synced() {
 }
 
 // MinInterval is for Feeds that can wait with what would not be handed over.
-func (h *feedHandler) MinInterval() time.Duration { return h.pause }
+func (h *feedHandler) MinInterval() time.Duration {
+	if until := h.rests.Load(); until != nil {
+		return max(0, time.Until(*until))
+	}
+	return 0
+}
+
+// ListUnended counts a streamed list that does not end.
+func (h *feedHandler) ListUnended(kind metav1.Object) { h.progress.metrics.unended.Count(kind) }
 
 // Health implements FeedHandler.
 func (h *feedHandler) Health() *health.Proxy { return h.progress.health }

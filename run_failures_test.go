@@ -18,8 +18,8 @@ import (
 	"k8s.io/klog/v2"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
-	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
@@ -134,6 +134,7 @@ func TestAServicePortThatFailsDoesNotAffectOthers(t *testing.T) {
 		result := make(chan error, 1)
 		go func() {
 			result <- kubeproxy.Run(ctx, kubeproxy.Options{Feed: local(src), Sink: rec, Health: proxy, Metrics: reg,
+				MinInterval:    time.Second,
 				ResyncInterval: -1,
 				OnPortError:    func(e *sink.PortError) { events.add(e.Error()) }})
 		}()
@@ -211,6 +212,7 @@ func TestAServicePortThatFailsTwiceIsLoggedOnceForEachReason(t *testing.T) {
 		result := make(chan error, 1)
 		go func() {
 			result <- kubeproxy.Run(ctx, kubeproxy.Options{Feed: local(src), Sink: sink.Tee(sinks[0], sinks[1]),
+				MinInterval:    time.Second,
 				ResyncInterval: -1})
 		}()
 		<-src.started

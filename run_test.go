@@ -23,9 +23,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
-	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )

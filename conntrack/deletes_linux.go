@@ -10,11 +10,11 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// deleteBatch is how many deletes go in one system call. The kernel answers those that fail with a message each, and
-// what does not fit into the socket's buffer (208 KiB, about 1 KiB a message) is lost.
+// deleteBatch is the number of deletes in one system call. The kernel answers each failed delete with a message of
+// about 1 KiB, and drops messages that exceed the socket's buffer (208 KiB).
 const deleteBatch = 128
 
-// deletes are requests to delete flows, collected to be sent in one system call.
+// deletes collects requests to delete flows, to be sent in one system call.
 type deletes struct {
 	conn    *nfnetlink.Conn
 	family  model.Family
@@ -22,8 +22,8 @@ type deletes struct {
 	deleted int               // flows so far
 }
 
-// add adds a flow, and sends the batch if it is full. It skips an entry without a tuple: such a request would flush the
-// whole table.
+// add adds a flow, and sends the batch when it is full. It skips an entry without a tuple: such a request would flush
+// the whole table.
 func (d *deletes) add(e entry) error {
 	if !e.deletable() {
 		return nil
@@ -44,7 +44,7 @@ func (d *deletes) flush() error {
 		return nil
 	}
 	defer d.batch.Reset()
-	// Only the last message is acknowledged if it succeeds, the others are answered only if they fail.
+	// The kernel acknowledges only the last message, and answers the others only if they fail.
 	d.batch.Acknowledge()
 	if err := d.conn.Send(d.batch.Buf); err != nil {
 		return fmt.Errorf("deleting conntrack entries: %w", err)
@@ -58,7 +58,7 @@ func (d *deletes) flush() error {
 			return nil
 		}
 		failed++
-		// A flow that is gone, or has been replaced by another one, needs no delete.
+		// A flow that is gone, or has been replaced, needs no delete.
 		if errno != unix.ENOENT && refused == nil {
 			refused = fmt.Errorf("deleting a conntrack entry: %w", errno)
 		}

@@ -1,20 +1,21 @@
-// Package conntrack removes stale UDP flows from the kernel's connection tracking, for any backend that rewrites
-// destinations with it (nftables, iptables, IPVS).
+// Package conntrack removes stale UDP flows from the kernel's connection tracking, for any backend that uses it to
+// rewrite destinations (nftables, iptables, IPVS).
 //
 // # The problem
 //
-// The kernel decides where a flow goes when its first packet arrives, and keeps to that. A UDP flow has no end: while
-// its client keeps sending, it goes to the endpoint that was chosen then, even long after that endpoint is gone; and a
-// flow that began before its service had a rule is never rewritten at all. Once such a stale flow is deleted, the next
-// packet starts a new one.
+// The kernel chooses the destination of a flow at its first packet, and keeps it. A UDP flow has no end: while its
+// client keeps sending, packets go to the endpoint chosen at first, even long after that endpoint is gone; and a flow
+// that began before its service had rules is never rewritten at all. Once such a stale flow is deleted, the next packet
+// starts a new one.
 //
 // # Stale flows
 //
 // A flow is stale (S40) if it was sent to a service - its original destination is the cluster IP, an external IP or a
 // load-balancer VIP of a service with the port's number, or any address with a port's node port - and its replies do
 // not come from a serving endpoint of that port. A flow to a node port that is not rewritten is stale only if it was
-// sent to an address of this node: others pass through the node. Traffic policies and topology do not matter: an
-// existing flow may continue to an endpoint that gets no new flows. This includes (S41)
+// sent to an address of this node: others pass through the node. At loopback addresses it is stale only with
+// [Options.LocalhostNodePorts]. Traffic policies and topology do not matter: an existing flow may continue to an
+// endpoint that gets no new flows. This includes (S41)
 //
 //   - services without any serving endpoint: all flows to them are stale (kube-proxy leaves out their node ports);
 //   - unlike in kube-proxy, services that are gone, and addresses and ports that a service no longer has: flows to them
@@ -27,18 +28,19 @@
 //
 // # Use
 //
-// One line: [Wrap] returns a sink that passes everything on to the backend and cleans up after it.
+// One line: [Wrap] returns a sink that passes all calls on to the backend and removes stale flows after each Sync.
 //
 // # Guarantees
 //
-//   - Only UDP flows are ever deleted, one by one, each by its tuple and its ID, so that a new flow with the same tuple
-//     is left alone (except in the rare case that it has the same ID). Flows in conntrack zones other than the default
-//     one belong to others and are left alone.
+// - Only UDP flows are deleted, one by one, each by its tuple and ID, so that a new flow with the same tuple is left
+// alone (unless it happens to have the same ID). Flows in other conntrack zones than the default one are left alone.
 //   - A clean-up is one pass over the table, whatever the number of services, and looks up each flow in constant time.
 //     The table is streamed: memory does not grow with the number of flows. After a small change the kernel sends only
 //     the flows concerned.
-//   - There is a pass only after a change that can have made UDP flows stale (S20), and after a restart.
 //
-// It works on Linux. On other systems [Kernel] returns an error. A program with another table, such as a conntrack zone
-// of its own, implements [Table].
+// - A pass happens only after a change that can make UDP flows stale (S20), and after a restart. Passes take at most a
+// tenth of the time, however often there is a change, unless one takes more than 1.1 s: see [Wrap].
+//
+// It works on Linux. On other systems [Kernel] returns an error. Programs with another table, such as their own
+// conntrack zone, implement [Table].
 package conntrack

@@ -78,7 +78,8 @@ func (t *fakeTable) DeleteUDP(
 	return deleted, err
 }
 
-// lastSelections returns those that DeleteUDP was last called with for a family; none if that was a pass over all flows.
+// lastSelections returns those that DeleteUDP was last called with for a family; none if that was a pass over all
+// flows.
 func (t *fakeTable) lastSelections(family model.Family) []Selection {
 	t.mu.Lock()
 	defer t.mu.Unlock()

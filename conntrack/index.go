@@ -16,7 +16,7 @@ func (t targets) has(target netip.AddrPort) bool {
 	return has
 }
 
-// udpPort has what decides whether a flow of a service's UDP port, in one family, is stale.
+// udpPort has what determines whether a flow to a service's UDP port is stale, in one family.
 type udpPort struct {
 	name      model.PortName
 	addresses []netip.AddrPort // of the service
@@ -29,8 +29,7 @@ func (p *udpPort) sameDestinations(o *udpPort) bool {
 	return p.name == o.name && p.nodePort == o.nodePort && slices.Equal(p.addresses, o.addresses)
 }
 
-// destinations calls f with each address and port that flows to the service port are sent to; the node port has no
-// address.
+// destinations calls f with each address and port of the service port. The node port has no address.
 func (p *udpPort) destinations(f func(netip.AddrPort)) {
 	for _, a := range p.addresses {
 		f(a)
@@ -40,8 +39,8 @@ func (p *udpPort) destinations(f func(netip.AddrPort)) {
 	}
 }
 
-// udpPorts returns the UDP ports of a service in a family, without serving endpoints; none if the service is not in the
-// family.
+// udpPorts returns a service's UDP ports in a family, without serving endpoints. There are none if the service does not
+// have the family.
 func udpPorts(service *model.Service, family model.Family) []*udpPort {
 	if service == nil || !service.ClusterIP(family).IsValid() {
 		return nil
@@ -64,20 +63,20 @@ func udpPorts(service *model.Service, family model.Family) []*udpPort {
 	return ports
 }
 
-// index decides for any flow of one family whether it is stale. Its cost follows what changes, never the number of
-// services.
+// index determines whether a flow of one family is stale. The cost of an update depends on the change, not on the
+// number of services.
 type index struct {
 	services  map[model.ServiceName][]*udpPort
-	ports     map[model.PortName]*udpPort // the same by name
-	addresses map[netip.AddrPort]portSet  // more than one if services claim the same
+	ports     map[model.PortName]*udpPort // by name
+	addresses map[netip.AddrPort]portSet  // several ports if services claim the same address
 	nodePorts map[uint16]portSet
 	servedBy  map[netip.AddrPort]portSet // by serving endpoint
-	// Addresses and node ports that services had, to which flows may still be rewritten, with the revision at which
-	// they were removed. They do not count where another service has the address now.
+	// Addresses and node ports that services no longer have, to which flows may still be rewritten, with the revision of
+	// their removal. They are ignored if another service has the address now.
 	goneAddresses map[netip.AddrPort]uint64
 	goneNodePorts map[uint16]uint64
 	revision      uint64
-	// nodeAddresses are the addresses of this node that serve node ports, as of the last pass.
+	// nodeAddresses are the node's addresses at which the kernel serves node ports, as of the last pass.
 	nodeAddresses []netip.Addr
 }
 
@@ -93,8 +92,8 @@ func newIndex() *index {
 	}
 }
 
-// set replaces the UDP ports of a service (none if it is gone), and adds to changes the flows that may be stale now. It
-// keeps the serving endpoints of known ports; for a new port it calls serving, and owns the map that this returns.
+// set replaces the UDP ports of a service (none if it is deleted), and adds to changes the flows that may be stale now.
+// It keeps the serving endpoints of known ports; for a new port it calls serving, and keeps the returned map.
 func (x *index) set(name model.ServiceName, ports []*udpPort, serving func(model.PortName) targets, changes *pending) {
 	old := x.services[name]
 	if slices.EqualFunc(old, ports, (*udpPort).sameDestinations) {
@@ -123,7 +122,7 @@ func (x *index) set(name model.ServiceName, ports []*udpPort, serving func(model
 	var current []*udpPort
 	for _, p := range ports {
 		if x.ports[p.name] != nil {
-			continue // the service is invalid: it has a port twice
+			continue // the service is invalid: a port occurs twice
 		}
 		if known := removed[p.name]; known != nil { // it stays, with its serving endpoints
 			delete(removed, p.name)
@@ -159,8 +158,8 @@ func (x *index) serves(key model.EndpointKey) bool {
 	return p != nil && p.serving.has(key.Target)
 }
 
-// setServing adds a serving endpoint to its port, if the index has the port, and adds to changes the flows that may be
-// stale now: those to the port if it is the first endpoint, because until then they were not rewritten.
+// setServing adds a serving endpoint to its port, if the index has the port. For a port's first endpoint it adds all
+// flows to the port to changes, because they were not rewritten until then.
 func (x *index) setServing(key model.EndpointKey, changes *pending) {
 	p := x.ports[key.Port]
 	if p == nil || p.serving.has(key.Target) {
@@ -183,8 +182,8 @@ func (x *index) deleteServing(key model.EndpointKey, changes *pending) {
 	}
 }
 
-// selectStale selects the flows that may be stale after the ports of a service changed: those to an address or node
-// port that was added or removed, and those to an endpoint that was removed.
+// selectStale selects the flows that may be stale after a service's ports changed: flows to an address or node port
+// that was added or removed, and to a removed endpoint.
 func selectStale(old, ports []*udpPort, changes *pending) {
 	before, after := byDestination(old), byDestination(ports)
 	for d, p := range before {
@@ -230,7 +229,7 @@ func selectStaleOf(old, port *udpPort, changes *pending) {
 	}
 }
 
-// release removes a port from those that claim an address or node port, and remembers what nobody claims any longer.
+// release removes a port from the claimants of an address or node port. If it was the last one, it records the removal.
 func release[K comparable](ports map[K]portSet, gone map[K]uint64, key K, p *udpPort, revision uint64) {
 	if leave(ports, key, p); ports[key].len() == 0 {
 		gone[key] = revision
@@ -246,7 +245,7 @@ func (x *index) stale(f Flow) bool {
 		return true
 	}
 	if ports, ok := x.nodePorts[f.Destination.Port()]; ok {
-		// A flow to the same port number of another host, which is not rewritten, only passes through.
+		// A flow that is not rewritten and goes to another host only passes through.
 		ours := f.rewritten() || slices.Contains(x.nodeAddresses, f.Destination.Addr())
 		return ours && !x.anyServes(ports, f.ReplySource)
 	}
@@ -254,8 +253,8 @@ func (x *index) stale(f Flow) bool {
 	return gone && f.rewritten()
 }
 
-// anyServes reports whether any of the ports has a serving endpoint. Thousands of services may claim one address, or
-// have one endpoint, so it goes through the smaller set of the two.
+// anyServes reports whether any of the ports has a serving endpoint. Thousands of services may claim an address or
+// share an endpoint, so it iterates over the smaller set.
 func (x *index) anyServes(claimants portSet, target netip.AddrPort) bool {
 	serving := x.servedBy[target]
 	if claimants.len() < serving.len() {
@@ -269,7 +268,7 @@ func (x *index) anyServes(claimants portSet, target netip.AddrPort) bool {
 	return false
 }
 
-// cleaned forgets the addresses that had been removed by a revision, after a complete pass that began then.
+// cleaned forgets addresses removed up to a revision, after a complete pass that began at that revision.
 func (x *index) cleaned(revision uint64) {
 	maps.DeleteFunc(x.goneAddresses, func(_ netip.AddrPort, at uint64) bool { return at <= revision })
 	maps.DeleteFunc(x.goneNodePorts, func(_ uint16, at uint64) bool { return at <= revision })

@@ -13,15 +13,15 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// DeleteUDP implements [Table], with a separate dump for each selection. If the kernel refuses or ignores filters, this
-// call and all later ones dump all flows instead.
+// DeleteUDP implements [Table], with a separate dump for each selection. If the kernel rejects or ignores filters, this
+// and all later calls dump all flows.
 func (k *Kernel) DeleteUDP(
 	ctx context.Context, family model.Family, only []Selection, stale func(Flow) bool,
 ) (deleted int, err error) {
 	return k.deleteWith(ctx, family, only, udpFilter, stale)
 }
 
-// deleteWith is DeleteUDP with the function that turns a selection into a filter.
+// deleteWith is DeleteUDP with the function that converts a selection to a filter.
 func (k *Kernel) deleteWith(
 	ctx context.Context, family model.Family, only []Selection, filter func(Selection) func(*nfnetlink.Builder),
 	stale func(Flow) bool,
@@ -45,9 +45,9 @@ func (k *Kernel) deleteWith(
 	return p.deletes.deleted, err
 }
 
-// filterable returns selections that the kernel can filter by and that include at least the flows of the given ones.
-// Linux, up to 6.18 at least, inverts the comparison of IPv6 addresses (ctnetlink_filter_match_tuple): such a filter
-// lets through exactly the flows that it should hold back. So for IPv6 only ports are used.
+// filterable returns selections that the kernel can filter by, and that include at least the given flows. Linux, up to
+// at least 6.18, inverts the comparison of IPv6 addresses (ctnetlink_filter_match_tuple): such a filter passes exactly
+// the flows that it should exclude. So IPv6 selections only use ports.
 func filterable(family model.Family, only []Selection) []Selection {
 	if len(only) == 0 {
 		return []Selection{{}}
@@ -73,7 +73,7 @@ type kernelPass struct {
 	stale      func(Flow) bool
 	conn       *nfnetlink.Conn
 	deletes    deletes
-	unfiltered bool // the kernel has shown a flow that a filter should have held back
+	unfiltered bool // the kernel returned a flow that a filter excludes
 }
 
 func newKernelPass(ctx context.Context, netns int, family model.Family, stale func(Flow) bool) (*kernelPass, error) {
@@ -84,7 +84,7 @@ func newKernelPass(ctx context.Context, netns int, family model.Family, stale fu
 	if err != nil {
 		return nil, fmt.Errorf("conntrack: %w", err)
 	}
-	forDeletes, err := nfnetlink.Dial(nfnetlink.Config{NetNS: netns}) // the other one is in the middle of a dump
+	forDeletes, err := nfnetlink.Dial(nfnetlink.Config{NetNS: netns}) // the other socket is busy with the dump
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("conntrack: %w", err), conn.Close())
 	}
@@ -97,8 +97,8 @@ func (p *kernelPass) close() {
 	_ = p.deletes.conn.Close()
 }
 
-// dump passes over the flows that a filter, which may be nil, lets through: those of a selection. The error is an
-// [*nfnetlink.Error] if the kernel refuses the request as it is, so that no flow has been seen.
+// dump passes over the flows of a selection, with a filter that may be nil. The error is an [*nfnetlink.Error] if the
+// kernel rejects the request, so that no flow has been seen.
 func (p *kernelPass) dump(filter func(*nfnetlink.Builder), selection Selection) error {
 	request := p.conn.Request(ctGet, unix.NLM_F_DUMP, nfnetlink.Proto(p.family))
 	if filter != nil {
@@ -128,7 +128,7 @@ func (p *kernelPass) dump(filter func(*nfnetlink.Builder), selection Selection) 
 	case p.ctx.Err() != nil:
 		return p.ctx.Err()
 	case errors.Is(err, nfnetlink.ErrInterrupted), errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOBUFS):
-		return ErrInterrupted // the kernel had to leave something out
+		return ErrInterrupted // the kernel left out some flows
 	}
 	return fmt.Errorf("conntrack dump: %w", err)
 }

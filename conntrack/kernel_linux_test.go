@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/nfnetlink"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -23,13 +23,13 @@ import (
 type kernelTable struct {
 	*Kernel
 	t      testing.TB
-	ns     *testns.Namespace
+	ns     *testkit.Namespace
 	handle *netlink.Handle
 }
 
 func newKernelTable(t testing.TB) *kernelTable {
 	t.Helper()
-	ns := testns.New(t)
+	ns := testkit.NewNamespace(t)
 	handle, err := netlink.NewHandleAt(ns.Handle(), unix.NETLINK_NETFILTER)
 	require.NoError(t, err)
 	t.Cleanup(handle.Close)

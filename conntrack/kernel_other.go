@@ -10,7 +10,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// DeleteUDP implements [Table]. There is no such table here: it returns an error that wraps [errors.ErrUnsupported].
+// DeleteUDP implements [Table]. It returns an error that wraps [errors.ErrUnsupported], because only Linux has such a
+// table.
 func (k *Kernel) DeleteUDP(context.Context, model.Family, []Selection, func(Flow) bool) (deleted int, err error) {
 	return 0, fmt.Errorf("conntrack: %w", errors.ErrUnsupported)
 }

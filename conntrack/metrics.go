@@ -5,11 +5,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/histogram"
+	"sigs.k8s.io/kube-proxy-lib/internal/prom"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// metrics are kube-proxy's, with its names and labels.
+// metrics are kube-proxy's, with the same names and labels.
 type metrics struct {
 	duration *prometheus.HistogramVec
 	deleted  *prometheus.CounterVec
@@ -17,8 +17,8 @@ type metrics struct {
 
 func newMetrics() metrics {
 	return metrics{
-		duration: histogram.New("kubeproxy_conntrack_reconciler_sync_duration_seconds",
-			"Duration of a pass over the conntrack table in seconds", histogram.Work()),
+		duration: prom.NewHistogram("kubeproxy_conntrack_reconciler_sync_duration_seconds",
+			"Duration of a pass over the conntrack table in seconds", prom.Work()),
 		deleted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeproxy_conntrack_reconciler_deleted_entries_total",
 			Help: "Stale flows deleted from the conntrack table",
@@ -26,7 +26,7 @@ func newMetrics() metrics {
 	}
 }
 
-// passed records a pass. A failed pass may have deleted flows, too.
+// passed records a pass. A failed pass may have deleted flows too.
 func (m *metrics) passed(family model.Family, deleted int, took time.Duration, err error) {
 	m.deleted.WithLabelValues(family.String()).Add(float64(deleted))
 	if err == nil {

@@ -2,8 +2,8 @@ package conntrack
 
 import "iter"
 
-// portSet is a set of ports, in which a port is added, found and removed in constant time. Nearly always it has one
-// port, and then takes no further memory. The zero value is empty.
+// portSet is a set of ports with constant-time operations. Nearly always it has one port, and then needs no further
+// memory. The zero value is empty.
 type portSet struct {
 	one  *udpPort
 	more map[*udpPort]struct{} // without one

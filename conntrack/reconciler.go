@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/hostaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
@@ -17,43 +18,48 @@ type Options struct {
 	Table Table
 	// Families are the IP families to clean up. Default: both.
 	Families []model.Family
-	// Addresses returns the addresses of this node that serve node ports, for example [nodeaddr.Tracker.Addresses]. It
-	// is called at every pass, from a goroutine of the Reconciler. Default: all addresses of the Table's network
-	// namespace, if that is a [Kernel], otherwise of this process's.
+	// Addresses returns the node's addresses that serve node ports, for example [nodeaddr.Tracker.Addresses]. A goroutine
+	// of the Reconciler calls it at every pass. Default: all addresses of the Table's network namespace if it is a
+	// [Kernel], otherwise of this process's.
 	Addresses func() nodeaddr.Addresses
+	// LocalhostNodePorts says that the kernel rewrites what is sent to node ports on 127.0.0.0/8, too (S36). Otherwise
+	// flows to loopback addresses that it does not rewrite are left alone: they are those of a program of the node, such
+	// as a proxy that listens there (S36a).
+	LocalhostNodePorts bool
 }
 
-// Reconciler is a sink that cleans up stale UDP flows after the sink that it wraps. See [Wrap].
+// Reconciler is a sink that removes stale UDP flows after each Sync of the sink that it wraps. See [Wrap].
 type Reconciler struct {
-	// Forward passes calls on to the wrapped sink, including the optional ones.
-	*sink.Forward
-	opts    Options
-	host    nodeaddr.Host // for Options.Addresses
-	metrics metrics
+	*sink.ServiceMemory // passes calls on to the wrapped sink, and keeps services
+	opts                Options
+	host                nodeaddr.Host // for Options.Addresses
+	metrics             metrics
 
-	// Only the goroutine that calls the Sink's methods uses these fields, and the first part of familyState.
+	// Only the goroutine that calls the sink's methods uses these fields and the first part of familyState.
 	services map[model.ServiceName]*model.Service // those with UDP ports
 	serving  map[model.PortName]targets
 
-	mu       sync.Mutex // guards the rest, and the familyStates' other parts
+	mu       sync.Mutex // guards the fields below and the second part of each familyState
 	families []*familyState
 	ctx      context.Context // of Wrap
-	ended    chan struct{}   // closed when the worker ends; nil if there is none
+	ended    chan struct{}   // closed when the worker ends; nil if it does not run
+	// restsUntil is the earliest time of the next pass.
+	restsUntil time.Time
 }
 
 // familyState is the state of one family.
 type familyState struct {
 	family model.Family
-	// services are those that may differ from the index; endpoints are those that serve in only one of the two.
+	// services may differ from the index; endpoints serve in only one of the two.
 	services  map[model.ServiceName]struct{}
 	endpoints map[model.EndpointKey]struct{}
-	// resync: a pass is due after the next successful Sync, whatever it changes.
+	// resync: a pass is due after the next successful Sync, even without changes.
 	resync bool
-	failed bool // the last Sync, in this family
+	failed bool // the last Sync failed in this family
 
-	index    *index  // what is applied; nil before the first successful Sync, and without a table
-	due      pending // what the next pass looks at
-	failures int     // passes that failed in a row
+	index    *index  // the applied state; nil before the first successful Sync, and without a table
+	due      pending // flows for the next pass
+	failures int     // consecutive failed passes
 	never    bool    // there is no table
 	retryAt  time.Time
 }
@@ -65,31 +71,39 @@ var (
 	_ sink.FailureResyncer = (*Reconciler)(nil)
 )
 
-// Wrap returns a Sink that passes every call on to next and, after a successful Sync, deletes the UDP flows that have
-// become stale, until ctx ends. It logs to ctx's logger. next may be nil.
+// Wrap returns a Sink that passes every call on to next. After a successful Sync, until ctx ends, it deletes UDP flows
+// that have become stale. It logs to ctx's logger. next may be nil.
 //
 // # When there is a pass
 //
-// For each family: after the first Sync that succeeds, hence never before the state is complete; after one that follows
-// a ForceResync or, if the family had failed, a ResyncFailed; and after one with changes that can have made UDP flows
-// stale (S20): a serving endpoint was removed, or the first one added; a service with UDP ports was added or removed;
-// or one gained or lost an address, a port or a node port. What changed is remembered until a Sync succeeds for the
-// family. The pass compares with what is applied: what was described at the last successful Sync.
+// For each family: after the first successful Sync, so never before the state is complete; after a Sync that follows a
+// ForceResync or, if the family had failed, a ResyncFailed; and after changes that can make UDP flows stale (S20): a
+// serving endpoint was removed, or the first one added; a service with UDP ports was added or removed; or one gained or
+// lost an address, a port or a node port. Changes are kept until a Sync succeeds for the family. The pass compares
+// flows with the applied state: the state at the last successful Sync.
 //
-// After a small change the pass is narrow: it asks the kernel for the flows to the addresses and node ports that were
-// added or removed, and for those to removed endpoints, up to four of these together. It looks at all flows after the
-// first Sync, a ForceResync, a Sync or a pass that failed, or a bigger change.
+// After a small change the pass is narrow: it requests only the flows to added or removed addresses and node ports, and
+// to removed endpoints, up to four of these in all. It checks all flows after the first Sync, a ForceResync, a failed
+// Sync or pass, or a bigger change.
+//
+// # Pace
+//
+// If there was no recent pass, a pass begins as soon as it is due. After it there is a pause of nine times its
+// duration, at least 5 ms and at most 10 s; changes in the meantime are combined into one pass. So however often Sync
+// is called, passes take a tenth of the time, and more only if one takes more than 1.1 s. The next pass deletes a stale
+// flow, and begins at most 10 s after the end of the previous one. If several families are due, their passes follow one
+// another and count as one.
 //
 // # Goroutines
 //
-// Sync does not wait for the pass. One goroutine at most, started by Sync, does one pass after the other and ends when
-// none is due, or with ctx; the context of a Sync does not matter to it. [Reconciler.Wait] waits for that. A pass that
-// fails is logged and tried again after a pause that grows from 1 s to 1 min. If the system has no such table
-// (errors.ErrUnsupported), that is logged once, and nothing more is tried.
+// Sync does not wait for the pass. At most one goroutine, started by Sync, runs the passes. It ends when none is due or
+// ctx ends; the context of a Sync does not affect it. [Reconciler.Wait] waits for its end. A failed pass is logged and
+// retried after a pause that grows from 1 s to 1 min. If the system has no such table (errors.ErrUnsupported), that is
+// logged once and nothing more is tried.
 //
 // # Metrics
 //
-// Reconciler is a prometheus.Collector: register it with your prometheus.Registerer to have
+// Reconciler is a prometheus.Collector; its metrics are
 //
 //	kubeproxy_conntrack_reconciler_sync_duration_seconds{ip_family}
 //	kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family}
@@ -97,12 +111,11 @@ func Wrap(ctx context.Context, next sink.Sink, opts Options) *Reconciler {
 	if opts.Table == nil {
 		opts.Table = &Kernel{}
 	}
-	host := &nodeaddr.System{}
+	host := &hostaddr.System{}
 	if k, ok := opts.Table.(*Kernel); ok {
 		host.NetNS = k.NetNS
 	}
 	r := &Reconciler{
-		Forward:  sink.NewForward(next),
 		opts:     opts,
 		host:     host,
 		ctx:      ctx,
@@ -110,6 +123,9 @@ func Wrap(ctx context.Context, next sink.Sink, opts Options) *Reconciler {
 		services: map[model.ServiceName]*model.Service{},
 		serving:  map[model.PortName]targets{},
 	}
+	r.ServiceMemory = sink.RememberServices(next, r.services, func(s *model.Service) bool {
+		return slices.ContainsFunc(s.Ports, func(p model.ServicePort) bool { return p.Protocol == model.UDP })
+	}, r.touch)
 	for _, f := range model.Families() {
 		if len(opts.Families) == 0 || slices.Contains(opts.Families, f) {
 			r.families = append(r.families, &familyState{family: f, services: map[model.ServiceName]struct{}{},
@@ -135,33 +151,6 @@ func (r *Reconciler) ResyncFailed() {
 	r.Forward.ResyncFailed()
 }
 
-// SetService implements [sink.Sink].
-func (r *Reconciler) SetService(service *model.Service) {
-	r.Forward.SetService(service)
-	if service == nil {
-		return
-	}
-	if slices.ContainsFunc(service.Ports, func(p model.ServicePort) bool { return p.Protocol == model.UDP }) {
-		r.services[service.Name] = service
-		r.touch(service.Name)
-	} else {
-		r.deleteService(service.Name)
-	}
-}
-
-// DeleteService implements [sink.Sink].
-func (r *Reconciler) DeleteService(name model.ServiceName) {
-	r.Forward.DeleteService(name)
-	r.deleteService(name)
-}
-
-func (r *Reconciler) deleteService(name model.ServiceName) {
-	if r.services[name] != nil {
-		delete(r.services, name)
-		r.touch(name)
-	}
-}
-
 // SetEndpoint implements [sink.Sink].
 func (r *Reconciler) SetEndpoint(e *model.Endpoint) {
 	r.Forward.SetEndpoint(e)
@@ -182,7 +171,7 @@ func (r *Reconciler) SetEndpoint(e *model.Endpoint) {
 	r.touchEndpoint(e.Key())
 }
 
-// serves reports whether flows to an endpoint may go on. New flows go to an endpoint that is in a set, whatever its
+// serves reports whether existing flows to an endpoint may continue. An endpoint in a set gets new flows, whatever its
 // conditions.
 func serves(e *model.Endpoint) bool { return e.Serving || e.Sets != 0 }
 
@@ -212,11 +201,11 @@ func (r *Reconciler) touch(name model.ServiceName) {
 	}
 }
 
-// touchEndpoint compares an endpoint with what is in the index. Only Sync writes what it reads there.
+// touchEndpoint compares an endpoint with the index. The index changes only in Sync, so it needs no lock.
 func (r *Reconciler) touchEndpoint(key model.EndpointKey) {
 	for _, f := range r.families {
 		switch {
-		case f.family != model.FamilyOf(key.Target.Addr()) || f.index == nil: // then the ports are new as well
+		case f.family != model.FamilyOf(key.Target.Addr()) || f.index == nil: // a new index will have new ports
 		case r.serving[key.Port].has(key.Target) != f.index.serves(key):
 			f.endpoints[key] = struct{}{}
 		default:
@@ -234,7 +223,7 @@ func (r *Reconciler) Sync(ctx context.Context) error {
 	for _, f := range r.families {
 		failedBefore := f.failed
 		f.failed = failed.Has(f.family)
-		if f.never { // otherwise removed services would be remembered forever
+		if f.never { // otherwise removed services would be kept forever
 			f.index = nil
 			continue
 		}
@@ -242,18 +231,18 @@ func (r *Reconciler) Sync(ctx context.Context) error {
 			continue
 		}
 		if r.apply(f); f.resync || failedBefore {
-			f.due.addAll() // it is not known what a failed Sync had applied
+			f.due.addAll() // it is unknown what a failed Sync had applied
 		}
 		f.resync = false
 	}
-	if r.nextDue() != nil && r.ended == nil && r.ctx.Err() == nil {
+	if _, due := r.nextDue(); due && r.ended == nil && r.ctx.Err() == nil {
 		r.ended = make(chan struct{})
 		go r.work()
 	}
 	return err
 }
 
-// apply updates the index of a family with what has been described, and notes which flows have to be checked.
+// apply updates a family's index with the described state, and records which flows to check.
 func (r *Reconciler) apply(f *familyState) {
 	if f.index == nil {
 		f.index = newIndex()
@@ -270,7 +259,7 @@ func (r *Reconciler) apply(f *familyState) {
 			return ofFamily
 		}, &f.due)
 	}
-	for key := range f.endpoints { // before the removed ones, so that a port is not without any in between
+	for key := range f.endpoints { // before the removed ones, so that a port never lacks endpoints in between
 		if r.serving[key.Port].has(key.Target) {
 			f.index.setServing(key, &f.due)
 		}
@@ -284,7 +273,7 @@ func (r *Reconciler) apply(f *familyState) {
 	emptied(&f.endpoints)
 }
 
-// emptied empties a map. Clearing a large one costs as much as it ever held, so a new one takes its place.
+// emptied empties a map. Clearing a map takes time in proportion to its largest size, so a large one is replaced.
 func emptied[K comparable](m *map[K]struct{}) {
 	if len(*m) > 64 {
 		*m = map[K]struct{}{}

@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// Selection says which flows of a table a pass checks: those that go to a destination, or whose replies come from an
-// endpoint. The zero value is all flows.
+// Selection selects the flows that a pass checks: by destination, or by the source of replies. The zero value selects
+// all flows.
 type Selection struct {
-	// Destination and ReplySource are those of [Flow]. Address and port each count only if set: a node port is a
-	// Destination without an address.
+	// Destination and ReplySource are those of [Flow]. An unset address or port matches any: a node port is a Destination
+	// without an address.
 	Destination, ReplySource netip.AddrPort
 }
 
-// matches reports whether a flow is one of those selected.
+// matches reports whether a flow is selected.
 func (s Selection) matches(f Flow) bool {
 	return matches(s.Destination, f.Destination) && matches(s.ReplySource, f.ReplySource)
 }
@@ -22,11 +22,11 @@ func matches(want, got netip.AddrPort) bool {
 	return (!want.Addr().IsValid() || want.Addr() == got.Addr()) && (want.Port() == 0 || want.Port() == got.Port())
 }
 
-// maxSelections is how many selections a pass may have. For each the kernel walks its whole table, which with 100,000
-// flows takes an eighth of the time of checking all of them here.
+// maxSelections is the maximum number of selections of a pass. For each the kernel walks its whole table: with 100,000
+// flows that takes an eighth of the time of checking them all here.
 const maxSelections = 4
 
-// pending is what the next pass has to look at. The zero value is nothing.
+// pending selects the flows for the next pass. The zero value selects none.
 type pending struct {
 	all        bool
 	selections []Selection
@@ -34,7 +34,7 @@ type pending struct {
 
 func (p *pending) isEmpty() bool { return !p.all && len(p.selections) == 0 }
 
-// add adds the flows of a selection: all, if it is one too many.
+// add adds a selection. If there are too many, it selects all flows.
 func (p *pending) add(s Selection) {
 	switch {
 	case p.all || slices.Contains(p.selections, s):
@@ -47,7 +47,7 @@ func (p *pending) add(s Selection) {
 
 func (p *pending) addAll() { *p = pending{all: true} }
 
-// take returns what is pending, nil for all flows, and empties it.
+// take returns the pending selections, nil for all flows, and resets them.
 func (p *pending) take() []Selection {
 	only := p.selections
 	*p = pending{}

@@ -93,7 +93,7 @@ func TestTheKernelShowsOnlyWhatIsSelected(t *testing.T) {
 	}
 }
 
-// Without being told, the reconciler asks the kernel which addresses the node has.
+// By default the reconciler asks the kernel for the node's addresses.
 func TestAFlowToTheNumberOfANodePortPassesByUnlessItIsToThisNode(t *testing.T) {
 	for _, f := range model.Families() {
 		table := newKernelTable(t)

@@ -18,14 +18,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // network is a client, a node that forwards, and a host that has the addresses of all endpoints, as namespaces.
-type network struct{ client, node, servers *testns.Namespace }
+type network struct{ client, node, servers *testkit.Namespace }
 
 const soakEndpoints = 4
 
@@ -45,8 +45,8 @@ func clientAddr(f model.Family) netip.Addr  { return soakAddr(f, "10.1.0.2", "fd
 func gatewayAddr(f model.Family) netip.Addr { return soakAddr(f, "10.2.0.1", "fd02::1") }
 
 func newNetwork(t *testing.T) *network {
-	n := &network{client: testns.New(t), node: testns.New(t), servers: testns.New(t)}
-	join := func(outer *testns.Namespace, name string, outerAddrs func(model.Family) []netip.Addr,
+	n := &network{client: testkit.NewNamespace(t), node: testkit.NewNamespace(t), servers: testkit.NewNamespace(t)}
+	join := func(outer *testkit.Namespace, name string, outerAddrs func(model.Family) []netip.Addr,
 		nodeAddr func(model.Family) netip.Addr) {
 		n.node.Do(func() error {
 			veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(),
@@ -104,7 +104,7 @@ func newNetwork(t *testing.T) *network {
 }
 
 // nftBackend is as little of a backend as it takes: it rewrites the destination of what is sent to UDP services.
-func nftBackend(t *testing.T, ns *testns.Namespace) *sink.FullState {
+func nftBackend(t *testing.T, ns *testkit.Namespace) *sink.FullState {
 	nft := need.Program(t, "nft")
 	return sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
 		var script strings.Builder

@@ -33,20 +33,20 @@ const (
 
 	ctaFilterOrigFlags, ctaFilterReplyFlags = 1, 2
 
-	// The kernel's CTA_FILTER_F_CTA_..., which is in no header. The flag for the destination is the next bit.
+	// The kernel's CTA_FILTER_F_CTA_..., which no header exports. The flag for the destination is the next bit.
 	filterSourceAddress = 1 << 0
 	filterProtoNumber   = 1 << 3
 	filterSourcePort    = 1 << 4
 )
 
-// entry is a flow of a dump, with what is needed to delete it. It is valid as long as the buffer that it was read into.
+// entry is a flow of a dump, with what is needed to delete it. It is valid as long as the buffer that holds it.
 type entry struct {
 	flow  Flow
 	tuple []byte // the value of CTA_TUPLE_ORIG
 	id    []byte // the value of CTA_ID
 }
 
-// parseEntry reads a flow. ok is false for what is not a UDP flow in the default zone.
+// parseEntry parses a flow. ok is false unless it is a UDP flow in the default zone.
 func parseEntry(m nfnetlink.Message) (e entry, ok bool) {
 	var original, reply tuple
 	for kind, v := range m.Attributes() {
@@ -76,7 +76,7 @@ func parseEntry(m nfnetlink.Message) (e entry, ok bool) {
 	return e, true
 }
 
-// deletable reports whether a request to delete the entry identifies it completely.
+// deletable reports whether a delete request would identify the entry completely.
 func (e entry) deletable() bool { return len(e.tuple) > 0 && len(e.id) > 0 }
 
 // tuple is one direction of a UDP flow.
@@ -84,7 +84,7 @@ type tuple struct{ source, destination netip.AddrPort }
 
 func (t tuple) valid() bool { return t.source.IsValid() && t.destination.IsValid() }
 
-// parseTuple reads a direction. ok is false for other protocols than UDP and other zones than the default one.
+// parseTuple parses a direction. ok is false for protocols other than UDP and zones other than the default one.
 func parseTuple(b []byte) (t tuple, ok bool) {
 	var source, destination netip.Addr
 	var protocol byte
@@ -119,8 +119,7 @@ func parseTuple(b []byte) (t tuple, ok bool) {
 	return t, protocol == unix.IPPROTO_UDP
 }
 
-// udpFilter limits a request for a dump to the UDP flows of a selection. Kernels before 5.8 ignore or refuse the
-// filter.
+// udpFilter limits a dump request to the UDP flows of a selection. Kernels before 5.8 ignore or reject the filter.
 func udpFilter(s Selection) func(*nfnetlink.Builder) {
 	return func(b *nfnetlink.Builder) {
 		original := filterTuple(b, ctaTupleOrig, netip.AddrPort{}, s.Destination)
@@ -137,8 +136,8 @@ func udpFilter(s Selection) func(*nfnetlink.Builder) {
 	}
 }
 
-// filterTuple adds the tuple that one direction of the flows has to match, and returns the flags for the fields that
-// count.
+// filterTuple adds the values that one direction of the flows has to match, and returns the flags of the fields that it
+// set.
 func filterTuple(b *nfnetlink.Builder, kind uint16, source, destination netip.AddrPort) (flags uint32) {
 	addresses := [2]uint16{ctaIPv4Source, ctaIPv4Destination}
 	if source.Addr().Is6() || destination.Addr().Is6() {

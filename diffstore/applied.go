@@ -27,7 +27,7 @@ func (s *Store[K, L]) Rollback() {
 }
 
 // Seed says that the dataplane holds a key, and returns an empty leaf for its value, to be filled before Done. It
-// replaces what was known of the key's value in the dataplane. It does not say that the key is wanted: Get does.
+// replaces what was known of the key's value in the dataplane. It does not make the key wanted: Get does.
 //
 // After Done it says what the dataplane holds now, instead of what the diff would have made of it.
 func (s *Store[K, L]) Seed(key K) L {
@@ -49,8 +49,8 @@ func (s *Store[K, L]) Forget() {
 	}
 }
 
-// settle records that the caller has said what the dataplane holds, so that the next wave looks at the entry and does
-// not consider it applied.
+// settle records that the caller has said what the dataplane holds, so that the next wave compares the entry instead of
+// considering it applied.
 func (s *Store[K, L]) settle(e *Entry[K, L]) {
 	s.enqueue(e)
 	e.settled = true

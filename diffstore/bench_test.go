@@ -40,15 +40,6 @@ func BenchmarkOneChanged(b *testing.B) {
 				s.Get(keys[i%n]).Set("another")
 			})
 		})
-		b.Run(fmt.Sprintf("JSON/%d", n), func(b *testing.B) {
-			s := diffstore.NewJSONStore[string, struct{ Rule string }]()
-			run(b, s, func(i int) {
-				for _, key := range keys {
-					_ = s.Get(key).Set(struct{ Rule string }{value})
-				}
-				_ = s.Get(keys[i%n]).Set(struct{ Rule string }{"another"})
-			})
-		})
 	}
 }
 

@@ -1,13 +1,13 @@
 // Package diffstore finds what changed between two descriptions of the same thing. It is for backends that prefer to
 // describe everything that their dataplane should hold rather than to follow single changes. They do so in waves, and
-// the [Store] works out what has to be created, updated and deleted. KEP-2104 describes such a store.
+// the [Store] computes what has to be created, updated and deleted. KEP-2104 describes such a store.
 //
 // # A wave
 //
 // The caller calls [Store.Get] for every key that is wanted, and fills its leaf. [Store.Done] ends the description and
 // compares. [Store.Created], [Store.Updated], [Store.Changed] (both) and [Store.Deleted] then return what is left to
-// do, in key order. [Store.Reset] considers that applied and begins the next wave. There are leaves for text, for
-// values of any type and for values with a JSON form; other types need the two methods of [Leaf].
+// do, in key order. [Store.Reset] considers that applied and begins the next wave. There are leaves for text and
+// for values of any type; other types need the two methods of [Leaf].
 //
 // Values are compared, not hashes of them, so no change is ever missed.
 //

@@ -31,7 +31,7 @@ func program(dev *device) func(context.Context, *sink.Snapshot) error {
 		store.Reset()
 		for entry := range s.Services() {
 			for _, port := range entry.Service.Ports {
-				route := port.Routes(model.IPv4).ClusterIP
+				route := port.Routes.IPv4.ClusterIP
 				text := store.Get(entry.Service.PortName(port).String())
 				for e := range entry.SetEndpoints(port.Name, port.Protocol, model.IPv4, route.Endpoints) {
 					fmt.Fprintln(text, e.Target)

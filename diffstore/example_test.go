@@ -148,25 +148,3 @@ func ExampleNewAnyStore() {
 	// Output:
 	// updated 8081 weight 0
 }
-
-func ExampleNewJSONStore() {
-	type policy struct {
-		VIP       string   `json:"vip"`
-		Endpoints []string `json:"endpoints"`
-	}
-	store := diffstore.NewJSONStore[string, policy]()
-	for _, endpoints := range [][]string{{"192.168.0.2"}, {"192.168.0.2"}, {"192.168.0.2", "192.168.0.3"}} {
-		store.Reset()
-		if err := store.Get("web").Set(policy{VIP: "10.0.0.1", Endpoints: endpoints}); err != nil {
-			fmt.Println(err)
-		}
-		printDiff(store)
-	}
-	// Output:
-	// -----
-	// C web => {"vip":"10.0.0.1","endpoints":["192.168.0.2"]}
-	// -----
-	// <same>
-	// -----
-	// U web => {"vip":"10.0.0.1","endpoints":["192.168.0.2","192.168.0.3"]} was {"vip":"10.0.0.1","endpoints":["192.168.0.2"]}
-}

@@ -3,7 +3,6 @@ package diffstore
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"reflect"
 )
@@ -87,46 +86,4 @@ func (l *AnyLeaf[V]) Equal(other *AnyLeaf[V]) bool {
 		return reflect.DeepEqual(l.value, other.value)
 	}
 	return l.equal(l.value, other.value)
-}
-
-// NewJSONStore returns a store of values that are compared by their JSON form.
-func NewJSONStore[K cmp.Ordered, V any]() *Store[K, *JSONLeaf[V]] {
-	return New[K](func() *JSONLeaf[V] { return new(JSONLeaf[V]) })
-}
-
-// JSONLeaf holds a value and the JSON form that it had when it was set. The JSON forms are compared.
-type JSONLeaf[V any] struct {
-	value   V
-	text    bytes.Buffer
-	encoder *json.Encoder // writes to text
-	err     error
-}
-
-// Set sets the value. If the value has no JSON form, Set returns the error of encoding/json. It keeps the value, but
-// the leaf is then equal to no other, so that the entry is in every diff.
-func (l *JSONLeaf[V]) Set(v V) error {
-	l.value = v
-	l.text.Reset()
-	if l.encoder == nil {
-		l.encoder = json.NewEncoder(&l.text)
-	}
-	l.err = l.encoder.Encode(&l.value)
-	return l.err
-}
-
-// Get returns the value, the zero value if none has been set in this wave.
-func (l *JSONLeaf[V]) Get() V { return l.value }
-
-// String returns the JSON form, "" if no value has been set or if it has none.
-func (l *JSONLeaf[V]) String() string { return string(bytes.TrimSuffix(l.text.Bytes(), []byte("\n"))) }
-
-// Reset implements [Leaf].
-func (l *JSONLeaf[V]) Reset() {
-	l.value, l.err = *new(V), nil
-	l.text.Reset()
-}
-
-// Equal implements [Leaf].
-func (l *JSONLeaf[V]) Equal(other *JSONLeaf[V]) bool {
-	return l.err == nil && other.err == nil && bytes.Equal(l.text.Bytes(), other.text.Bytes())
 }

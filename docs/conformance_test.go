@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,20 +11,23 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apiversion "k8s.io/apimachinery/pkg/util/version"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// conformanceReport is a committed report, and its path below docs/conformance.
+// conformanceReport is a committed report, and its path below testing/conformance/reports.
 type conformanceReport struct {
 	*report.Report
 	path string
 }
 
-// conformanceReports reads all reports below docs/conformance, by suite, name, version and mode.
+var reportFolder = filepath.Join("..", "testing", "conformance", "reports")
+
+// conformanceReports reads all reports below testing/conformance/reports, by suite, name, version and mode.
 func conformanceReports(t *testing.T) []conformanceReport {
-	paths, err := filepath.Glob("conformance/*/*/*.yaml")
+	paths, err := filepath.Glob(filepath.Join(reportFolder, "*/*/*.yaml"))
 	require.NoError(t, err)
 	var reports []conformanceReport
 	for _, path := range paths {
@@ -31,25 +35,30 @@ func conformanceReports(t *testing.T) []conformanceReport {
 		require.NoError(t, err)
 		r, err := report.Read(text)
 		require.NoError(t, err, path)
-		reports = append(reports, conformanceReport{r, filepath.ToSlash(strings.TrimPrefix(path, "conformance"+
-			string(filepath.Separator)))})
+		below := strings.TrimPrefix(path, reportFolder+string(filepath.Separator))
+		reports = append(reports, conformanceReport{r, filepath.ToSlash(below)})
 	}
 	slices.SortStableFunc(reports, func(a, b conformanceReport) int { return strings.Compare(a.path, b.path) })
 	return reports
 }
 
-// conformanceTable is what docs/conformance/README.md says of the reports: figures and names, and how to repeat each.
+// conformanceTable is what docs/conformance.md says of the reports: figures and names, what they are too old for, which
+// features of Kubernetes they prove, and how to repeat each.
 func conformanceTable(reports []conformanceReport) string {
 	var b strings.Builder
 	list := func(features []string) string { return tableCell(strings.Join(features, ", ")) }
-	b.WriteString("| proxy | mode | core | extended | fails at | lacks | kernel | suite |\n")
-	b.WriteString("|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| proxy | mode | core | extended | fails at | lacks | kernel | suite | older than |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range reports {
 		_, failed, lacks := r.Features()
-		fmt.Fprintf(&b, "| [%s %s](%s) | %s | %v | %v | %s | %s | %s | %s |\n", tableCell(r.Implementation.Name),
+		fmt.Fprintf(&b, "| [%s %s](../testing/conformance/reports/%s) | %s | %v | %v | %s | %s | %s | %s | %s "+
+			"|\n", tableCell(r.Implementation.Name),
 			tableCell(r.Implementation.Version), r.path, tableCell(r.Implementation.Mode), r.Counts(report.Core),
-			r.Counts(report.Extended), list(failed), list(lacks), tableCell(r.Kernel), tableCell(r.Suite))
+			r.Counts(report.Extended), list(failed), list(lacks), tableCell(r.Kernel), tableCell(r.Suite),
+			tableCell(olderThan(r, reports)))
 	}
+	b.WriteString("\n")
+	b.WriteString(supportTable(reports))
 	for _, r := range reports {
 		command := strings.TrimSpace(report.Clean(r.Implementation.Command))
 		fmt.Fprintf(&b, "\n%s:\n\n```sh\n%s\n```\n", r.Implementation, command)
@@ -57,12 +66,81 @@ func conformanceTable(reports []conformanceReport) string {
 	return b.String()
 }
 
-// shortTable is what the repository's README says of them.
+// olderThan says what came after a report: cases of the suite, and versions of the program that were judged as well.
+func olderThan(r conformanceReport, reports []conformanceReport) string {
+	var since []string
+	if n := len(r.Newer()); n > 0 {
+		since = append(since, fmt.Sprintf("suite %s: %d cases more", report.SuiteVersion, n))
+	}
+	newest := r.Implementation.Version
+	for _, other := range reports {
+		if other.Implementation.Name == r.Implementation.Name && newer(other.Implementation.Version, newest) {
+			newest = other.Implementation.Version
+		}
+	}
+	if newest != r.Implementation.Version {
+		since = append(since, newest)
+	}
+	if r.Implementation.Version == "main" {
+		since = append(since, "what main has become since")
+	}
+	return strings.Join(since, "; ")
+}
+
+// newer reports whether one version is newer than another. Commits and branches are not comparable.
+func newer(a, b string) bool {
+	x, err := apiversion.ParseSemantic(a)
+	y, otherErr := apiversion.ParseSemantic(b)
+	return err == nil && otherErr == nil && y.LessThan(x)
+}
+
+// supportTable says which features of Kubernetes each program has, and which cases show that it has one only in part.
+func supportTable(reports []conformanceReport) string {
+	var b, parts strings.Builder
+	b.WriteString("| feature | KEP |")
+	var supports [][]report.Support // by report, then by feature
+	for _, r := range reports {
+		supports = append(supports, r.Support())
+		i := r.Implementation
+		fmt.Fprintf(&b, " %s %s, %s |", tableCell(i.Name), tableCell(i.Version), tableCell(i.Mode))
+	}
+	b.WriteString("\n|---|---|" + strings.Repeat("---|", len(reports)) + "\n")
+	for n, f := range report.ServiceFeatures() {
+		var keps []string
+		for _, number := range f.KEPs {
+			keps = append(keps, fmt.Sprintf("[%d](https://kep.k8s.io/%[1]d)", number))
+		}
+		fmt.Fprintf(&b, "| %s | %s |", tableCell(f.Name), strings.Join(keps, ", "))
+		wrong := map[string][]string{} // by the cases that are not right
+		for i, r := range reports {
+			s := supports[i][n]
+			fmt.Fprintf(&b, " %s |", s.Answer)
+			if s.Answer == report.InPart {
+				cases := "\"" + strings.Join(s.Wrong, "\", \"") + "\""
+				wrong[cases] = append(wrong[cases], r.Implementation.String())
+			}
+		}
+		b.WriteString("\n")
+		for _, cases := range slices.Sorted(maps.Keys(wrong)) {
+			fmt.Fprintf(&parts, "- %s; %s: not right is %s\n", f.Name, strings.Join(wrong[cases], "; "), cases)
+		}
+	}
+	return b.String() + "\nIn part:\n\n" + parts.String()
+}
+
+// shown are the reports that the repository's README names.
+func shown() []string {
+	return []string{"0.2/kube-proxy-lib/main-nftables.yaml", "0.2/kube-proxy/v1.37.2-nftables.yaml",
+		"0.1/kube-router/v2.1.0-ipvs.yaml"}
+}
+
+// shortTable is what it says of them.
 func shortTable(reports []conformanceReport) string {
 	var b strings.Builder
 	b.WriteString("| proxy | mode | core | extended |\n|---|---|---|---|\n")
-	for _, r := range reports {
-		fmt.Fprintf(&b, "| [%s %s](docs/conformance/%s) | %s | %v | %v |\n", tableCell(r.Implementation.Name),
+	for _, path := range shown() {
+		r := reports[slices.IndexFunc(reports, func(r conformanceReport) bool { return r.path == path })]
+		fmt.Fprintf(&b, "| [%s %s](testing/conformance/reports/%s) | %s | %v | %v |\n", tableCell(r.Implementation.Name),
 			tableCell(r.Implementation.Version), r.path, tableCell(r.Implementation.Mode), r.Counts(report.Core),
 			r.Counts(report.Extended))
 	}
@@ -73,20 +151,36 @@ func tableCell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;").Replace(report.Clean(text))
 }
 
+// madeFromReports compares a page with what a test makes from reports. That part of it is between two comments, of
+// which the first names the test.
+func madeFromReports(t *testing.T, path, made string) {
+	t.Helper()
+	begin, end := "<!-- made from the reports by "+t.Name()+" -->\n\n", "\n<!-- end of what is made -->\n"
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	before, rest, found := strings.Cut(string(text), begin)
+	require.True(t, found, path)
+	_, after, found := strings.Cut(rest, end)
+	require.True(t, found, path)
+	fm.Golden(t, path, before+begin+made+end+after)
+}
+
+// canBeRepeated: a report has the command, without folders that readers do not have.
+func canBeRepeated(t *testing.T, path, command string) {
+	t.Helper()
+	assert.NotEmpty(t, command, "%s cannot be repeated", path)
+	for _, place := range []string{"/tmp/", "/root/", "/home/", "/work/"} {
+		assert.NotContains(t, command, place, "%s: a folder that readers do not have", path)
+	}
+}
+
 // TestTheConformanceTables: two pages say what the reports say. With FAKEMODEL_UPDATE=1 that is made anew.
 func TestTheConformanceTables(t *testing.T) {
-	const begin, end = "<!-- made from the reports by TestTheConformanceTables -->\n\n", "\n<!-- end of what is made -->\n"
 	for path, table := range map[string]func([]conformanceReport) string{
-		"conformance/README.md": conformanceTable,
-		"../README.md":          shortTable,
+		"conformance.md": conformanceTable,
+		"../README.md":   shortTable,
 	} {
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
-		before, rest, found := strings.Cut(string(text), begin)
-		require.True(t, found, path)
-		_, after, found := strings.Cut(rest, end)
-		require.True(t, found, path)
-		fm.Golden(t, path, before+begin+table(conformanceReports(t))+end+after)
+		madeFromReports(t, path, table(conformanceReports(t)))
 	}
 }
 
@@ -96,10 +190,7 @@ func TestConformanceReportsAreWhereTheyBelong(t *testing.T) {
 		i := r.Implementation
 		file := strings.ReplaceAll(strings.Trim(i.Version+"-"+i.Mode, "-"), " ", "-")
 		assert.Equal(t, fmt.Sprintf("%s/%s/%s.yaml", r.Suite, i.Name, file), r.path)
-		assert.NotEmpty(t, i.Command, "%s cannot be repeated", r.path)
+		canBeRepeated(t, r.path, i.Command)
 		assert.Empty(t, r.Problem, "%s is not complete", r.path)
-		for _, place := range []string{"/tmp/", "/root/", "/home/"} {
-			assert.NotContains(t, i.Command, place, "%s: a folder that readers do not have", r.path)
-		}
 	}
 }

@@ -127,7 +127,7 @@ func TestEveryPackageHasAnExample(t *testing.T) {
 			return err
 		}
 		if d.IsDir() {
-			private := slices.Contains([]string{"internal", "examples", "testdata", ".git", "docs", "dist"}, d.Name())
+			private := slices.Contains([]string{"internal", "cmd", "examples", "testdata", ".git", "docs", "dist"}, d.Name())
 			_, err := os.Stat(filepath.Join(path, "go.mod"))
 			otherModule := err == nil && path != ".."
 			if private || otherModule || path == filepath.Join("..", "remote", "v1") {

@@ -44,7 +44,7 @@ func logMessages(t *testing.T, root string) map[string]string {
 			return err
 		}
 		switch name := d.Name(); {
-		case d.IsDir() && (name == "examples" || name == "testing" || name == "testdata" || name == ".git"):
+		case d.IsDir() && (name == "cmd" || name == "examples" || name == "testing" || name == "testdata" || name == ".git"):
 			return filepath.SkipDir
 		case d.IsDir() && (strings.HasPrefix(name, "test") || name == "backendtest"):
 			return filepath.SkipDir

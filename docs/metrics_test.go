@@ -24,16 +24,16 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
-	"sigs.k8s.io/kube-proxy-lib/health"
 	hnsdp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	iptablesdp "sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
 	ipvsdp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	nftdp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/sysctl"
 	"sigs.k8s.io/kube-proxy-lib/remote/brain"
 	"sigs.k8s.io/kube-proxy-lib/sink"
-	"sigs.k8s.io/kube-proxy-lib/sysctl"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
@@ -133,7 +133,7 @@ func TestNoMetricIsMadeUp(t *testing.T) {
 	exists := registered(t)
 	files, err := filepath.Glob("operate/*")
 	require.NoError(t, err)
-	for _, pattern := range []string{"*.md", "../*.md", "../examples/*/README.md"} {
+	for _, pattern := range []string{"*.md", "../*.md", "../examples/*/README.md", "../cmd/*/README.md"} {
 		more, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		files = append(files, more...)

@@ -23,13 +23,13 @@ import (
 	ipvsdp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	nftdp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/sysctl"
 	"sigs.k8s.io/kube-proxy-lib/sink"
-	"sigs.k8s.io/kube-proxy-lib/sysctl"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// example is the service of docs/how-it-works.md: shop/web, with an endpoint on this node and one on another.
+// example is the service of docs/one-service.md: shop/web, with an endpoint on this node and one on another.
 func example() []any {
 	return []any{
 		fm.Node("node-1").IP("192.0.2.10").ServiceCIDR("10.96.0.0/12").
@@ -41,10 +41,10 @@ func example() []any {
 	}
 }
 
-// TestThePageShowsRealRules: what docs/how-it-works.md shows of a backend's rules is what the backend makes of the
+// TestThePageShowsRealRules: what docs/one-service.md shows of a backend's rules is what the backend makes of the
 // example, lines left out where the page has "...".
 func TestThePageShowsRealRules(t *testing.T) {
-	page, err := os.ReadFile("how-it-works.md")
+	page, err := os.ReadFile("one-service.md")
 	require.NoError(t, err)
 	for _, backend := range []struct {
 		name  string

@@ -5,19 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
-	"sigs.k8s.io/kube-proxy-lib/config"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/remote"
 )
 
-// checkBrain returns an error if the configuration asks for something that only the brain can do.
+// checkBrain returns an error if the configuration requires something that only the brain can do.
 func (s *settings) checkBrain() error {
 	if !s.gates.Enabled(config.AllowServiceExternalIPs) {
 		return errors.New("featureGates: with --server," +
@@ -26,10 +27,10 @@ func (s *settings) checkBrain() error {
 	return nil
 }
 
-// fromBrain returns the feed of the state that a brain computes. It waits until a brain can be reached.
+// fromBrain returns the feed of the state that a brain computes. It waits until it has reached a brain.
 func (p *proxy) fromBrain(ctx context.Context) (kubeproxy.Feed, error) {
 	families, missing := p.mode.families(ctx, p.machine)
-	// The request to the brain hardly depends on the IPs of this node.
+	// The request to the brain needs only the families of this node's IPs.
 	state, _, _, err := config.StateOptions(p.KubeProxyConfiguration, p.nodeName, unknownNode(families))
 	if err != nil {
 		return nil, err
@@ -58,13 +59,16 @@ func (p *proxy) fromBrain(ctx context.Context) (kubeproxy.Feed, error) {
 		}
 	}
 	known, _, err := p.withNode(ctx, ips, families, missing)
-	if err == nil && !slices.Equal(known.EnabledFamilies(), state.EnabledFamilies()) {
+	if err != nil || slices.Equal(known.EnabledFamilies(), state.EnabledFamilies()) {
+		return feed, err
+	}
+	if state.Families = known.Families; !reflect.DeepEqual(known, state) { // of an override, one family may be left
 		return p.brainFeed(known)
 	}
-	return feed, err
+	return feed, feed.SetFamilies(ctx, known.Families)
 }
 
-// unknownNode is a node of which only the IP families are known.
+// unknownNode returns a node's IPs of which only the families are known.
 func unknownNode(families []model.Family) config.NodeIPs {
 	n := config.NodeIPs{Primary: model.IPv4, Families: families}
 	if len(families) == 1 {

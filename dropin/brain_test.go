@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +24,7 @@ import (
 	componentbasev1alpha1 "k8s.io/component-base/config/v1alpha1"
 
 	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/testcert"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/remote/brain"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 	"sigs.k8s.io/kube-proxy-lib/watch"
@@ -33,6 +35,7 @@ type testBrain struct {
 	objects []runtime.Object
 	changes chan watch.Change
 	target  string
+	metrics prometheus.Registerer
 }
 
 // Run implements watch.Source.
@@ -71,7 +74,7 @@ func newBrain(t *testing.T, objects ...runtime.Object) *testBrain {
 // start runs the brain until the test ends, or stop is called.
 func (b *testBrain) start(t *testing.T, opts brain.ServeOptions) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	server, err := brain.New(ctx, brain.Options{Source: b})
+	server, err := brain.New(ctx, brain.Options{Source: b, Metrics: b.metrics})
 	require.NoError(t, err)
 	listener, err := brain.Listen(ctx, b.target, 0)
 	require.NoError(t, err)
@@ -117,12 +120,44 @@ func TestTheStateComesFromABrain(t *testing.T) {
 			moved := kube.EndpointSlice("default/web").Port("http", 8080).Endpoint("10.244.1.6").OnNode("n1").Build()
 			b.changes <- watch.Change{Object: moved}
 			require.Eventually(t, has("10.244.1.6"), time.Minute, time.Millisecond)
+			r.waitLogged(t, `"primaryIP"="192.0.2.1"`) // the brain knows the node
+			r.waitLogged(t, `"reason"="Starting"`)     // Events are in the log
 			require.NoError(t, stop())
 			assert.Contains(t, dump(r), "10.244.1.6", "it stays")
-			assert.Contains(t, r.logged(), `"primaryIP"="192.0.2.1"`, "the brain knows the node")
-			assert.Contains(t, r.logged(), `"reason"="Starting"`, "Events are in the log")
 		})
 	}
+}
+
+// A node that serves fewer families than its kernel supports learns so from the brain, and asks for the state once.
+func TestTheStateIsFetchedOnce(t *testing.T) {
+	needModesOfLinux(t)
+	registry := prometheus.NewRegistry()
+	b := newBrain(t, cluster()...)
+	b.metrics = registry
+	b.start(t, brain.ServeOptions{})
+	r := newBrainRig(t)
+	stop := r.start(t, "--server="+b.target, "--config="+writeFile(t, `apiVersion: kubeproxy.config.k8s.io/v1alpha2
+kind: KubeProxyConfiguration
+mode: nftables
+ipFamilyPolicy: SingleStack
+detectLocal: {clusterCIDRs: [10.244.0.0/16]}
+`))
+	require.Eventually(t, func() bool { return strings.Contains(r.nft.Dump(tableIPv4), "10.244.1.5") }, time.Minute,
+		time.Millisecond)
+	assert.Contains(t, r.logged(), `"families"="[IPv4]"`)
+	assert.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP kubeproxy_remote_batches_total Batches sent to clients, by kind
+# TYPE kubeproxy_remote_batches_total counter
+kubeproxy_remote_batches_total{kind="diff"} 0
+kubeproxy_remote_batches_total{kind="reset"} 1
+kubeproxy_remote_batches_total{kind="resumed"} 1
+`), "kubeproxy_remote_batches_total"))
+	moved := kube.EndpointSlice("default/web").Port("http", 8080).Endpoint("10.244.1.6").OnNode("n1").Build()
+	b.changes <- watch.Change{Object: moved}
+	require.Eventually(t, func() bool { return strings.Contains(r.nft.Dump(tableIPv4), "10.244.1.6") }, time.Minute,
+		time.Millisecond)
+	require.NoError(t, stop())
+	assert.Empty(t, r.nft.Dump(tableIPv6))
 }
 
 // Until a brain is there nothing is known and nothing is touched; when it goes, what is applied stays. Both are said.
@@ -178,7 +213,7 @@ clientConnection: {kubeconfig: /nowhere}
 // Over TCP the node is the one that its certificate names, and the certificate can be renewed.
 func TestABrainOverTLS(t *testing.T) {
 	dir := t.TempDir()
-	ca := testcert.New(t, dir)
+	ca := testkit.NewAuthority(t, dir)
 	server := ca.Server(t, "server", net.IPv4(127, 0, 0, 1))
 	ca.Client(t, "node", "system:node:another")
 	b := newBrain(t, cluster()...)
@@ -187,10 +222,7 @@ func TestABrainOverTLS(t *testing.T) {
 	r := newBrainRig(t)
 	stop := r.start(t, append(arguments, "--server="+b.target, "--ca-file="+filepath.Join(dir, "ca.crt"),
 		"--tls-cert-file="+filepath.Join(dir, "node.crt"), "--tls-private-key-file="+filepath.Join(dir, "node.key"))...)
-	refused := func() bool {
-		return strings.Contains(r.logged(), `the certificate is for node \"another\", not \"n1\"`)
-	}
-	require.Eventually(t, refused, time.Minute, time.Millisecond)
+	r.waitLogged(t, `the certificate is for node \"another\", not \"n1\"`)
 	ca.Client(t, "node", "system:node:n1")
 	r.waitServed(t)
 	require.NoError(t, stop())
@@ -210,8 +242,9 @@ func TestWrongFlagsOfABrainAreRefused(t *testing.T) {
 		"--insecure needs --server":                        {"--insecure"},
 		"--server-state-file needs --server":               {"--server-state-file=/x"},
 		"--server-state-max-age needs --server-state-file": {"--server=unix:///x", "--server-state-max-age=1h"},
-		"keep: durations must not be negative":             {"--server=unix:///x", "--server-state-file=/x", "--server-state-max-age=-1h"},
-		`keep: the file "x" is not an absolute path`:       {"--server=unix:///x", "--server-state-file=x"},
+		"keep: durations must not be negative": {
+			"--server=unix:///x", "--server-state-file=/x", "--server-state-max-age=-1h"},
+		`keep: the file "x" is not an absolute path`: {"--server=unix:///x", "--server-state-file=x"},
 	} {
 		assert.ErrorContains(t, newBrainRig(t).run(args...), want)
 	}

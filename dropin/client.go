@@ -11,8 +11,8 @@ import (
 
 const protobuf = "application/vnd.kubernetes.protobuf"
 
-// newClient returns a client for the API server that a kubeconfig file and master name. Without either, it is the API
-// server of the cluster that this pod runs in.
+// newClient returns a client for the API server that a kubeconfig file or master names; without both, for that of the
+// cluster in which this pod runs.
 func newClient(c componentbasev1alpha1.ClientConnectionConfiguration, master string) (kubernetes.Interface, error) {
 	rc, err := restConfig(c, master)
 	if err != nil {

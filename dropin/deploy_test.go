@@ -17,12 +17,12 @@ import (
 	yamlreader "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
-	"sigs.k8s.io/kube-proxy-lib/config"
-	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-const deploy = "../examples/kube-proxy/deploy"
+const deploy = "../cmd/kube-proxy/deploy"
 
 // kustomization has the fields that the kustomizations of deploy use.
 type kustomization struct {

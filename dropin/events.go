@@ -19,29 +19,29 @@ import (
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	"sigs.k8s.io/kube-proxy-lib/healthcheck"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// events writes Events to the API server, in the background; without an API server, to the log. Reasons and actions are
-// kube-proxy's.
+// events writes Events to the API server in the background or, without an API server, to the log. Reasons and actions
+// are kube-proxy's.
 type events struct {
-	client      kubernetes.Interface          // nil: there is none
+	client      kubernetes.Interface          // nil with a brain
 	broadcaster eventsclient.EventBroadcaster // nil without a client
 	recorder    eventsclient.EventRecorder
 	node        *corev1.ObjectReference
 }
 
-// component is the name of the writer.
+// component is the reporting component of Events.
 const component = "kube-proxy"
 
-var _ healthcheck.EventRecorder = (*events)(nil)
+var _ health.EventRecorder = (*events)(nil)
 
 // newEvents returns an events that writes until ctx ends. Close it after that.
 func newEvents(ctx context.Context, client kubernetes.Interface, nodeName string) (*events, error) {
-	// "kubectl describe node" finds events by UID: by that of the Node, and by its name in place of a UID. It finds no
-	// event without either: https://issues.k8s.io/138524.
+	// "kubectl describe node" finds events by the Node's UID, and by its name in place of a UID. It finds no event without
+	// either: https://issues.k8s.io/138524.
 	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: types.UID(nodeName)}
 	if client == nil {
 		return &events{recorder: logRecorder{klog.FromContext(ctx)}, node: node}, nil
@@ -65,7 +65,7 @@ type logRecorder struct{ log klog.Logger }
 
 // Eventf implements eventsclient.EventRecorder.
 func (r logRecorder) Eventf(regarding, _ runtime.Object, kind, reason, action, note string, args ...any) {
-	object, _ := regarding.(*corev1.ObjectReference) // this program's are
+	object, _ := regarding.(*corev1.ObjectReference) // events of this program always have one
 	r.log.Info("Event", "kind", object.Kind, "object", klog.KRef(object.Namespace, object.Name), "type", kind,
 		"reason", reason, "action", action, "note", fmt.Sprintf(note, args...))
 }
@@ -80,18 +80,18 @@ func (e *events) warning(n notice) {
 	e.recorder.Eventf(e.node, nil, corev1.EventTypeWarning, n.reason, "StartKubeProxy", "%s", n.note)
 }
 
-// lastWords bounds the time for writing the reason why the program ends.
+// lastWords limits the time for writing the Event of a fatal error.
 const lastWords = 5 * time.Second
 
-// failed reports that the program is about to end because of an error. It does not write in the background, for which
-// there would be no time: when it returns, the event has been written, or cannot be.
+// failed reports that the program is about to exit because of an error. It writes synchronously: when it returns, the
+// event has been written or writing has failed.
 func (e *events) failed(ctx context.Context, reason string, err error) {
 	if e.client == nil {
 		return // the error is printed anyway
 	}
 	ctx, cancel := context.WithTimeout(ctx, lastWords)
 	defer cancel()
-	host, _ := os.Hostname() // as the recorder does it
+	host, _ := os.Hostname() // like the recorder
 	_, failure := e.client.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", e.node.Name, time.Now().UnixNano()),
 			Namespace: metav1.NamespaceDefault},
@@ -109,7 +109,7 @@ func (e *events) failed(ctx context.Context, reason string, err error) {
 	}
 }
 
-// ServiceWarning implements healthcheck.EventRecorder.
+// ServiceWarning implements health.EventRecorder.
 func (e *events) ServiceWarning(service model.ServiceName, reason, action, note string) {
 	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: service.Namespace, Name: service.Name}
 	e.recorder.Eventf(ref, nil, corev1.EventTypeWarning, reason, action, "%s", note)
@@ -126,7 +126,7 @@ func (e *events) notServed(_ context.Context, p frontend.Problem) {
 // maxNote is the maximum length of an Event's note that the API server accepts.
 const maxNote = 1024
 
-// portFailed reports that a service port is not applied, unless notServed does.
+// portFailed reports that a service port is not applied, unless notServed reports it.
 func (e *events) portFailed(err *sink.PortError) {
 	if errors.As(err.Err, new(frontend.Problem)) {
 		return
@@ -136,7 +136,7 @@ func (e *events) portFailed(err *sink.PortError) {
 	e.ServiceWarning(err.Port.Service, "FailedToApplyServicePort", "Sync", shorten(note))
 }
 
-// shorten returns a note that is not too long.
+// shorten shortens a note to the maximum length.
 func shorten(note string) string {
 	if len(note) > maxNote {
 		note = strings.ToValidUTF8(note[:maxNote-3], "") + "..."

@@ -3,11 +3,12 @@ package dropin_test
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"k8s.io/client-go/kubernetes"
 
-	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/dropin"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
 )
 
 // A binary with several components in one process runs the proxy as one of them, until ctx ends.
@@ -29,6 +30,9 @@ func Example() {
 func ExampleConfig_Check() {
 	c := dropin.Config{Page: true, NoMetrics: true}
 	_, err := c.Check()
-	fmt.Println(err)
-	// Output: --page: there are no metrics to serve the page with: give it an address with --page-bind-address=127.0.0.1:10250
+	fmt.Println(strings.ReplaceAll(err.Error(), ": ", ":\n"))
+	// Output:
+	// --page:
+	// there are no metrics to serve the page with:
+	// give it an address with --page-bind-address=127.0.0.1:10250
 }

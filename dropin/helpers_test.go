@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
@@ -22,14 +24,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
-	"sigs.k8s.io/kube-proxy-lib/config"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config"
 	hnsdataplane "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	iptablesdataplane "sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
 	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
-	"sigs.k8s.io/kube-proxy-lib/sysctl"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/sysctl"
 )
 
 // ParseCommand is command.Parse, which TestMain sets: package command imports this one, so that only tests outside of
@@ -48,7 +50,7 @@ var (
 	tableIPv6 = dataplane.TableKey{Family: model.IPv6, Name: nft.DefaultTableName}
 )
 
-// rig is a machine that is none, and a cluster without an API server.
+// rig is a fake machine, and a cluster without an API server.
 type rig struct {
 	*machine
 	ctx      context.Context // with a logger
@@ -60,9 +62,11 @@ type rig struct {
 	hns      *hnsdataplane.Fake
 	bound    *listeners
 
-	hostAddresses nodeaddr.Fake
+	hostAddresses, localAddresses nodeaddr.Fake
 
 	ended chan struct{} // closed when what start started has ended
+
+	gcPercent, leastGCPercent atomic.Int32 // as set last, and when it went down
 
 	mu  sync.Mutex
 	log strings.Builder
@@ -107,6 +111,11 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 	}, funcr.Options{})
 	r.ctx = klog.NewContext(t.Context(), logger)
 	r.machine = &machine{
+		setGCPercent: func(percent int) {
+			if before := r.gcPercent.Swap(int32(percent)); int32(percent) < before {
+				r.leastGCPercent.Store(int32(percent))
+			}
+		},
 		newClient: func(componentbasev1alpha1.ClientConnectionConfiguration, string) (kubernetes.Interface, error) {
 			return r.client, nil
 		},
@@ -118,6 +127,7 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 		ipvs:     r.ipvs,
 		flows:    noFlows{},
 		host:     &r.hostAddresses,
+		local:    &r.hostAddresses,
 
 		hns:       r.hns,
 		hnsRecord: filepath.Join(r.root, "state", "record"),
@@ -197,6 +207,12 @@ func (r *rig) logged() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.log.String()
+}
+
+// waitLogged waits until the log has a text: much is logged by goroutines of their own.
+func (r *rig) waitLogged(t *testing.T, text string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return strings.Contains(r.logged(), text) }, time.Minute, time.Millisecond, text)
 }
 
 func (r *rig) file(t *testing.T, name string) string {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// destroyUpstreamSets destroys the ipsets of Kubernetes' own kube-proxy in mode ipvs, as far as nothing uses them.
+// destroyUpstreamSets destroys the unused ipsets of Kubernetes' own kube-proxy in mode ipvs.
 func destroyUpstreamSets() error {
 	sets, err := netlink.IpsetListAll()
 	if err != nil {
@@ -27,7 +27,7 @@ func destroyUpstreamSets() error {
 	return errors.Join(errs...)
 }
 
-// upstreamSet reports whether an ipset is one of Kubernetes' own kube-proxy. IPv6's have a 6 in their names.
+// upstreamSet reports whether an ipset belongs to Kubernetes' own kube-proxy. Names for IPv6 contain a 6.
 func upstreamSet(name string) bool {
 	rest, ok := strings.CutPrefix(name, "KUBE-")
 	if !ok {

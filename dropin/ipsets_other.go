@@ -2,5 +2,5 @@
 
 package dropin
 
-// destroyUpstreamSets has nothing to do: ipsets are Linux's.
+// destroyUpstreamSets does nothing: only Linux has ipsets.
 func destroyUpstreamSets() error { return nil }

@@ -16,14 +16,14 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
+	"sigs.k8s.io/kube-proxy-lib/node/hostaddr"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
 // TestPacketsReachAPod runs the program with the kernel, in a namespace that is the node; another one is a pod.
 func TestPacketsReachAPod(t *testing.T) {
-	node, pod := testns.New(t), testns.New(t)
+	node, pod := testkit.NewNamespace(t), testkit.NewNamespace(t)
 	join(node, pod)
 	for _, address := range []string{"10.244.1.5:8080", "[fd00:244:1::5]:8080"} {
 		answer(t, pod, address, "the pod")
@@ -42,7 +42,7 @@ func TestPacketsReachAPod(t *testing.T) {
 		return err
 	})
 	defer kernel.Close()
-	r.nftables, r.flows, r.host = kernel, &conntrack.Kernel{NetNS: node.FD()}, &nodeaddr.System{NetNS: node.FD()}
+	r.nftables, r.flows, r.host = kernel, &conntrack.Kernel{NetNS: node.FD()}, &hostaddr.System{NetNS: node.FD()}
 
 	stop := r.start(t, "--proxy-mode=nftables", "--iptables-min-sync-period=0",
 		"--cluster-cidr=10.244.0.0/16,fd00:244::/32")
@@ -92,14 +92,14 @@ func (k *notifyingKernel) Apply(ctx context.Context, tx *dataplane.Transaction) 
 }
 
 // join connects a node with a pod. What the node has no other route for goes to the pod, too, which drops it.
-func join(node, pod *testns.Namespace) {
+func join(node, pod *testkit.Namespace) {
 	node.Do(func() error {
 		veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "eth0",
 			PeerNamespace: netlink.NsFd(pod.FD())}
 		veth.Name = "eth0"
 		return netlink.LinkAdd(veth)
 	})
-	for ns, addresses := range map[*testns.Namespace][2]string{
+	for ns, addresses := range map[*testkit.Namespace][2]string{
 		node: {"10.244.1.1/24", "fd00:244:1::1/64"},
 		pod:  {"10.244.1.5/24", "fd00:244:1::5/64"},
 	} {
@@ -127,7 +127,7 @@ func join(node, pod *testns.Namespace) {
 }
 
 // answer says something to everybody who connects to an address in a namespace.
-func answer(t *testing.T, ns *testns.Namespace, address, text string) {
+func answer(t *testing.T, ns *testkit.Namespace, address, text string) {
 	var listener net.Listener
 	ns.Do(func() (err error) {
 		listener, err = (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
@@ -151,12 +151,12 @@ func answer(t *testing.T, ns *testns.Namespace, address, text string) {
 	})
 }
 
-// ask connects to an address from a namespace and returns what is said there. It gives up if nobody answers for so
+// ask connects to an address from a namespace and returns the answer. It gives up if there is none for so
 // long.
-func ask(ns *testns.Namespace, address string, patience time.Duration) (text string, err error) {
+func ask(ns *testkit.Namespace, address string, timeout time.Duration) (text string, err error) {
 	ns.Do(func() error {
 		var conn net.Conn
-		if conn, err = net.DialTimeout("tcp", address, patience); err != nil {
+		if conn, err = net.DialTimeout("tcp", address, timeout); err != nil {
 			return nil
 		}
 		defer conn.Close()

@@ -35,9 +35,9 @@ type work struct {
 }
 
 // What SIG Scalability calls network programming latency depends on the change, not on the size of the cluster: the
-// program does the same work for one replaced endpoint, whether there are 10 services or 1,000. Mode iptables writes what
-// shares a chain with it, which has a limit, so there are more services. Nothing is timed: all time is virtual, and the
-// work is counted, with the API server in the process and the kernel in memory.
+// program does the same work for one replaced endpoint, whether there are 10 services or 1,000. Mode iptables writes
+// what shares a chain with it, which has a limit, so there are more services. Nothing is timed: all time is virtual,
+// and the work is counted, with the API server in the process and the kernel in memory.
 func TestNetworkProgrammingWorkDoesNotDependOnTheSizeOfTheCluster(t *testing.T) {
 	needModesOfLinux(t)
 	for mode, services := range map[string][2]int{"nftables": {10, 1000}, "iptables": {1000, 4000}} {
@@ -194,7 +194,7 @@ func (c countedIPTables) Read(ctx context.Context, table iptablesdataplane.Table
 	return c.Fake.Read(ctx, table, prefix)
 }
 
-// deaf is a listener that nobody can connect to: a bubble has no network.
+// deaf is a listener that accepts nothing: a synctest bubble has no network.
 type deaf struct {
 	closed chan struct{}
 	once   sync.Once

@@ -1,9 +1,7 @@
 package dropin
 
 import (
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -24,7 +22,7 @@ func TestTheLimitsOfServicesAndNamespacesAreFlags(t *testing.T) {
 				"--service-limits=frontends=2", "--namespace-limits=frontends=2,destinations=10")
 			for _, want := range []string{`1 of its addresses are not served: a service may have 2 frontends`,
 				`the services of a namespace may have 2 frontends together`} {
-				require.Eventually(t, func() bool { return strings.Contains(r.logged(), want) }, time.Minute, time.Millisecond, want)
+				r.waitLogged(t, want)
 			}
 			require.NoError(t, stop())
 			assert.NotContains(t, r.logged(), `"port"="default/web`)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 
 	"k8s.io/client-go/kubernetes"
@@ -16,47 +17,63 @@ import (
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
-	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
 	hnsdataplane "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	iptablesdataplane "sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
 	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	nftdataplane "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
-	"sigs.k8s.io/kube-proxy-lib/sysctl"
+	"sigs.k8s.io/kube-proxy-lib/node/hostaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/sysctl"
 )
 
-// machine is the environment of a proxy, which has its own. Tests replace the parts that they must not touch.
+// machine is the environment of a proxy. Tests replace the parts that they must not touch.
 type machine struct {
 	newClient func(c componentbasev1alpha1.ClientConnectionConfiguration, master string) (kubernetes.Interface, error)
 	hostname  func() (string, error)
 	listen    func(ctx context.Context, network, address string) (net.Listener, error)
 
-	root     sysctl.Root                   // where proc and sys are
+	root     sysctl.Root                   // the parent of proc and sys
 	nftables nftdataplane.Interface        // nil: the kernel's
 	iptables []iptablesdataplane.Interface // nil: the programs
 	ipvs     ipvsdataplane.Interface       // nil: the kernel's
+	// upstreamIPVS is the kernel's with the dummy interface of Kubernetes' own kube-proxy, if not nil.
+	upstreamIPVS ipvsdataplane.Interface
 	// ipvsLink is the name of the dummy interface of mode ipvs, "" for the default, and ipvsMarks the bits of its marks.
 	ipvsLink  string
 	ipvsMarks uint32
-	// excludeCIDRs are the addresses whose IPVS virtual servers belong to others.
+	// excludeCIDRs are the address ranges of IPVS virtual servers that belong to other programs, which cleaning up obeys
+	// in every mode. excludeErr is why they are not known.
 	excludeCIDRs []netip.Prefix
+	excludeErr   error
 	flows        conntrack.Table // nil: the kernel's
-	// hns is nil for this machine's HNS. network is the name of the network that a clean-up is for, and hnsRecord the
-	// path of the backend's record if it is not the default.
+	// hns is nil for this machine's HNS. network is the network to clean up, and hnsRecord the path of the backend's
+	// record file if not the default.
 	hns                hnsdataplane.Interface
 	network, hnsRecord string
 	host               nodeaddr.Host
+	// local has all addresses at which this process can listen, those of mode ipvs's dummy interface included.
+	local nodeaddr.Host
+	// setGCPercent sets GOGC, unless the process was started with one.
+	setGCPercent func(percent int)
 }
 
-// theMachine is the real one.
+// theMachine returns the real machine.
 func theMachine() *machine {
 	m := &machine{
 		newClient: newClient,
 		hostname:  os.Hostname,
 		listen:    (&net.ListenConfig{}).Listen,
-		host:      &nodeaddr.System{ExcludeInterfaces: ipvs.ServiceLinks()},
+		host:      &hostaddr.System{ExcludeInterfaces: ipvs.ServiceLinks()},
+		local:     &hostaddr.Local{},
+		setGCPercent: func(percent int) {
+			if os.Getenv("GOGC") == "" {
+				debug.SetGCPercent(percent)
+			}
+		},
 	}
 	if runtime.GOOS == "windows" {
 		m.flows = noFlows{}
@@ -64,19 +81,22 @@ func theMachine() *machine {
 	return m
 }
 
-// setIPVS sets what no field of the configuration file says of mode ipvs.
+// setIPVS sets the options of mode ipvs that have no field in the configuration file, and those that clean-up needs.
 func (m *machine) setIPVS(c *Config) {
 	m.ipvsLink, m.ipvsMarks = c.IPVSLink, c.IPVSMarks
-	if system, ok := m.host.(*nodeaddr.System); ok && m.ipvsLink != "" {
+	if c.Configuration != nil {
+		m.excludeCIDRs, m.excludeErr = config.ExcludeCIDRs(c.Configuration)
+	}
+	if system, ok := m.host.(*hostaddr.System); ok && m.ipvsLink != "" {
 		system.ExcludeInterfaces = append(system.ExcludeInterfaces, m.ipvsLink)
 	}
 }
 
-// families returns the IP families that the kernel has.
+// families returns the IP families of the kernel.
 func (m *machine) families() []model.Family {
 	families := []model.Family{model.IPv4}
 	if runtime.GOOS == "windows" {
-		return append(families, model.IPv6) // the mode knows more
+		return append(families, model.IPv6) // the mode decides
 	}
 	if _, err := os.Stat(m.path("proc/net/if_inet6")); err != nil {
 		return families
@@ -87,8 +107,8 @@ func (m *machine) families() []model.Family {
 	return append(families, model.IPv6)
 }
 
-// initOnly implements SetKernelParameters: it sets all kernel parameters in the configuration. The error joins one for
-// each that could not be set; the others are set.
+// initOnly implements SetKernelParameters: it sets all kernel parameters in the configuration. If some cannot be set,
+// it sets the others and returns the joined errors.
 func (m *machine) initOnly(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) error {
 	err := m.setConntrack(ctx, c)
 	if c.Mode == v1alpha2.ProxyModeIPVS {
@@ -97,8 +117,8 @@ func (m *machine) initOnly(ctx context.Context, c *v1alpha2.KubeProxyConfigurati
 	if !servesLocalhost(c) {
 		return err
 	}
-	// Normally the backend does this, once there are rules that keep others out. Here there are none yet; the kubelet's
-	// chain KUBE-FIREWALL does that, as with kube-proxy.
+	// Normally the backend sets it, once its rules keep other hosts out. Here there are no rules yet; as with kube-proxy,
+	// the kubelet's chain KUBE-FIREWALL keeps them out.
 	const name = "net/ipv4/conf/all/route_localnet"
 	changed, failed := m.root.SetInt(name, 1)
 	if changed && failed == nil {
@@ -108,7 +128,7 @@ func (m *machine) initOnly(ctx context.Context, c *v1alpha2.KubeProxyConfigurati
 	return errors.Join(err, failed)
 }
 
-// loadIPVS makes the kernel load IPVS, without which these parameters do not exist.
+// loadIPVS loads the kernel's IPVS module, without which these parameters do not exist.
 func (m *machine) loadIPVS(ctx context.Context) error {
 	if m.ipvs != nil {
 		return nil

@@ -6,7 +6,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/dropin"
 	"sigs.k8s.io/kube-proxy-lib/dropin/command"
-	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -18,5 +18,5 @@ func TestMain(m *testing.M) {
 		c.ApplyLogging = nil // it is the process's
 		return dropin.ParsedCommand{Config: &c.Config, Warnings: c.Warnings, Run: c.Run}, nil
 	}
-	testleak.Main(m)
+	testkit.Main(m)
 }

@@ -24,9 +24,9 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
 
-	"sigs.k8s.io/kube-proxy-lib/config"
-	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
-	"sigs.k8s.io/kube-proxy-lib/internal/testcert"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
 // manifest is what deploy/nftables/manifest.yaml has.
@@ -41,7 +41,7 @@ type manifest struct {
 // The manifest for Windows nodes has no unknown fields, fits together with that for Linux and with the
 // program, and asks for what HNS needs.
 func TestTheManifestForWindows(t *testing.T) {
-	data, err := os.ReadFile("../examples/kube-proxy/deploy/windows/manifest.yaml")
+	data, err := os.ReadFile("../cmd/kube-proxy/deploy/windows/manifest.yaml")
 	require.NoError(t, err)
 	documents := strings.Split(string(data), "\n---\n")
 	require.Len(t, documents, 2)
@@ -98,7 +98,7 @@ func TestTheManifestForWindows(t *testing.T) {
 // mode nftables.
 func TestTheManifestBehindABrain(t *testing.T) {
 	needModesOfLinux(t)
-	data, err := os.ReadFile("../examples/kube-proxy/deploy/brain/manifest.yaml")
+	data, err := os.ReadFile("../cmd/kube-proxy/deploy/brain/manifest.yaml")
 	require.NoError(t, err)
 	var m manifest
 	parts := []any{&m.account, &m.config, &m.daemons}
@@ -118,7 +118,7 @@ func TestTheManifestBehindABrain(t *testing.T) {
 	file := writeFile(t, m.config.Data["config.yaml"])
 	var args []string
 	dir := t.TempDir()
-	testcert.New(t, dir).Client(t, "tls", "system:node:n1")
+	testkit.NewAuthority(t, dir).Client(t, "tls", "system:node:n1")
 	for _, arg := range c.Args {
 		arg = strings.ReplaceAll(arg, "/var/lib/kube-proxy/config.yaml", file)
 		args = append(args, strings.ReplaceAll(arg, "=/tls/", "="+dir+"/"))
@@ -145,10 +145,10 @@ func TestTheManifestBehindABrain(t *testing.T) {
 	}
 }
 
-// readManifest reads the manifest of mode nftables, and fails the test for a field that is unknown or a kind that is missing or there
-// twice.
+// readManifest reads the manifest of mode nftables, and fails the test for a field that is unknown or a kind that is
+// missing or duplicate.
 func readManifest(t *testing.T) *manifest {
-	data, err := os.ReadFile("../examples/kube-proxy/deploy/nftables/manifest.yaml")
+	data, err := os.ReadFile("../cmd/kube-proxy/deploy/nftables/manifest.yaml")
 	require.NoError(t, err)
 	var m manifest
 	kinds := map[string]any{
@@ -201,7 +201,7 @@ func TestTheManifestFitsTogether(t *testing.T) {
 	}
 }
 
-// TestTheContainerHasTheCapabilitiesThatItNeeds: iptables-legacy needs more than NET_ADMIN, be it only to see that it has no
+// TestTheContainerHasTheCapabilitiesThatItNeeds: iptables-legacy needs more than NET_ADMIN, even to see that it has no
 // rules.
 func TestTheContainerHasTheCapabilitiesThatItNeeds(t *testing.T) {
 	pod := readManifest(t).daemons.Spec.Template.Spec
@@ -224,8 +224,8 @@ func TestTheContainerHasTheCapabilitiesThatItNeeds(t *testing.T) {
 	t.Error("the lock of iptables-legacy is not the host's")
 }
 
-// TestTheClusterRoleGrantsExactlyTheRequestedRights: one permission less, and the program does not work; one more is one too
-// many.
+// TestTheClusterRoleGrantsExactlyTheRequestedRights: one permission less, and the program does not work; one more is
+// one too many.
 func TestTheClusterRoleGrantsExactlyTheRequestedRights(t *testing.T) {
 	granted := sets.New[string]()
 	for _, rule := range readManifest(t).role.Rules {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
-	"sigs.k8s.io/kube-proxy-lib/config"
-	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -27,8 +27,8 @@ func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *m
 	})
 }
 
-// usableIPTables reports whether iptables works for a family: without ip6tables, or its kernel modules, IPv4 is served
-// anyway, and vice versa.
+// usableIPTables returns an error if iptables does not work for a family. The other family is served anyway, for
+// example IPv4 without ip6tables or its kernel modules.
 func usableIPTables(ctx context.Context, f model.Family, m *machine) error {
 	if m.iptables != nil {
 		if slices.ContainsFunc(m.iptables, func(d dataplane.Interface) bool { return d.Features().Family == f }) {
@@ -41,22 +41,21 @@ func usableIPTables(ctx context.Context, f model.Family, m *machine) error {
 		return d.Close()
 	}
 	if !dataplane.IsAbsent(err) {
-		// The program exists; if the problem lasts, the start fails with it.
+		// The program exists. If the problem persists, the start fails with it.
 		klog.FromContext(ctx).V(2).Info("iptables does not work at the moment", "family", f, "reason", err)
 		return nil
 	}
 	return err
 }
 
-// servesLocalhost reports whether node ports are served on 127.0.0.1, too (S36).
+// servesLocalhost reports whether node ports are also served on 127.0.0.1 (S36).
 func servesLocalhost(c *v1alpha2.KubeProxyConfiguration) bool {
 	choice, err := config.NodePortAddresses(c)
 	return c.Mode == v1alpha2.ProxyModeIPTables && *c.IPTables.LocalhostNodePorts && err == nil && choice.Loopback()
 }
 
-// iptablesInUse returns the dataplanes, in both variants, that may have something to clean up: the node may have
-// switched from one variant to the other. The error joins those that cannot be read; the others are returned anyway.
-// Call done in any case.
+// iptablesInUse returns the dataplanes of both variants that may need a clean-up, because the node may have switched
+// variants. The error joins those that cannot be read; the others are still returned. Always call done.
 func (m *machine) iptablesInUse(ctx context.Context) (found []dataplane.Interface, done func(), err error) {
 	if m.iptables != nil {
 		return m.iptables, func() {}, nil
@@ -109,7 +108,7 @@ func cleanUpUpstreamIPTables(ctx context.Context, m *machine) error {
 	return errors.Join(errs...)
 }
 
-// findUpstreamIPTables finds the chain that kube-proxy has in modes iptables and ipvs.
+// findUpstreamIPTables finds the chain that kube-proxy creates in modes iptables and ipvs.
 func findUpstreamIPTables(ctx context.Context, m *machine) (names []string, err error) {
 	found, done, err := m.iptablesInUse(ctx)
 	defer done()

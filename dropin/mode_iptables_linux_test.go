@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
@@ -27,7 +28,8 @@ func installOnly(t *testing.T, programs, broken []string) {
 	}
 	for _, name := range broken {
 		script := fmt.Sprintf(
-			"#!/bin/sh\n[ \"$1\" = --version ] && { echo '%s v1.8.9 (legacy)'; exit 0; }\necho 'Cannot initialize: Permission denied' >&2\nexit 1\n", name)
+			"#!/bin/sh\n[ \"$1\" = --version ] && { echo '%s v1.8.9 (legacy)'; exit 0; }\necho 'Cannot initialize: "+
+				"Permission denied' >&2\nexit 1\n", name)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
 	}
 	t.Setenv("PATH", dir)
@@ -38,7 +40,7 @@ func TestATableThatCannotBeReadDoesNotPreventOtherCleanUp(t *testing.T) {
 	variant := []string{"iptables-nft", "iptables-nft-save", "iptables-nft-restore"}
 	nftProgram := need.Program(t, "nft")
 	installOnly(t, variant, []string{"iptables-legacy", "iptables-legacy-save", "iptables-legacy-restore"})
-	node := testns.New(t)
+	node := testkit.NewNamespace(t)
 	program := need.Program(t, "iptables-nft")
 	var other *goiptables.IPTables // sees what somebody else sees
 	chains := func() (chains []string) {
@@ -77,14 +79,71 @@ func TestATableThatCannotBeReadDoesNotPreventOtherCleanUp(t *testing.T) {
 	assert.Contains(t, chains(), "OTHER")
 }
 
+// A node that changed from one variant of iptables to the other may have rules of kube-proxy in both.
+func TestLeftoversInBothVariantsAreRemoved(t *testing.T) {
+	node := testkit.NewNamespace(t)
+	programs := map[string]string{}
+	for _, name := range []string{"iptables-nft", "iptables-legacy", "ip6tables-nft", "ip6tables-legacy"} {
+		programs[name] = need.Program(t, name)
+	}
+	node.Do(func() error {
+		for name, program := range programs {
+			ipt, err := goiptables.New(goiptables.Path(program))
+			require.NoError(t, err)
+			require.NoError(t, errors.Join(ipt.NewChain("nat", "KUBE-SERVICES"), ipt.NewChain("nat", "KUBE-SVC-A"),
+				ipt.NewChain("nat", "OTHER"), ipt.Append("nat", "KUBE-SERVICES", "-j", "KUBE-SVC-A"),
+				ipt.Append("nat", "PREROUTING", "-j", "KUBE-SERVICES"), ipt.Append("nat", "PREROUTING", "-j", "OTHER")))
+			defer func() {
+				chains, err := ipt.ListChains("nat")
+				assert.NoError(t, err)
+				assert.NotContains(t, chains, "KUBE-SERVICES", name)
+				assert.NotContains(t, chains, "KUBE-SVC-A", name)
+				rules, err := ipt.List("nat", "PREROUTING")
+				assert.NoError(t, err)
+				assert.Equal(t, []string{"-P PREROUTING ACCEPT", "-A PREROUTING -j OTHER"}, rules, name)
+			}()
+		}
+		names, err := findUpstreamIPTables(t.Context(), &machine{})
+		assert.NoError(t, err)
+		assert.Len(t, names, 4, "%v", names)
+		return cleanUpUpstreamIPTables(t.Context(), &machine{})
+	})
+}
+
 func TestFamiliesThatIPTablesIsThereFor(t *testing.T) {
 	installOnly(t, []string{"iptables", "iptables-save", "iptables-restore"}, nil)
-	testns.New(t).Do(func() error {
+	testkit.NewNamespace(t).Do(func() error {
 		assert.ErrorIs(t, usableIPTables(t.Context(), model.IPv6, &machine{}), exec.ErrNotFound)
 		return usableIPTables(t.Context(), model.IPv4, &machine{})
 	})
 
+	// It is installed, but cannot run.
+	broken := func(name string) {
+		const script = "#!/bin/sh\necho 'error while loading shared libraries: libip6tc.so.2' >&2\nexit 127\n"
+		for _, program := range []string{name, name + "-save", name + "-restore"} {
+			require.NoError(t, os.WriteFile(filepath.Join(os.Getenv("PATH"), program), []byte(script), 0o755))
+		}
+	}
+	broken("ip6tables")
+	current := &mode{name: v1alpha2.ProxyModeIPTables, usable: usableIPTables}
+	testkit.NewNamespace(t).Do(func() error {
+		families, missing := current.families(t.Context(), &machine{})
+		assert.Equal(t, []model.Family{model.IPv4}, families)
+		assert.ErrorContains(t, missing, "libip6tc.so.2")
+		return nil
+	})
+	installOnly(t, nil, nil)
+	broken("iptables")
+	broken("ip6tables")
+	testkit.NewNamespace(t).Do(func() error {
+		families, missing := current.families(t.Context(), &machine{})
+		assert.Empty(t, families)
+		assert.ErrorContains(t, missing, "iptables --version: the program is installed, but cannot run (exit status 127): "+
+			"error while loading shared libraries: libip6tc.so.2")
+		return nil
+	})
+
 	// That it does not work just now is no reason to go on without a family until the next start.
 	installOnly(t, nil, []string{"ip6tables", "ip6tables-save", "ip6tables-restore"})
-	testns.New(t).Do(func() error { return usableIPTables(t.Context(), model.IPv6, &machine{}) })
+	testkit.NewNamespace(t).Do(func() error { return usableIPTables(t.Context(), model.IPv6, &machine{}) })
 }

@@ -128,7 +128,8 @@ func TestWithoutIPTablesOfAFamily(t *testing.T) {
 	})
 	t.Run("it is an error if both are required", func(t *testing.T) {
 		err := rigWith(newIPTables()[0]).run("--config=" +
-			writeFile(t, "apiVersion: kubeproxy.config.k8s.io/v1alpha2\nkind: KubeProxyConfiguration\nmode: iptables\nipFamilyPolicy: RequireDualStack\n"))
+			writeFile(t, "apiVersion: kubeproxy.config.k8s.io/v1alpha2\nkind: KubeProxyConfiguration\nmode: "+
+				"iptables\nipFamilyPolicy: RequireDualStack\n"))
 		assert.EqualError(t, err, "ipFamilyPolicy is RequireDualStack: "+missing)
 	})
 	t.Run("it is an error if it is the primary one", func(t *testing.T) {

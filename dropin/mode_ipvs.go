@@ -6,8 +6,8 @@ import (
 	"net/netip"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
-	"sigs.k8s.io/kube-proxy-lib/config"
-	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
 	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 )
 
@@ -16,11 +16,13 @@ func startIPVS(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machi
 	if err != nil {
 		return nil, err
 	}
-	m.excludeCIDRs = options.ExcludeCIDRs
+	if o.otherNodes != nil {
+		options.OtherNodes = o.otherNodes()
+	}
 	return ipvs.New(ctx, options)
 }
 
-// ipvsOptions returns the options for the section ipvs of the configuration.
+// ipvsOptions returns the options from the configuration's ipvs section.
 func ipvsOptions(c *v1alpha2.KubeProxyConfiguration, o backendOptions, m *machine) (ipvs.Options, error) {
 	exclude, err := config.ExcludeCIDRs(c)
 	if err != nil {
@@ -60,8 +62,11 @@ func (m *machine) deleteDefaultLink(ctx context.Context) error {
 // cleanUpUpstreamIPVS removes the virtual servers, the dummy interface and the ipsets of Kubernetes' own kube-proxy.
 // Its chains were removed with those of mode iptables.
 func cleanUpUpstreamIPVS(ctx context.Context, m *machine) error {
-	if m.ipvs != nil {
-		return nil // a test's, which has one dummy interface only
+	switch {
+	case m.upstreamIPVS != nil:
+		return m.cleanUpVirtualServers(ctx, m.upstreamIPVS)
+	case m.ipvs != nil:
+		return nil // a test, which has only one dummy interface
 	}
 	upstream, err := ipvs.UpstreamDataplane(ctx)
 	if err != nil {
@@ -69,15 +74,22 @@ func cleanUpUpstreamIPVS(ctx context.Context, m *machine) error {
 	}
 	var errs []error
 	if upstream != nil {
-		host, err := m.host.Addresses()
-		errs = append(errs, err)
-		var addrs []netip.Addr
-		for _, a := range host {
-			addrs = append(addrs, a.Addr)
-		}
-		options := ipvs.Options{ExcludeCIDRs: m.excludeCIDRs, Link: m.ipvsLink}
-		errs = append(errs, ipvs.CleanUpUpstream(ctx, upstream, options, addrs), upstream.Close(),
-			m.deleteDefaultLink(ctx))
+		errs = append(errs, m.cleanUpVirtualServers(ctx, upstream), upstream.Close(), m.deleteDefaultLink(ctx))
 	}
 	return errors.Join(append(errs, destroyUpstreamSets())...)
+}
+
+// cleanUpVirtualServers removes the virtual servers of Kubernetes' own kube-proxy, and its dummy interface, but nothing
+// while it is not known which virtual servers are other programs'.
+func (m *machine) cleanUpVirtualServers(ctx context.Context, upstream ipvsdataplane.Interface) error {
+	if m.excludeErr != nil {
+		return m.excludeErr
+	}
+	host, err := m.host.Addresses()
+	var addrs []netip.Addr
+	for _, a := range host {
+		addrs = append(addrs, a.Addr)
+	}
+	options := ipvs.Options{ExcludeCIDRs: m.excludeCIDRs, Link: m.ipvsLink}
+	return errors.Join(err, ipvs.CleanUpUpstream(ctx, upstream, options, addrs))
 }

@@ -2,6 +2,7 @@ package dropin
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -9,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
 	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/hostaddr"
 )
 
 func TestModeIPVSServesAndSetsParameters(t *testing.T) {
@@ -54,6 +55,41 @@ func TestTheSectionIPVSCounts(t *testing.T) {
 	assert.EqualError(t, err, `ipvs.excludeCIDRs[0]: "x" is not a CIDR`)
 }
 
+// A node that leaves mode ipvs of Kubernetes' own kube-proxy, for any mode, keeps the virtual servers of others.
+func TestExcludedVirtualServersStayInEveryMode(t *testing.T) {
+	needModesOfLinux(t)
+	server := func(addr string) ipvsdataplane.Server {
+		return ipvsdataplane.Server{Scheduler: "rr", ServerKey: ipvsdataplane.ServerKey{Family: model.IPv4,
+			Addr: netip.MustParseAddr(addr), Port: 443, Protocol: model.TCP}}
+	}
+	for _, mode := range []string{"--proxy-mode=nftables", "--proxy-mode=iptables", "--proxy-mode=ipvs"} {
+		t.Run(mode, func(t *testing.T) {
+			r := newRig(t, cluster()...)
+			upstream := ipvsdataplane.NewFake()
+			r.machine.upstreamIPVS = upstream
+			for _, a := range []string{"10.96.0.77", "203.0.113.7"} {
+				require.NoError(t, upstream.AddServer(t.Context(), server(a)))
+				require.NoError(t, upstream.AddAddress(t.Context(), netip.MustParseAddr(a)))
+			}
+			stop := r.start(t, mode, "--ipvs-exclude-cidrs=203.0.113.0/24")
+			require.Eventually(t, func() bool { return !upstream.HasLink() }, time.Minute, time.Millisecond)
+			require.NoError(t, stop())
+			assert.Equal(t, "-A -t 203.0.113.7:443 -s rr\n", upstream.Dump())
+		})
+	}
+}
+
+// What cannot be read is no reason to delete everything.
+func TestNothingIsDeletedWhileOthersVirtualServersAreNotKnown(t *testing.T) {
+	m, upstream := theMachine(), ipvsdataplane.NewFake()
+	require.NoError(t, upstream.AddAddress(t.Context(), netip.MustParseAddr("10.96.0.77")))
+	c := &v1alpha2.KubeProxyConfiguration{}
+	c.IPVS.ExcludeCIDRs = []string{"x"}
+	m.setIPVS(&Config{Configuration: c})
+	require.ErrorContains(t, m.cleanUpVirtualServers(t.Context(), upstream), "ipvs.excludeCIDRs[0]")
+	assert.Equal(t, "address 10.96.0.77\n", upstream.Dump())
+}
+
 func TestTheInterfaceAndTheMarksOfModeIPVSAreFields(t *testing.T) {
 	needModesOfLinux(t)
 	m := theMachine()
@@ -62,7 +98,7 @@ func TestTheInterfaceAndTheMarksOfModeIPVSAreFields(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "kube-ipvs0", o.Link)
 	assert.EqualValues(t, 0x3fff, o.Marks)
-	assert.Contains(t, m.host.(*nodeaddr.System).ExcludeInterfaces, "kube-ipvs0")
+	assert.Contains(t, m.host.(*hostaddr.System).ExcludeInterfaces, "kube-ipvs0")
 
 	for arg, want := range map[string]string{
 		"--ipvs-interface=a/b": `link: "a/b" is not the name of an interface`,

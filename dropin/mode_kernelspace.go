@@ -12,21 +12,22 @@ import (
 	"strconv"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/hns"
-	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )
 
 // kernelspace is the mode for Windows.
 func kernelspace() mode {
 	none := func(context.Context, *machine) error { return nil }
 	return mode{name: v1alpha2.ProxyModeKernelspace, usable: usableKernelspace, start: startKernelspace,
-		cleanUp: cleanUpKernelspace, cleanUpUpstream: none} // what upstream left is taken over
+		cleanUp: cleanUpKernelspace, cleanUpUpstream: none, // the backend adopts what upstream left
+		readsMetadata: true}
 }
 
-// usableKernelspace says why HNS cannot serve a family.
+// usableKernelspace returns the reason why HNS cannot serve a family.
 func usableKernelspace(ctx context.Context, f model.Family, m *machine) error {
 	hns, err := m.theHNS()
 	if err != nil {
@@ -58,16 +59,16 @@ func startKernelspace(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m
 	return hns.New(ctx, options)
 }
 
-// Defaults of the section winkernel that Kubernetes' kube-proxy has in its code, and names of the environment.
+// Defaults in the code of Kubernetes' kube-proxy for the winkernel section, and environment variables.
 const (
 	networkVariable     = "KUBE_NETWORK"
 	defaultRootEndpoint = "cbr0"
 )
 
-// kernelspaceOptions returns the options for the section winkernel of the configuration (S51 to S55).
+// kernelspaceOptions returns the options from the configuration's winkernel section (S51 to S55).
 func kernelspaceOptions(c *v1alpha2.KubeProxyConfiguration, o backendOptions, m *machine) (hns.Options, error) {
 	w := c.Winkernel
-	o.NodePortAddresses = nodeaddr.Choice{} // HNS has no choice
+	o.NodePortAddresses = nodeaddr.Choice{} // not supported by HNS
 	network, err := networkName(c)
 	if err != nil {
 		return hns.Options{}, err
@@ -123,7 +124,7 @@ func cleanUpKernelspace(ctx context.Context, m *machine) error {
 	return hns.CleanUp(ctx, hns.Options{Network: m.network, RecordFile: m.recordFile(), Dataplane: m.hns})
 }
 
-// noFlows is the table of flows on Windows: HNS keeps them itself.
+// noFlows is an empty flow table for Windows, where HNS manages flows itself.
 type noFlows struct{}
 
 func (noFlows) DeleteUDP(context.Context, model.Family, []conntrack.Selection, func(conntrack.Flow) bool) (int, error) {

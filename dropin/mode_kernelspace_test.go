@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
 	hnsdataplane "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -46,6 +46,11 @@ func TestTheSectionWinkernelCounts(t *testing.T) {
 	t.Setenv(networkVariable, "")
 	_, err = kernelspaceOptions(v1alpha2.Default(), backendOptions{}, &machine{})
 	assert.ErrorContains(t, err, "KUBE_NETWORK")
+}
+
+func TestBackendsGetTheMetadataTheyRead(t *testing.T) {
+	mode := kernelspace()
+	assert.True(t, mode.readsMetadata, "package hns documents an annotation")
 }
 
 func TestKernelspaceSaysWhichFamiliesHNSHas(t *testing.T) {

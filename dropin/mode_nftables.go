@@ -8,8 +8,8 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
-	"sigs.k8s.io/kube-proxy-lib/config"
-	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
 	nftdataplane "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -18,9 +18,8 @@ import (
 func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine,
 	o backendOptions) (backend, error) {
 	kernel, err := nft.New(ctx, nft.Options{
-		Common:           o.common(c, m),
-		CountConnections: o.count,
-		Dataplane:        m.nftables,
+		Common:    o.common(c, m),
+		Dataplane: m.nftables,
 	})
 	if err != nil || !o.loopback {
 		return kernel, err
@@ -29,51 +28,52 @@ func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *m
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("node ports on loopback addresses: %w", err), kernel.Close())
 	}
-	return &nftablesAndLoopback{TeeSink: sink.Tee(kernel, loopback), kernel: kernel, loopback: loopback}, nil
+	return &nftablesAndLoopback{TeeSink: loopback.Beside(kernel), kernel: kernel, loopback: loopback}, nil
 }
 
-// proxiesLoopback reports whether node ports are served on 127.0.0.1 and ::1, where nodePortAddresses includes them, by
-// a proxy in this process (S36a).
+// proxiesLoopback reports whether a proxy in this process serves node ports on 127.0.0.1 and ::1, as far as
+// nodePortAddresses includes them (S36a).
 func (s *settings) proxiesLoopback() bool {
 	return s.Mode == v1alpha2.ProxyModeNFTables && s.gates.Enabled(config.KubeProxyNFTablesLocalhostNodePorts)
 }
 
-// noLoopbackProxy says why the feature gate has no effect although it is on, or "".
+// noLoopbackProxy returns the reason why the enabled feature gate has no effect, or "".
 func (s *settings) noLoopbackProxy() string {
 	if !s.proxiesLoopback() {
 		return "it is for mode nftables"
 	}
 	loopback := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
-	if choice, err := config.NodePortAddresses(s.KubeProxyConfiguration); err == nil && len(choice.Of(loopback, nil).IPs) == 0 {
+	choice, err := config.NodePortAddresses(s.KubeProxyConfiguration)
+	if err == nil && len(choice.Of(loopback, nil).IPs) == 0 {
 		return "nodePortAddresses includes no loopback address"
 	}
 	return ""
 }
 
-// nftablesAndLoopback is the backend nft and, beside it, the proxy for node ports on loopback addresses.
+// nftablesAndLoopback combines the nft backend with the proxy for node ports on loopback addresses.
 type nftablesAndLoopback struct {
 	*sink.TeeSink
 	kernel   *nft.Backend
 	loopback *userspace.Loopback
 }
 
-// Close implements backend. It ends connections through loopback addresses.
+// Close implements backend. It closes connections through loopback addresses.
 func (n *nftablesAndLoopback) Close() error { return errors.Join(n.loopback.Close(), n.kernel.Close()) }
 
-// OnAddresses sets what is called when addresses that serve node ports have changed.
+// OnAddresses sets the function that is called when the addresses that serve node ports have changed.
 func (n *nftablesAndLoopback) OnAddresses(changed func()) { n.kernel.OnAddresses(changed) }
 
 // Repairs implements sink.Repairer.
 func (n *nftablesAndLoopback) Repairs() (last []sink.Repair, total int) { return n.kernel.Repairs() }
 
-// CountTraffic implements sink.TrafficCounter. Connections through loopback addresses are not counted.
-func (n *nftablesAndLoopback) CountTraffic(ctx context.Context) (map[model.ServiceName]sink.Traffic, error) {
-	return n.kernel.CountTraffic(ctx)
+// ReportProblems implements sink.ProblemReporter. The loopback proxy has no problems to report.
+func (n *nftablesAndLoopback) ReportProblems(report func(model.ServiceName, bool)) {
+	n.kernel.ReportProblems(report)
 }
 
-// ReportProblems implements sink.ProblemReporter. The other backend has no problems of its own.
-func (n *nftablesAndLoopback) ReportProblems(report func(model.ServiceName, []string)) {
-	n.kernel.ReportProblems(report)
+// Problems implements sink.ProblemReporter.
+func (n *nftablesAndLoopback) Problems(name model.ServiceName) []string {
+	return n.kernel.Problems(name)
 }
 
 // DescribeService implements sink.Describer.

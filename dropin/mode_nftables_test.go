@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
@@ -28,8 +28,8 @@ func nodePortCluster(nodePort int32) []runtime.Object {
 	}
 }
 
-// unused returns the number of a port that nobody has on 127.0.0.1. It is one of Kubernetes' node ports, which the kernel
-// gives to nobody who asks for any port.
+// unused returns the number of a free port on 127.0.0.1. It is in Kubernetes' range of node ports, which the kernel
+// does not use for ephemeral ports.
 func unused(t *testing.T) int32 {
 	for try := 1; ; try++ {
 		port := 32000 + rand.Int32N(768) // the tests of backends/userspace take others
@@ -113,6 +113,7 @@ func TestANodePortThatAnotherProgramHasOnLoopbackIsReported(t *testing.T) {
 	assert.Contains(t, r.nft.Dump(tableIPv4), "10.96.0.10", "everything else is applied")
 
 	require.NoError(t, program.Close())
-	require.Eventually(t, func() bool { return accepts(nodePort) }, time.Minute, 10*time.Millisecond, "it is tried again without a change")
+	require.Eventually(t, func() bool { return accepts(nodePort) }, time.Minute, 10*time.Millisecond, "it is tried "+
+		"again without a change")
 	require.NoError(t, stop())
 }

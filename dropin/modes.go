@@ -9,8 +9,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	"sigs.k8s.io/kube-proxy-lib/config"
-	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
@@ -18,27 +18,30 @@ import (
 // mode is a choice for --proxy-mode. A new mode is a new element of modes().
 type mode struct {
 	name v1alpha2.ProxyMode
-	// usable returns the reason why the mode cannot serve a family that the kernel has; nil if it can. Default: it can.
+	// usable returns the reason why the mode cannot serve a family of the kernel, or nil. Default: it can.
 	usable func(ctx context.Context, f model.Family, m *machine) error
-	// start returns the backend. It changes nothing before its first Sync.
+	// start returns the backend. It changes nothing before the first Sync.
 	start func(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine, o backendOptions) (backend, error)
 	// cleanUp removes everything that this program has ever applied in the mode.
 	cleanUp func(ctx context.Context, m *machine) error
 	// cleanUpUpstream removes what Kubernetes' own kube-proxy has applied in the mode.
 	cleanUpUpstream func(ctx context.Context, m *machine) error
-	// findUpstream names tables and chains that only Kubernetes' own kube-proxy makes. Default: there are none, or those
-	// of another mode say it.
+	// findUpstream names tables and chains that only Kubernetes' own kube-proxy creates. Default: none, or the same as
+	// those of another mode.
 	findUpstream func(ctx context.Context, m *machine) ([]string, error)
+	// readsMetadata: the backend reads labels or annotations of services.
+	readsMetadata bool
 }
 
-// backendOptions are the options of all backends, in addition to the configuration.
+// backendOptions are options of all backends that are not in the configuration.
 type backendOptions struct {
 	frontend.Common
-	count    bool // Config.CountConnections
-	loopback bool // node ports on loopback addresses are served by a proxy in this process (S36a)
+	loopback bool // a proxy in this process serves node ports on loopback addresses (S36a)
+	// otherNodes returns the addresses of the cluster's other nodes; nil with a brain, which does not tell them.
+	otherNodes func() *otherNodes
 }
 
-// common returns the options that all backends have, for a configuration on a machine.
+// common returns the common options of backends, for a configuration and a machine.
 func (o *backendOptions) common(c *v1alpha2.KubeProxyConfiguration, m *machine) frontend.Common {
 	common := o.Common
 	common.Host, common.Sysctls, common.MasqueradeMark = m.host, m.root, config.MasqueradeMark(c)
@@ -48,27 +51,27 @@ func (o *backendOptions) common(c *v1alpha2.KubeProxyConfiguration, m *machine) 
 // backend is a sink that can be closed.
 type backend interface {
 	sink.Sink
-	// Close releases the backend's resources. What is applied stays.
+	// Close releases the backend's resources. The applied rules stay.
 	Close() error
 }
 
-// notice is what an operator should know about the mode. It is a line in the log and an Event on the Node.
+// notice is a remark about the mode for operators, both in the log and as an Event on the Node.
 type notice struct{ reason, note string }
 
-// noMode is for a configuration without a mode.
+// noMode is the notice for a configuration without a mode.
 func noMode() notice {
 	return notice{"KubeProxyDefaultMode", "No proxy mode is configured: using iptables. With Kubernetes 1.40 the " +
 		"default becomes nftables, which is faster. To stay with iptables, configure it: mode: iptables in the " +
 		"configuration file, or --proxy-mode=iptables."}
 }
 
-// modeIPVS is for mode ipvs.
+// modeIPVS is the notice for mode ipvs.
 func modeIPVS() notice {
 	return notice{"IPVSDeprecation", "Mode ipvs is deprecated in Kubernetes: kube-proxy will turn it off by default " +
 		"in 1.40 and remove it in 1.43. This program keeps it, but mode nftables is faster."}
 }
 
-// chooseMode returns the mode of the configuration. If the configuration has none, it chooses one and sets it there.
+// chooseMode returns the configuration's mode. If it has none, chooseMode selects one and sets it there.
 func (s *settings) chooseMode(ctx context.Context) (*mode, error) {
 	c, modes := s.KubeProxyConfiguration, modes()
 	if c.Mode == "" {
@@ -86,7 +89,7 @@ func (s *settings) chooseMode(ctx context.Context) (*mode, error) {
 	var names []string
 	for i := range modes {
 		if modes[i].name == c.Mode {
-			// The mode decides which fields have to be valid.
+			// The mode determines which fields must be valid.
 			_, err := config.Check(c)
 			if err == nil {
 				s.nodePorts, err = config.NodePortAddresses(c)
@@ -98,8 +101,8 @@ func (s *settings) chooseMode(ctx context.Context) (*mode, error) {
 	return nil, fmt.Errorf("unsupported proxy mode %q; this system supports: %s", c.Mode, strings.Join(names, ", "))
 }
 
-// families returns the IP families that the mode can serve on this machine, and an error for others that the kernel
-// has.
+// families returns the IP families that the mode can serve on this machine, and an error for the kernel's other
+// families.
 func (current *mode) families(ctx context.Context, m *machine) (families []model.Family, missing error) {
 	for _, f := range m.families() {
 		var err error
@@ -128,7 +131,7 @@ func cleanUpAll(ctx context.Context, m *machine) error {
 	return errors.Join(errs...)
 }
 
-// cleanUpOthers removes what other modes, or Kubernetes' own kube-proxy, have left (S50). It goes on after errors, and
+// cleanUpOthers removes the rules of other modes and of Kubernetes' own kube-proxy (S50). It continues after errors and
 // joins them.
 func (current *mode) cleanUpOthers(ctx context.Context, m *machine) error {
 	var errs []error
@@ -146,8 +149,8 @@ func (current *mode) cleanUpOthers(ctx context.Context, m *machine) error {
 	return errors.Join(errs...)
 }
 
-// findUpstream names what Kubernetes' own kube-proxy has, or has left, on this machine. What cannot be read is not
-// there: cleanUpOthers has an error for it.
+// findUpstream names the rules of Kubernetes' own kube-proxy on this machine. It skips modes whose rules it cannot
+// read: cleanUpOthers returns an error for those.
 func (m *machine) findUpstream(ctx context.Context) (found []string) {
 	for _, mode := range modes() {
 		if mode.findUpstream == nil {
@@ -163,7 +166,7 @@ func (m *machine) findUpstream(ctx context.Context) (found []string) {
 	return found
 }
 
-// anotherKubeProxy reports that Kubernetes' own kube-proxy has made its rules again.
+// anotherKubeProxy reports that Kubernetes' own kube-proxy has recreated its rules.
 func (p *proxy) anotherKubeProxy(ctx context.Context, found string) {
 	klog.FromContext(ctx).Error(nil,
 		"Rules of Kubernetes' own kube-proxy have come back: it runs on this node, too. Run only one of the two",

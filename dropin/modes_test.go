@@ -20,7 +20,7 @@ func ownMode() []string {
 	return []string{"--proxy-mode=nftables"}
 }
 
-// hnsNetwork is the HNS network of the machine that is none.
+// hnsNetwork is the HNS network of the fake machine.
 const hnsNetwork = "cbr0"
 
 // nameOfOwnMode is the mode of arguments.

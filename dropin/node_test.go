@@ -5,11 +5,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,7 +19,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
 
-	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
@@ -60,12 +61,19 @@ func TestWaitingForTheNode(t *testing.T) {
 					return true, list, nil
 				})
 				var missing []bool
-				got, err := waitForNode(klog.NewContext(t.Context(), logr.Discard()), client, "n1",
+				failures := 0
+				log := funcr.New(func(_, args string) {
+					if strings.Contains(args, "Cannot read the Node") {
+						failures++
+					}
+				}, funcr.Options{})
+				got, err := waitForNode(klog.NewContext(t.Context(), log), client, "n1",
 					func(m bool) { missing = append(missing, m) })
 				require.NoError(t, err)
 				require.NotEmpty(t, missing)
 				assert.Equal(t, tc.first == nil && !tc.fails, missing[0])
 				assert.Equal(t, tc.first == nil && tc.later == nil, missing[len(missing)-1])
+				assert.Equal(t, tc.fails, failures == 1, "an error is logged once")
 				assert.Equal(t, tc.want, got)
 				assert.Equal(t, tc.took, time.Since(start))
 			})
@@ -84,10 +92,10 @@ func TestNodeIPsAreInOrder(t *testing.T) {
 	}
 	want := []netip.Addr{netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.1"),
 		netip.MustParseAddr("192.0.2.3")}
-	assert.Equal(t, want, nodeIPs(node))
+	assert.Equal(t, want, localstate.NodeIPs(node))
 }
 
-// A wrong name is told at once, in the log, as an Event and in the health: nobody should have to wait for that.
+// A wrong name is reported at once, in the log, as an Event and in the health.
 func TestANodeThatIsNotFoundIsToldAtOnce(t *testing.T) {
 	events, written := recording(t)
 	var logged []string

@@ -8,31 +8,32 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// others removes what other modes, and Kubernetes' own kube-proxy, have left, and notices if the latter is not gone.
+// others removes the rules of other modes and of Kubernetes' own kube-proxy, and detects whether kube-proxy still runs.
 //
-// At a start its rules say nothing: they stay when it ends. Rules that have come back after they were removed do.
+// Rules found at the start do not prove that: kube-proxy leaves them when it exits. Rules that reappear after their
+// removal do.
 type others struct {
-	// remove removes all of it.
+	// remove removes the rules of other modes and of kube-proxy.
 	remove func(context.Context) error
-	// find returns what there is of Kubernetes' own kube-proxy.
+	// find returns the names of kube-proxy's rules.
 	find func(context.Context) []string
-	// back is called if there is something again after it was removed.
+	// back is called if kube-proxy's rules have reappeared.
 	back func(found string)
 
-	removed bool      // once remove has succeeded
-	gone    bool      // once something of Kubernetes' own kube-proxy was removed
-	next    time.Time // when to look again
+	removed bool      // remove has succeeded
+	gone    bool      // rules of kube-proxy were removed
+	next    time.Time // time of the next check
 }
 
 const (
-	// othersPause is the time between full resyncs, so that there is a Sync after it.
+	// othersPause is the default interval of full resyncs, so there is a Sync soon after it.
 	othersPause = time.Hour
-	// comebackPause is when to look after rules of Kubernetes' own kube-proxy were removed for the first time. In mode
+	// comebackPause is the delay of the check after rules of Kubernetes' own kube-proxy were first removed. In mode
 	// iptables it restores them within half a minute, in mode nftables with the next change.
 	comebackPause = time.Minute
 )
 
-// afterSync is called after each Sync that succeeded.
+// afterSync is called after each successful Sync.
 func (o *others) afterSync(ctx context.Context) {
 	log := klog.FromContext(ctx)
 	if time.Now().Before(o.next) {

@@ -2,13 +2,11 @@ package dropin
 
 import (
 	"net/netip"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
@@ -24,14 +22,10 @@ func TestAnAddressThatTheNodeGainsHasOneOwnerAtOnce(t *testing.T) {
 			r.hostAddresses.Set(eth0)
 			stop := r.start(t, "--proxy-mode="+mode, "--cluster-cidr=10.244.0.0/16", "--nodeport-addresses=0.0.0.0/0,::/0",
 				"--iptables-min-sync-period=0s", "--ipvs-min-sync-period=0s")
-			logged := func(text string) {
-				t.Helper()
-				require.Eventually(t, func() bool { return strings.Contains(r.logged(), text) }, time.Minute, time.Millisecond)
-			}
-			logged("Everything is applied for the first time")
+			r.waitLogged(t, "Everything is applied for the first time")
 			require.NotContains(t, r.logged(), "192.0.2.77:30080/TCP belongs to")
 			r.hostAddresses.Set(eth0, nodeaddr.HostAddress{Addr: netip.MustParseAddr("192.0.2.77"), Interface: "eth0"})
-			logged("192.0.2.77:30080/TCP belongs to")
+			r.waitLogged(t, "192.0.2.77:30080/TCP belongs to")
 			require.NoError(t, stop())
 		})
 	}

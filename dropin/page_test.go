@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 )
 
 // The page is there on request, and shows what the backend made of a Service and why endpoints are used.
@@ -35,12 +35,10 @@ func TestThePageIsServedOnRequest(t *testing.T) {
 				return code == 200 && json.Unmarshal([]byte(body), &shown) == nil && shown.Service != nil
 			}, time.Minute, time.Millisecond)
 			assert.Equal(t, "ready", shown.Pictures[0].Groups[0].Endpoints[0].Why)
-			_, body := get(t, at+"api/traffic")
-			assert.Contains(t, body, `"counted":false`)
 			if mode == "nftables" {
 				assert.Contains(t, shown.Rules, "10.96.0.10 . tcp . 80")
 			}
-			_, body = get(t, at)
+			_, body := get(t, at)
 			assert.Contains(t, body, "<!doctype html>")
 			_, body = get(t, at+"api/state")
 			assert.Contains(t, body, `"phase":"serving"`)
@@ -110,19 +108,4 @@ func TestThePageOnAnAddressOfItsOwn(t *testing.T) {
 	code, _ = get(t, own+"/page/api/explain?namespace=default&name=nobody")
 	assert.Equal(t, 404, code)
 	require.NoError(t, stop())
-}
-
-// With --count-connections the page says how many connections a service gets, also where a second backend serves node
-// ports on loopback addresses.
-func TestThePageShowsTrafficThatNftablesCounts(t *testing.T) {
-	needModesOfLinux(t)
-	for _, more := range [][]string{nil, {"--feature-gates=KubeProxyNFTablesLocalhostNodePorts=true",
-		"--nodeport-addresses=127.0.0.0/8,192.0.2.0/24"}} {
-		r := newRig(t, cluster()...)
-		stop := r.start(t, append(append([]string{"--page", "--count-connections"}, arguments...), more...)...)
-		r.waitFor(t, tableIPv4, contains("10.244.1.5"))
-		_, body := get(t, r.url(t, "127.0.0.1:10249")+"/page/api/traffic")
-		assert.Contains(t, body, `"counted":true`, "%v", more)
-		require.NoError(t, stop())
-	}
 }

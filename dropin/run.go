@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -16,51 +15,53 @@ import (
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
-	"sigs.k8s.io/kube-proxy-lib/health"
-	"sigs.k8s.io/kube-proxy-lib/healthcheck"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
-	"sigs.k8s.io/kube-proxy-lib/page"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
+	"sigs.k8s.io/kube-proxy-lib/node/page"
 	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// Run runs a proxy until ctx ends; then it returns nil. It returns an error that names the cause if the configuration
-// is invalid, this machine cannot do what is configured, or an address cannot be bound with bindAddressHardFail. What
-// can be retried is logged and retried: an API server or a brain that cannot be reached, rules that cannot be applied.
+// Run runs a proxy until ctx ends; then it returns nil, or an error that occurred before. It returns an error that
+// names the cause if the configuration is invalid, a file that it names cannot be read, this machine does not support
+// it, an address cannot be bound with bindAddressHardFail, or the node's podCIDRs, if needed, are not set within five
+// minutes. Other failures are logged and retried: an unreachable API server or brain, rules that cannot be applied.
 //
-// Everything that it started has ended when it returns, except that the rules stay, so that a restart does not
-// interrupt traffic; [CleanUp] removes them. It logs to the logger in the context.
+// Before it applies anything it waits up to 30 seconds for the Node and its addresses, then goes on without them.
+// [Config.OnReady] says when everything has been applied for the first time.
+//
+// When it returns, everything that it started has ended. Only the rules stay, so that a restart does not interrupt
+// traffic; [CleanUp] removes them. It logs to the context's logger.
 func Run(ctx context.Context, c Config) error {
 	s, mode, err := c.inMode(ctx)
 	if err != nil {
 		return err
 	}
 	err = runProxy(ctx, s, mode)
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil // asked to end while it was starting
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		return nil // stopped while it was starting
 	}
 	return err
 }
 
-// CleanUp removes the rules of all modes that Run has ever applied on this machine, and nothing else (S50). For rules
-// on Windows the configuration has to name the HNS network. It goes on after errors, and joins them. Do not call it
-// while Run runs.
+// CleanUp removes all rules that Run has ever applied on this machine, in any mode, and nothing else (S50). On Windows
+// the configuration has to name the HNS network. It continues after errors and joins them. Do not call it while Run
+// runs.
 func CleanUp(ctx context.Context, c Config) error {
 	s, err := c.settings()
 	if err != nil {
 		return err
 	}
-	s.machine.network, _ = networkName(s.KubeProxyConfiguration) // reported where it is needed
+	s.machine.network, _ = networkName(s.KubeProxyConfiguration) // the clean-up of mode kernelspace reports the error
 	return cleanUpAll(ctx, s.machine)
 }
 
-// SetKernelParameters sets the kernel parameters that Run would set, for an init container that is privileged, so that
-// the container of Run need not be. Unlike Run it returns an error that joins one for each that it could not set; the
-// others are set.
+// SetKernelParameters sets the kernel parameters that Run would set, for a privileged init container, so that Run's
+// container need not be privileged. Unlike Run it returns the joined errors of the parameters that it could not set.
 func SetKernelParameters(ctx context.Context, c Config) error {
 	s, _, err := c.inMode(ctx)
 	if err != nil {
@@ -69,7 +70,7 @@ func SetKernelParameters(ctx context.Context, c Config) error {
 	return s.machine.initOnly(ctx, s.KubeProxyConfiguration)
 }
 
-// inMode returns the settings, valid for their mode.
+// inMode returns the settings, validated for their mode.
 func (c *Config) inMode(ctx context.Context) (*settings, *mode, error) {
 	s, err := c.settings()
 	if err != nil {
@@ -84,15 +85,23 @@ type proxy struct {
 	*settings
 	mode     *mode
 	nodeName string
-	client   kubernetes.Interface // nil: the state comes from a brain
+	client   kubernetes.Interface // nil with a brain
 	events   *events
 	health   *health.Proxy
 	registry *prometheus.Registry
-	page     *page.Page // nil: not requested
+	page     *page.Page // nil if not requested
 }
 
-// runProxy runs a proxy until asked ends or something fails permanently. Everything that it started has ended when it
-// returns.
+// gcPercent is GOGC with Config.OwnProcess, and firstGCPercent during the first Sync, when memory use peaks. Most of
+// the heap is state of the cluster, so with Go's default of 100, after some hours of changes, garbage would take as
+// much again. Half of that costs about 1% more CPU time at the start.
+const (
+	gcPercent      = 50
+	firstGCPercent = 25
+)
+
+// runProxy runs a proxy until asked ends or something fails permanently. When it returns, everything that it started
+// has ended.
 func runProxy(asked context.Context, s *settings, mode *mode) error {
 	hostname, err := s.machine.hostname()
 	if err != nil {
@@ -101,6 +110,9 @@ func runProxy(asked context.Context, s *settings, mode *mode) error {
 	nodeName, err := config.NodeName(s.KubeProxyConfiguration, hostname)
 	if err != nil {
 		return err
+	}
+	if s.OwnProcess {
+		s.machine.setGCPercent(gcPercent)
 	}
 	client := s.Client
 	switch {
@@ -134,7 +146,7 @@ func runProxy(asked context.Context, s *settings, mode *mode) error {
 	if client == nil {
 		p.health.SetDisconnected(time.Now()) // until a brain is found
 	}
-	// The servers come first: waiting for the node may take minutes, and a liveness probe has to be answered meanwhile.
+	// The servers start first: waiting for the node may take minutes, and liveness probes need answers in the meantime.
 	if s.Page {
 		p.page = p.newPage()
 	}
@@ -160,7 +172,7 @@ func runProxy(asked context.Context, s *settings, mode *mode) error {
 	return err
 }
 
-// feed finds out what has to be known about the node, and returns where its state comes from.
+// feed waits for the node's IPs, then returns the feed of the node's state.
 func (p *proxy) feed(ctx context.Context) (kubeproxy.Feed, error) {
 	if p.client == nil {
 		return p.fromBrain(ctx)
@@ -174,7 +186,8 @@ func (p *proxy) feed(ctx context.Context) (kubeproxy.Feed, error) {
 	if err != nil {
 		return nil, err
 	}
-	cluster.EndpointDetails = p.Page // the names of pods
+	cluster.EndpointDetails = p.Page // pod names
+	cluster.NoMetadata = !p.Page && !p.mode.readsMetadata
 	source, err := watch.NewClientset(p.client, watch.ClientsetOptions{EndpointDetails: p.Page})
 	if err != nil {
 		return nil, err
@@ -186,7 +199,7 @@ func (p *proxy) feed(ctx context.Context) (kubeproxy.Feed, error) {
 	return feed, nil
 }
 
-// withNode returns the options of the state of a node with these IPs that can serve these IP families.
+// withNode returns the state options for a node with these IPs, and with these supported IP families.
 func (p *proxy) withNode(
 	ctx context.Context, ips []netip.Addr, families []model.Family, missing error,
 ) (localstate.Options, localstate.ClusterOptions, error) {
@@ -202,6 +215,7 @@ func (p *proxy) withNode(
 	if err != nil {
 		return state, cluster, err
 	}
+	cluster.EndpointLimits = p.EndpointLimits
 	logWarnings(ctx, append(warnings, more...))
 	klog.FromContext(ctx).Info("Starting", "mode", p.mode.name, "node", p.nodeName,
 		"families", fmt.Sprint(node.Families),
@@ -209,15 +223,15 @@ func (p *proxy) withNode(
 	return state, cluster, nil
 }
 
-// serve keeps the rules in step with the cluster until ctx ends.
+// serve keeps the rules up to date with the cluster until ctx ends.
 func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 
-	// These parameters concern the whole machine, so they are set only once the configuration and the node are known to
-	// be valid. In a container /proc/sys is often read-only, and another program has set the parameters.
+	// These parameters affect the whole machine, so they are set only once the configuration and the node are known to be
+	// valid. In a container /proc/sys is often read-only, and another program has set the parameters.
 	if err := p.machine.setConntrack(ctx, p.KubeProxyConfiguration); err != nil {
 		klog.FromContext(ctx).Error(err, "Some kernel parameters do not have their configured values")
 	}
@@ -231,9 +245,12 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 
 	// The chain of sinks, from the kernel outwards: rules; then stale UDP flows; then health checks.
 	families := feed.Families()
-	backend, err := p.mode.start(ctx, p.KubeProxyConfiguration, p.machine,
-		backendOptions{count: p.CountConnections, loopback: p.proxiesLoopback(), Common: frontend.Common{Families: families,
-			NodePortAddresses: p.nodePorts, Limits: p.Limits, Metrics: p.registry, OnProblem: p.events.notServed}})
+	options := backendOptions{loopback: p.proxiesLoopback(), Common: frontend.Common{Families: families,
+		NodePortAddresses: p.nodePorts, Limits: p.Limits, Metrics: p.registry, OnProblem: p.events.notServed}}
+	if p.client != nil {
+		options.otherNodes = func() *otherNodes { return newOtherNodes(ctx, &wg, p.client, p.nodeName) }
+	}
+	backend, err := p.mode.start(ctx, p.KubeProxyConfiguration, p.machine, options)
 	if err != nil {
 		return fmt.Errorf("mode %s: %w", p.mode.name, err)
 	}
@@ -248,7 +265,7 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 	if b, ok := backend.(interface{ OnAddresses(changed func()) }); ok {
 		b.OnAddresses(requestSync)
 	}
-	addresses, err := p.nodePortAddresses(requestSync)
+	addresses, err := p.trackAddresses(ctx, requestSync)
 	if err != nil {
 		return err
 	}
@@ -257,26 +274,30 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 		rules = p.page.Sink(backend)
 	}
 	flows := conntrack.Wrap(ctx, rules, conntrack.Options{
-		Table: p.machine.flows, Families: families, Addresses: addresses.Addresses,
+		Table: p.machine.flows, Families: families, Addresses: addresses.nodePorts.Addresses,
+		LocalhostNodePorts: servesLocalhost(p.KubeProxyConfiguration),
 	})
 	p.registry.MustRegister(flows)
-	services := healthcheck.NewServices(flows, healthcheck.ServicesOptions{
-		Healthy: p.health.Healthy, Addresses: addresses.Addresses, Events: p.events, NodeName: p.nodeName,
-		RequestSync: requestSync, Listen: p.machine.listen,
+	services := health.NewServices(flows, health.ServicesOptions{
+		Healthy: p.health.Healthy, Addresses: addresses.nodePorts.Addresses, HostAddresses: addresses.All,
+		Events: p.events, NodeName: p.nodeName, RequestSync: requestSync, Listen: p.machine.listen,
 	})
 	opts := config.RunOptions(p.KubeProxyConfiguration)
 	opts.Feed, opts.SyncRequests = feed, requests
-	opts.Sink = &sinks{
-		TeeSink: sink.Tee(addressSink{sink.NewForward(nil), addresses}, services, p.health.Sink()),
+	all := &sinks{
+		TeeSink: sink.Tee(addressSink{sink.NewForward(nil), addresses.nodePorts}, services, p.health.Sink()),
 		others: &others{
 			remove: func(ctx context.Context) error { return p.mode.cleanUpOthers(ctx, p.machine) },
 			find:   p.machine.findUpstream,
 			back:   func(found string) { p.anotherKubeProxy(ctx, found) },
 		},
 	}
-	opts.Metrics, opts.Health = p.registry, p.health
-	opts.OnPortError = p.events.portFailed
-	wg.Go(func() { _ = addresses.Run(ctx) }) // its error is always nil
+	if p.OwnProcess {
+		all.setGCPercent = p.machine.setGCPercent
+	}
+	opts.Sink, opts.Metrics, opts.Health = all, p.registry, p.health
+	opts.OnPortError, opts.OnReady = p.events.portFailed, p.OnReady
+	wg.Go(func() { addresses.run(ctx) })
 	p.events.started()
 	err = kubeproxy.Run(ctx, opts)
 	end()
@@ -285,7 +306,7 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 	return err // the rules stay
 }
 
-// newPage returns the page. Its answers about packets depend on the configuration and the host's addresses.
+// newPage returns the page. Its answers about packets use the configuration and the host's addresses.
 func (p *proxy) newPage() *page.Page {
 	return page.New(page.Options{Health: p.health, Config: func() oracle.Config {
 		c := oracle.Config{
@@ -295,7 +316,7 @@ func (p *proxy) newPage() *page.Page {
 		}
 		host, err := p.machine.host.Addresses()
 		for _, a := range host {
-			if err == nil && !a.Addr.IsLoopback() { // otherwise the node's own will do
+			if err == nil && !a.Addr.IsLoopback() { // otherwise use the node's own
 				c.HostAddresses = append(c.HostAddresses, a.Addr)
 			}
 		}
@@ -307,12 +328,4 @@ func logWarnings(ctx context.Context, warnings []config.Warning) {
 	for _, w := range warnings {
 		klog.FromContext(ctx).Info("Configuration: " + w.String())
 	}
-}
-
-// programVersion returns the version of this program's module.
-func programVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return "unknown"
 }

@@ -28,7 +28,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
@@ -79,6 +79,8 @@ func TestObjectsBecomeRulesThatStayInTheEnd(t *testing.T) {
 	assert.NotEmpty(t, r.nft.Dump(tableIPv6))
 	assert.Contains(t, r.logged(), `"mode"="nftables"`)
 	assert.Equal(t, "-999", r.file(t, "proc/self/oom_score_adj"))
+	assert.EqualValues(t, 25, r.leastGCPercent.Load(), "during the first Sync")
+	assert.EqualValues(t, 50, r.gcPercent.Load())
 	assert.NotEqual(t, "1", r.file(t, "proc/sys/net/netfilter/nf_conntrack_max"))
 }
 
@@ -288,11 +290,21 @@ func get(t *testing.T, url string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
+// waitHealthy waits until a proxy has noted that it has applied something, which follows the first rules.
+func waitHealthy(t *testing.T, health string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		code, _ := get(t, health+"/healthz")
+		return code == http.StatusOK
+	}, time.Minute, time.Millisecond)
+}
+
 func TestWhatIsServed(t *testing.T) {
 	r := newRig(t, cluster()...)
 	stop := r.start(t, append(arguments, "--profiling")...)
 	r.waitServed(t)
 	health, metrics := r.url(t, "0.0.0.0:10256"), r.url(t, "127.0.0.1:10249")
+	waitHealthy(t, health)
 
 	for _, path := range []string{"/healthz", "/livez"} {
 		code, body := get(t, health+path)
@@ -384,8 +396,8 @@ func TestAnAddressThatIsTaken(t *testing.T) {
 		stop := r.start(t, arguments...)
 		r.waitServed(t)
 		r.url(t, "0.0.0.0:10256")
+		r.waitLogged(t, "metrics server on 127.0.0.1:10249: it is taken")
 		require.NoError(t, stop())
-		assert.Contains(t, r.logged(), "metrics server on 127.0.0.1:10249: it is taken")
 	})
 }
 
@@ -404,6 +416,41 @@ func TestStaleFlowsAreLookedFor(t *testing.T) {
 		}
 	}
 	assert.ElementsMatch(t, []model.Family{model.IPv4, model.IPv6}, families)
+}
+
+// A flow to a node port on 127.0.0.1 that nobody rewrites is stale where rules serve that address, and nowhere else.
+func TestStaleFlowsOfLoopbackNodePorts(t *testing.T) {
+	needModesOfLinux(t)
+	dns := kube.Service("default/dns").ClusterIP("10.96.0.53").UDPPort("dns", 53).NodePort(30053).Build()
+	client, at := netip.MustParseAddrPort("127.0.0.1:4000"), netip.MustParseAddrPort("127.0.0.1:30053")
+	for mode, stale := range map[string]bool{"iptables": true, "nftables": false} {
+		r := newRig(t, append(cluster(), dns)...)
+		r.hostAddresses.Set(nodeaddr.HostAddress{Addr: client.Addr(), Interface: "lo"})
+		table := oneFlow{conntrack.Flow{Source: client, Destination: at, ReplySource: at, ReplyDestination: client},
+			make(chan bool, 10)}
+		r.flows = table
+		r.start(t, "--proxy-mode="+mode, "--cluster-cidr=10.244.0.0/16", "--nodeport-addresses=127.0.0.0/8")
+		select {
+		case is := <-table.stale:
+			assert.Equal(t, stale, is, mode)
+		case <-r.ended:
+			t.Fatal(r.logged())
+		}
+	}
+}
+
+// oneFlow is a conntrack.Table with a flow of which it tells whether it is stale.
+type oneFlow struct {
+	flow  conntrack.Flow
+	stale chan bool
+}
+
+func (f oneFlow) DeleteUDP(_ context.Context, family model.Family, _ []conntrack.Selection,
+	stale func(conntrack.Flow) bool) (int, error) {
+	if family == model.IPv4 {
+		f.stale <- stale(f.flow)
+	}
+	return 0, nil
 }
 
 // flowTable is a conntrack.Table without flows that tells for which family it is asked.
@@ -455,7 +502,7 @@ func TestEventsAreWritten(t *testing.T) {
 func TestHealthChecksOfServicesFollowTheNodePortAddresses(t *testing.T) {
 	service := kube.Service("default/lb").ClusterIP("10.96.0.11").Port("http", 80).NodePort(30081).
 		LoadBalancerIP("203.0.113.1").ExternalLocal().HealthCheckNodePort(30999).Build()
-	slice := kube.EndpointSlice("default/lb").Port("http", 8080).Endpoint("10.244.1.7").OnNode("n1").Build()
+	slice := kube.EndpointSlice("default/lb").Port("http", 8080).Endpoint("10.244.1.5").OnNode("n1").Build()
 	t.Run("the node's own by default", func(t *testing.T) {
 		needModesOfLinux(t) // that is mode nftables' default
 		r := newRig(t, append(cluster(), service, slice)...)
@@ -473,6 +520,21 @@ func TestHealthChecksOfServicesFollowTheNodePortAddresses(t *testing.T) {
 		code, _ := get(t, r.url(t, "198.51.100.2:30999"))
 		assert.Equal(t, http.StatusOK, code)
 	})
+	// Mode ipvs has the VIP on an interface of its own.
+	for _, mode := range []string{"nftables", "iptables", "ipvs"} {
+		t.Run("at its VIP, once the host has it, in mode "+mode, func(t *testing.T) {
+			needModesOfLinux(t)
+			r := newRig(t, append(cluster(), service, slice)...)
+			r.local = &r.localAddresses
+			r.hostAddresses.Set(nodeaddr.HostAddress{Addr: netip.MustParseAddr("192.0.2.1"), Interface: "eth0"})
+			r.start(t, "--proxy-mode="+mode, "--cluster-cidr=10.244.0.0/16", "--nodeport-addresses=192.0.2.0/24",
+				"--iptables-min-sync-period=0", "--ipvs-min-sync-period=0")
+			r.url(t, "192.0.2.1:30999")
+			r.localAddresses.Set(nodeaddr.HostAddress{Addr: netip.MustParseAddr("203.0.113.1")})
+			code, _ := get(t, r.url(t, "203.0.113.1:30999"))
+			assert.Equal(t, http.StatusOK, code)
+		})
+	}
 }
 
 func TestItEndsWhileItWaitsForTheNode(t *testing.T) {
@@ -509,8 +571,7 @@ func TestItIsAliveWhileItWaitsForTheNode(t *testing.T) {
 	_, err := r.client.CoreV1().Nodes().Create(t.Context(), cluster()[0].(*corev1.Node), metav1.CreateOptions{})
 	require.NoError(t, err)
 	r.waitServed(t)
-	code, _ = get(t, health+"/healthz")
-	assert.Equal(t, http.StatusOK, code)
+	waitHealthy(t, health)
 	require.NoError(t, stop())
 }
 

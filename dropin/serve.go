@@ -19,10 +19,10 @@ import (
 	"k8s.io/component-base/logs"
 	"k8s.io/klog/v2"
 
-	"sigs.k8s.io/kube-proxy-lib/config"
-	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
-	"sigs.k8s.io/kube-proxy-lib/health"
-	"sigs.k8s.io/kube-proxy-lib/page"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
+	"sigs.k8s.io/kube-proxy-lib/node/page"
 )
 
 // healthzHandler returns the handler for healthzBindAddress (S39a).
@@ -33,7 +33,7 @@ func healthzHandler(p *health.Proxy) http.Handler {
 	return mux
 }
 
-// metricsHandler returns the handler for metricsBindAddress (S39a), with the page if there is one. /configz shows
+// metricsHandler returns the handler for metricsBindAddress (S39a), with the page if there is one. /configz returns
 // version v1alpha1, for programs that read kube-proxy's.
 func metricsHandler(s *settings, g prometheus.Gatherer, p *page.Page) (http.Handler, error) {
 	old, _ := config.ToV1alpha1(s.KubeProxyConfiguration)
@@ -73,8 +73,8 @@ func metricsHandler(s *settings, g prometheus.Gatherer, p *page.Page) (http.Hand
 	return mux, nil
 }
 
-// scrapes returns the handler for /metrics. Native histograms are in the protobuf format alone: without them the answer
-// is text, whatever the client would accept.
+// scrapes returns the handler for /metrics. Only the protobuf format has native histograms: if they are off, the answer
+// is always text.
 func scrapes(native bool, g prometheus.Gatherer) http.Handler {
 	handler := promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 	if native {
@@ -86,7 +86,7 @@ func scrapes(native bool, g prometheus.Gatherer) http.Handler {
 	})
 }
 
-// setVerbosity sets --v to what the body says, until the program ends:
+// setVerbosity sets --v to the number in the body, until the program exits:
 //
 //	curl -X PUT -d 4 http://127.0.0.1:10249/debug/flags/v
 func setVerbosity(w http.ResponseWriter, r *http.Request) {
@@ -117,14 +117,14 @@ type server struct {
 	name, address string
 	handler       http.Handler
 	listen        func(ctx context.Context, network, address string) (net.Listener, error)
-	// Only the health server is for everyone who can reach the node. Its answers are small, while those of the metrics
-	// server may take minutes: profiles, and the events of the page.
+	// Only the health server is for everyone who can reach the node. Its answers are small. Those of the metrics server,
+	// such as profiles and the page's events, may take minutes.
 	forEverybody bool
-	hardFail     bool   // give up if the address cannot be bound
-	failure      string // the reason of the Event if it does
+	hardFail     bool   // exit if the address cannot be bound
+	failure      string // reason of the Event in that case
 }
 
-// newServers returns the servers that the settings ask for.
+// newServers returns the configured servers.
 func newServers(s *settings, proxy *health.Proxy, g prometheus.Gatherer, p *page.Page) ([]*server, error) {
 	metrics, err := metricsHandler(s, g, p)
 	if err != nil {
@@ -155,7 +155,7 @@ func newServers(s *settings, proxy *health.Proxy, g prometheus.Gatherer, p *page
 	return servers, nil
 }
 
-// Connections end when they are of no use, so that clients cannot use up the process's file descriptors.
+// Limits for idle and slow connections, so that clients cannot exhaust the process's file descriptors.
 const (
 	requestTimeout = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
@@ -169,10 +169,10 @@ func (s *server) run(ctx context.Context) error {
 	for {
 		err := s.serve(ctx)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it was to end
+			return nil //nolint:nilerr // ctx has ended
 		}
 		err = fmt.Errorf("%s server on %s: %w", s.name, s.address, err)
-		if errors.Is(err, syscall.EADDRINUSE) { // a start or two while an old process ends are nothing to worry about
+		if errors.Is(err, syscall.EADDRINUSE) { // normal for a moment while the old process exits
 			err = fmt.Errorf("%w; if this goes on: is another kube-proxy running on this node?", err)
 		}
 		if s.hardFail {

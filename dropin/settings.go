@@ -12,70 +12,74 @@ import (
 	"k8s.io/component-base/featuregate"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	"sigs.k8s.io/kube-proxy-lib/config"
-	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/remote"
 )
 
-// Config says what Run does. The zero value is valid: kube-proxy's defaults, in the cluster of the pod that the process
-// runs in. No function of this package changes a Config. Do not change what it points at while Run runs.
+// Config configures Run. The zero value is valid: kube-proxy's defaults, in the cluster of the pod in which the process
+// runs. No function of this package changes a Config. Do not change what it points to while Run runs.
 type Config struct {
-	// Configuration is kube-proxy's configuration: from [config.Load], or written in code. Fields that are not set have
-	// the defaults of version v1alpha2. Nil: all have. Logging and windows.runAsService have no effect, because they
-	// are about the whole process: package command applies them.
+	// Configuration is kube-proxy's configuration: from [config.Load], or written in code. Unset fields have the defaults
+	// of version v1alpha2; nil means all defaults. Logging and windows.runAsService have no effect, because they concern
+	// the whole process: package command applies them.
 	Configuration *v1alpha2.KubeProxyConfiguration
 
-	// Client is the client for the API server. Nil: one is made from section clientConnection and Master; without
-	// both, that of the pod's service account.
+	// Client is the client for the API server. If it is nil, Run creates one from clientConnection and Master or, without
+	// both, from the pod's service account.
 	Client kubernetes.Interface
-	// Master is the address of the API server, instead of that in the kubeconfig file.
+	// Master is the API server's address, instead of that in the kubeconfig file.
 	Master string
-	// Brain is where the state of the node comes from instead of an API server, which is not used then: package
-	// remote. State is set by Run. Nil: the API server.
+	// Brain is the source of the node's state instead of an API server, see package remote. Run sets its State. Nil means
+	// the API server.
 	Brain *remote.Options
 
 	// NoHealthz and NoMetrics turn off the servers on healthzBindAddress and metricsBindAddress.
 	NoHealthz, NoMetrics bool
-	// Page serves package page at /page/ on PageBindAddress, IP:port, or with the metrics if that is empty. Either has
-	// to be a loopback address, because the page shows all services to everyone who can reach it.
+	// Page serves package page at /page/ on PageBindAddress (IP:port) or, if that is empty, with the metrics. The address
+	// has to be a loopback address, because the page shows all services to everyone who can reach it.
 	Page            bool
 	PageBindAddress string
-	// CountConnections is the option of that name of package backends/nft, for mode nftables: the page then shows how many
-	// connections each service gets. In mode ipvs it always does.
-	CountConnections bool
 	// IPVSLink and IPVSMarks are the options Link and Marks of package backends/ipvs, for mode ipvs; CleanUp uses
-	// IPVSLink. The addresses of that interface are not the node's, in no mode: an earlier process may have left them
-	// there.
+	// IPVSLink. In all modes, addresses of that interface do not count as the node's: an earlier process may have left
+	// them.
 	IPVSLink  string
 	IPVSMarks uint32
-	// Limits bound what a Service and a namespace may cost, in all modes.
+	// Limits limit the cost of a Service and of a namespace, in all modes.
 	Limits frontend.Limits
-	// Flags are what /flagz with the metrics shows: values by the names of flags. Nothing else uses them.
+	// EndpointLimits bound the endpoints of a Service and of a namespace. Behind a brain the brain's count.
+	EndpointLimits localstate.EndpointLimits
+	// Flags are the flag values that /flagz shows. Nothing else uses them.
 	Flags map[string]string
 
-	// OwnProcess says that nothing else runs in this process, so that Run may change what the process has once: it
-	// sets linux.oomScoreAdj, and with enableProfiling the metrics server lets PUT /debug/flags/v set klog's verbosity.
+	// OnReady, if given, is called once, when everything has been applied for the first time. It must not block.
+	OnReady func()
+
+	// OwnProcess says that the process runs nothing else, so that Run may change process-wide settings: it sets
+	// linux.oomScoreAdj and, unless the environment variable GOGC is set, GOGC to 50, to 25 during the first Sync. With
+	// enableProfiling, PUT /debug/flags/v of the metrics server sets klog's verbosity.
 	OwnProcess bool
 
 	machine *machine // nil: the real one
 }
 
-// settings is a configuration that is complete.
+// settings is a complete configuration.
 type settings struct {
 	Config
 	// KubeProxyConfiguration is a copy of Configuration, with all defaults.
 	*v1alpha2.KubeProxyConfiguration
 	// gates are the configuration's feature gates, with all defaults.
 	gates featuregate.MutableFeatureGate
-	// notices are about the mode, once it is chosen.
+	// notices are remarks about the mode, once it is chosen.
 	notices []notice
-	// nodePorts says which addresses serve node ports, once the mode is chosen.
+	// nodePorts selects the addresses that serve node ports, once the mode is chosen.
 	nodePorts nodeaddr.Choice
 }
 
-// Check returns an error if the configuration is invalid on any machine, and warnings about settings that have no
-// effect. The values of fields are checked by [config.Check]. Run does both, and does not report the warnings.
+// Check returns an error if the configuration is invalid on every machine, and warnings about settings without effect.
+// [config.Check] checks the values of fields. Run does both, and does not report the warnings.
 func (c *Config) Check() ([]config.Warning, error) {
 	s, err := c.settings()
 	if err != nil {
@@ -99,11 +103,10 @@ func (c *Config) settings() (*settings, error) {
 	if s.gates, err = config.Gates(s.KubeProxyConfiguration); err != nil {
 		return nil, err
 	}
-	return s, errors.Join(s.checkPage(), s.Limits.Validate())
+	return s, errors.Join(s.checkPage(), s.Limits.Validate(), s.EndpointLimits.Validate())
 }
 
-// checkPage checks that the page is served only to this machine, because it shows all services to everyone who can
-// reach it.
+// checkPage checks that only this machine can reach the page, because it shows all services.
 func (s *settings) checkPage() error {
 	if !s.Page {
 		if s.PageBindAddress != "" {
@@ -123,13 +126,13 @@ func (s *settings) checkPage() error {
 			"--page-bind-address=127.0.0.1:10250")
 	}
 	if !onLoopback(s.MetricsBindAddress) {
-		return fmt.Errorf("--page: the metrics, with which the page is served, are not on a loopback address but on %q: give "+
-			"the page its own with --page-bind-address=127.0.0.1:10250", s.MetricsBindAddress)
+		return fmt.Errorf("--page: the metrics, with which the page is served, are not on a loopback address but on "+
+			"%q: give the page its own with --page-bind-address=127.0.0.1:10250", s.MetricsBindAddress)
 	}
 	return nil
 }
 
-// onLoopback reports whether only this machine reaches an address with a port.
+// onLoopback reports whether an address with a port is reachable only from this machine.
 func onLoopback(address string) bool {
 	a, err := netip.ParseAddrPort(address)
 	return err == nil && a.Addr().Unmap().IsLoopback()
@@ -145,7 +148,7 @@ func (w *warnings) addIf(applies bool, field, message string) {
 	}
 }
 
-// withoutEffect names the settings that have no effect in this program.
+// withoutEffect returns warnings for settings that have no effect in this program.
 func (s *settings) withoutEffect() []config.Warning {
 	const accepted = "accepted, but has no effect: "
 	var w warnings
@@ -164,14 +167,14 @@ func (s *settings) withoutEffect() []config.Warning {
 	return w
 }
 
-// gateWithoutEffect says why a feature gate that is set has no effect in this program, or "".
+// gateWithoutEffect returns the reason why a feature gate that is set has no effect in this program, or "".
 func (s *settings) gateWithoutEffect(gate string) string {
 	on := s.FeatureGates[gate]
 	if _, known := s.gates.GetAll()[featuregate.Feature(gate)]; !known {
 		return "no such feature gate"
 	}
 	switch {
-	case gate == "NFTablesNetlink" && !on: // a gate of kube-proxy that turns off what is always on here
+	case gate == "NFTablesNetlink" && !on: // it disables what cannot be disabled here
 		return "the feature is always enabled"
 	case gate == string(config.KubeProxyNFTablesLocalhostNodePorts) && on:
 		return s.noLoopbackProxy()

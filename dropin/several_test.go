@@ -14,7 +14,7 @@ import (
 	componentbasev1alpha1 "k8s.io/component-base/config/v1alpha1"
 	"k8s.io/utils/ptr"
 
-	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
@@ -66,15 +66,15 @@ func TestSeveralInOneProcess(t *testing.T) {
 	for r, asked := range map[*rig][2]string{
 		first: {"127.0.0.1:20256", "127.0.0.1:20249"}, second: {"127.0.0.1:30256", "127.0.0.1:30249"},
 	} {
-		code, _ := get(t, r.url(t, asked[0])+"/healthz")
-		assert.Equal(t, http.StatusOK, code)
+		waitHealthy(t, r.url(t, asked[0]))
 		require.Eventually(t, func() bool { // measured after the rules were applied
 			_, body := get(t, r.url(t, asked[1])+"/metrics")
 			return strings.Contains(body, "kubeproxy_sync_proxy_rules_last_timestamp_seconds")
 		}, time.Minute, time.Millisecond)
-		code, _ = get(t, r.url(t, asked[1])+"/debug/flags/v")
+		code, _ := get(t, r.url(t, asked[1])+"/debug/flags/v")
 		assert.Equal(t, http.StatusNotFound, code, "klog is the process's")
 		assert.Equal(t, "0", r.file(t, "proc/self/oom_score_adj"), "so is this")
+		assert.Zero(t, r.gcPercent.Load(), "and this")
 	}
 
 	health := first.url(t, "127.0.0.1:20256")

@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/buildinfo"
 )
 
 // statusz is kind Statusz of group config.k8s.io (KEP-4827).
@@ -39,19 +41,19 @@ type zpageMeta struct {
 	Name string `json:"name"`
 }
 
-// statuszHandler returns the handler of /statusz for a program that started at a time and serves these paths besides.
+// statuszHandler returns the handler of /statusz for a program with this start time and these other paths.
 func statuszHandler(started time.Time, paths []string) http.Handler {
 	return &zpage{
 		kind: "Statusz",
 		object: func(meta metav1.TypeMeta) any {
 			return statusz{TypeMeta: meta, Metadata: zpageMeta{component}, StartTime: metav1.NewTime(started),
 				UptimeSeconds: int64(time.Since(started).Seconds()), GoVersion: runtime.Version(),
-				BinaryVersion: programVersion(), Paths: paths}
+				BinaryVersion: buildinfo.Version(), Paths: paths}
 		},
 		text: func() string {
 			up := int64(time.Since(started).Seconds())
 			return fmt.Sprintf("Started: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary version: %s\nPaths: %s\n",
-				started.Format(time.UnixDate), up/3600, up/60%60, up%60, runtime.Version(), programVersion(),
+				started.Format(time.UnixDate), up/3600, up/60%60, up%60, runtime.Version(), buildinfo.Version(),
 				strings.Join(paths, " "))
 		},
 	}
@@ -74,14 +76,14 @@ func flagzHandler(flags map[string]string) http.Handler {
 	}
 }
 
-// zpage serves a page for people, which is text, and for programs, which ask for JSON or YAML of a version.
+// zpage serves a page as text for people, and as versioned JSON or YAML for programs.
 type zpage struct {
 	kind   string
 	object func(metav1.TypeMeta) any
 	text   func() string
 }
 
-// zpageTypes returns the content types, the one that is preferred first.
+// zpageTypes returns the content types, in order of preference.
 func zpageTypes() []string { return []string{"application/json", "application/yaml", "text/plain"} }
 
 // ServeHTTP implements http.Handler.
@@ -94,7 +96,7 @@ func (z *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	name := strings.ToLower(z.kind)
 	if contentType == "text/plain" {
-		// The first lines are those of every component, for whoever looks for them.
+		// All components print these first lines, which programs look for.
 		text("text/plain; charset=utf-8", fmt.Sprintf("\n%s %s\nWarning: This endpoint is not meant to be machine "+
 			"parseable: ask for application/json.\n\n%s", component, name, z.text())).ServeHTTP(w, r)
 		return
@@ -114,8 +116,8 @@ func (z *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	text(contentType, string(body)).ServeHTTP(w, r)
 }
 
-// negotiate returns the content type, and the version of an object, for an Accept header. Objects are only for those
-// who ask for a kind and a version that there are; without a header, and for */*, there is text.
+// negotiate returns the content type, and the version of an object, for an Accept header. It returns objects only for a
+// known kind and version; without a header, and for */*, it returns text.
 func (z *zpage) negotiate(accept string) (contentType, version string, ok bool) {
 	if strings.TrimSpace(accept) == "" {
 		return "text/plain", "", true

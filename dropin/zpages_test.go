@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
-	"sigs.k8s.io/kube-proxy-lib/page"
+	"sigs.k8s.io/kube-proxy-lib/node/page"
 )
 
 // askMetrics asks the metrics server of a command line for a path.

@@ -143,6 +143,25 @@ func BenchmarkAdmitService(b *testing.B) {
 	}
 }
 
+// BenchmarkAdmitSlice is the event of an EndpointSlice that comes again as it was, with and without an AdmitSlice.
+func BenchmarkAdmitSlice(b *testing.B) {
+	slice := benchSlice(0, 0, 100, 0)
+	for name, admit := range map[string]func(*discoveryv1.EndpointSlice) bool{
+		"without": nil, "with": func(*discoveryv1.EndpointSlice) bool { return true },
+	} {
+		b.Run(name, func(b *testing.B) {
+			state, err := New(b.Context(), Options{}, ClusterOptions{AdmitSlice: admit})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				state.setEndpointSlice(slice)
+			}
+		})
+	}
+}
+
 // BenchmarkUnchanged is an event that alters nothing for this node: an endpoint elsewhere becomes unready that no
 // policy of this node looks at, or a slice comes again as it was.
 func BenchmarkUnchanged(b *testing.B) {

@@ -316,8 +316,8 @@ func TestOneFamilyOnly(t *testing.T) {
 	svc := w.mustService("web")
 	require.Equal(t, []string{"fd00::1"}, texts(svc.ClusterIPs))
 	require.Equal(t, []string{"2001:db8::5"}, texts(svc.ExternalIPs))
-	require.Zero(t, svc.Ports[0].RoutesIPv4)
-	require.NotZero(t, svc.Ports[0].RoutesIPv6)
+	require.Zero(t, svc.Ports[0].Routes.IPv4)
+	require.NotZero(t, svc.Ports[0].Routes.IPv6)
 	require.Equal(t, []string{"[fd01::1]:8080 Cluster"}, w.endpoints("web"))
 	require.Equal(t, []string{"fd00::/108"}, texts(w.got.node.ServiceCIDRs))
 }

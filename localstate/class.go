@@ -11,9 +11,9 @@ import (
 type Class struct {
 	// Zone is the zone of the nodes.
 	Zone string
-	// MasqueradeAll, DrainingEndpoints, AllEndpoints and ExtraSets are the options with these names.
-	MasqueradeAll, DrainingEndpoints, AllEndpoints bool
-	ExtraSets                                      model.EndpointSets
+	// The options with these names.
+	NoNodeHints, NoZoneHints, MasqueradeAll, DrainingEndpoints, AllEndpoints bool
+	ExtraSets                                                                model.EndpointSets
 	// Detects has the families in which the nodes can detect traffic of their own pods.
 	Detects model.FamilySet
 }
@@ -32,8 +32,9 @@ func (c Class) keeps(e *model.Endpoint) bool {
 // s must be a State without a NodeName. The two share memory, but do not write to it, so they may be used concurrently.
 func (s *State) ForClass(c Class) *State {
 	opts := s.opts
-	opts.Options = Options{Families: opts.Families, Zone: c.Zone, MasqueradeAll: c.MasqueradeAll,
-		DrainingEndpoints: c.DrainingEndpoints, AllEndpoints: c.AllEndpoints, ExtraSets: c.ExtraSets}
+	opts.Options = Options{Families: opts.Families, Zone: c.Zone, NoNodeHints: c.NoNodeHints, NoZoneHints: c.NoZoneHints,
+		MasqueradeAll: c.MasqueradeAll, DrainingEndpoints: c.DrainingEndpoints, AllEndpoints: c.AllEndpoints,
+		ExtraSets: c.ExtraSets}
 	n := newState(s.log, opts)
 	n.started = s.started
 	n.indexAbove = s.indexAbove
@@ -57,16 +58,20 @@ func (s *State) ForClass(c Class) *State {
 		for _, slice := range from.slices {
 			in := *slice
 			in.service = svc
-			n.slices[in.key()] = &in
+			if s.slices[slice.key()] == slice { // else it counts, but is not there any more
+				n.slices[in.key()] = &in
+			}
 			n.addSlice(&in)
 			n.markEndpoints(svc, in.family)
 		}
+		n.copyHeld(s, svc, from)
 	}
 	return n
 }
 
 // PendingServices returns the names of the services that the next Flush has to look at, in no particular order.
 func (s *State) PendingServices() []model.ServiceName {
+	s.limitEndpoints()
 	names := make([]model.ServiceName, 0, len(s.dirty))
 	for _, svc := range s.dirty {
 		names = append(names, svc.name)

@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -144,10 +144,13 @@ func TestAClassAndItsPartsAreWhatEachNodeHas(t *testing.T) {
 	changed := 0
 	for seed := range uint64(120) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			d := testdice.Seeded(seed)
+			d := testkit.Seeded(seed)
 			opts := randomOptions(d)
-			if testdice.OneIn(d, 4) {
+			if testkit.OneIn(d, 4) {
 				opts.NodeIPs = []netip.Addr{netip.MustParseAddr("203.0.113.9")}
+			}
+			if testkit.OneIn(d, 2) {
+				opts.HoldEndpoints = []model.ServiceName{{Namespace: "ns", Name: "web"}, {Namespace: "ns2", Name: "web"}}
 			}
 			nodes := []string{me, other, "node-3"}
 			f := newFleet(t, opts, nodes...)
@@ -159,7 +162,7 @@ func TestAClassAndItsPartsAreWhatEachNodeHas(t *testing.T) {
 				alone[name], mirrors[name] = state, newMirror()
 			}
 			for range 30 {
-				for range 1 + d.Roll(4) {
+				for range 1 + d.IntN(4) {
 					e := randomEvent(d)
 					f.apply(e)
 					for _, name := range nodes {
@@ -167,7 +170,7 @@ func TestAClassAndItsPartsAreWhatEachNodeHas(t *testing.T) {
 						require.NoError(t, err)
 					}
 				}
-				if testdice.OneIn(d, 3) {
+				if testkit.OneIn(d, 3) {
 					f.base.Discard()
 				}
 				for _, name := range nodes {

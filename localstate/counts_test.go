@@ -54,7 +54,9 @@ func TestHealthCheckCounts(t *testing.T) {
 			[]*discoveryv1.EndpointSlice{
 				aSlice("web-1", ep("10.1.0.1", local)), aSlice("web-6", ofType(v6), ep("fd01::1", local))}, 1, 0},
 		{"S17 S38 a duplicate that loses does not count", nil, []*discoveryv1.EndpointSlice{
-			aSlice("web-1", ep("10.1.0.1", local), ep("10.1.0.1", local, unready))}, 0, 0},
+			aSlice("web-1", ep("10.1.0.1", local, draining), ep("10.1.0.1"))}, 0, 0},
+		{"S17 S38 an unready duplicate changes nothing", nil, []*discoveryv1.EndpointSlice{
+			aSlice("web-1", ep("10.1.0.1", local), ep("10.1.0.1", local, unready))}, 1, 0},
 		{"S38 topology does not matter", nil, []*discoveryv1.EndpointSlice{
 			aSlice("web-1", ep("10.1.0.1", local, forZones("z")), ep("10.1.0.2", local, forZones("zone-a")))}, 2, 0},
 	} {
@@ -63,7 +65,7 @@ func TestHealthCheckCounts(t *testing.T) {
 			for _, slice := range tc.slices {
 				w.change([]metav1.Object{slice}...)
 			}
-			require.Equal(t, &model.HealthCheck{NodePort: 30000, LocalEndpointsIPv4: tc.v4, LocalEndpointsIPv6: tc.v6},
+			require.Equal(t, &model.HealthCheck{NodePort: 30000, LocalEndpoints: model.PerFamily[int]{IPv4: tc.v4, IPv6: tc.v6}},
 				w.mustService("web").HealthCheck)
 		})
 	}
@@ -73,8 +75,8 @@ func TestHealthCheckCounts(t *testing.T) {
 		before := w.mustService("web")
 		require.Equal(t, []string{"set service ns/web"},
 			w.change(aSlice("web-1", ep("10.1.0.1", local), ep("10.1.0.2", local)))[:1])
-		require.Equal(t, 2, w.mustService("web").HealthCheck.LocalEndpointsIPv4)
-		require.Equal(t, 1, before.HealthCheck.LocalEndpointsIPv4, "what was handed over is not written to")
+		require.Equal(t, 2, w.mustService("web").HealthCheck.LocalEndpoints.IPv4)
+		require.Equal(t, 1, before.HealthCheck.LocalEndpoints.IPv4, "what was handed over is not written to")
 		w.change(aService("web", append(lb, healthCheck(0))...))
 		require.Nil(t, w.mustService("web").HealthCheck)
 	})

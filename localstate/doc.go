@@ -18,7 +18,8 @@
 //   - Within a service, too, the cost depends on what changes: one changed endpoint of 50,000 costs about as much as
 //     one of 10. Flush looks at all endpoints of a service port only if something changes that applies to all of them:
 //     a traffic policy, or whether topology hints are used.
-//   - The order of events does not matter: the same objects give the same result.
+//   - The order of events does not matter: the same objects give the same result. Only endpoints that are held on
+//     request depend on what was there before (S66).
 //   - Bad input (an invalid address, a port out of range, a missing field) is skipped with a log line that names the
 //     object, and everything else goes on.
 //   - API objects are not kept, only the data that is needed.
@@ -27,7 +28,8 @@
 //
 // Some data that most service proxies do not need is computed only if [Options] and [ClusterOptions] enable it: details
 // of endpoints, endpoints that get no new traffic, endpoint sets that no route uses, headless services and services of
-// type ExternalName. ClusterOptions.AdmitService decides what each Service is taken for.
+// type ExternalName. ClusterOptions.AdmitService decides what each Service is taken for, and AdmitSlice to which
+// Service an EndpointSlice belongs.
 //
 // # Memory
 //

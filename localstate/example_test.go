@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// printer is a receiver that prints what it is told.
+// printer is a receiver that prints its calls.
 type printer struct{}
 
 func (printer) SetNode(n *model.Node)              { fmt.Println("set", n) }

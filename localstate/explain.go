@@ -23,6 +23,11 @@ type Explanation struct {
 	UnmatchedPorts []string `json:"unmatchedPorts,omitempty"`
 	// InvalidAddresses are addresses in slices that do not parse, or are not of the slice's family.
 	InvalidAddresses []string `json:"invalidAddresses,omitempty"`
+	// Ignored are the slices of the service that are not used, such as those of type FQDN, and what is not used of
+	// others: each entry has a number, a reason and the names of slices.
+	Ignored []string `json:"ignored,omitempty"`
+	// Held: the endpoints are the last usable ones, which stay because the slices have none (S66).
+	Held bool `json:"held,omitempty"`
 }
 
 // PortExplanation is about one port of a service in one family.
@@ -32,6 +37,9 @@ type PortExplanation struct {
 	Family string         `json:"family"`
 	// Routes say what happens to traffic to the port, as handed over to sinks.
 	Routes model.Routes `json:"routes"`
+	// TooManyEndpoints: the service or its namespace asks for too many, and this port gets none (S60). Endpoints is empty
+	// then. This reflects the last Flush.
+	TooManyEndpoints bool `json:"tooManyEndpoints,omitempty"`
 	// Topology says which hints select the endpoints, or why no hints do.
 	Topology string `json:"topology"`
 	// Endpoints are all known endpoints of the port, used or not, in order of target.
@@ -106,15 +114,30 @@ func (s *State) ExplainLater(name model.ServiceName) (explain func() *Explanatio
 		intake := *svc.intake
 		of.intake = &intake
 	}
-	return func() *Explanation { return then.explain(of, skipped) }, true
+	var refused []bool
+	var ignored []ignoredSlice
+	if of.intake != nil {
+		refused, ignored = s.limits.refused(svc), s.ignoredOf(name)
+	}
+	isHeld := len(s.held[svc]) > 0
+	for slice, now := range s.held[svc] {
+		if now != nil {
+			ignored = append(ignored, ignoredSlice{slice, name.Name, now.len(), "the last usable endpoints are held"})
+		}
+	}
+	return func() *Explanation {
+		e := then.explain(of, skipped, refused, ignored)
+		e.Held = isHeld
+		return e
+	}, true
 }
 
-func (s *State) explain(svc *service, skipped string) *Explanation {
+func (s *State) explain(svc *service, skipped string, refused []bool, ignored []ignoredSlice) *Explanation {
 	e := &Explanation{Service: svc.name, Skipped: skipped}
 	for _, slice := range svc.slices {
 		for i := range slice.len() {
 			if slice.flags(i).has(flagInvalid) {
-				e.InvalidAddresses = append(e.InvalidAddresses, slice.places[i].Value().invalid)
+				e.InvalidAddresses = append(e.InvalidAddresses, slice.places[i].Value().unused)
 			}
 		}
 	}
@@ -124,6 +147,7 @@ func (s *State) explain(svc *service, skipped string) *Explanation {
 		}
 		return e
 	}
+	e.Ignored = svc.ignoredParts(ignored)
 	known := map[model.PortName]struct{}{}
 	for _, p := range svc.intake.fields.Ports {
 		known[svc.intake.fields.PortName(p)] = struct{}{}
@@ -140,9 +164,16 @@ func (s *State) explain(svc *service, skipped string) *Explanation {
 	for _, f := range s.families {
 		all.At(f).addAll(svc, f)
 	}
-	for _, port := range svc.intake.fields.Ports {
+	var none entries
+	for i, port := range svc.intake.fields.Ports {
 		for _, f := range s.families {
-			if svc.intake.families.Has(f) {
+			switch {
+			case !svc.intake.families.Has(f):
+			case refused != nil && refused[i]:
+				p := s.explainPort(svc, port, f, &none)
+				p.TooManyEndpoints = true
+				e.Ports = append(e.Ports, p)
+			default:
 				e.Ports = append(e.Ports, s.explainPort(svc, port, f, all.At(f)))
 			}
 		}
@@ -166,7 +197,7 @@ func (s *State) whyNoService() string {
 
 func (s *State) explainPort(svc *service, port model.ServicePort, f model.Family, all *entries) PortExplanation {
 	p := s.familyPort(svc, &port, f)
-	x := explainer{candidates: all.candidates(nil, all.forPort(port.Name, port.Protocol))}
+	x := explainer{candidates: all.candidates(nil, all.forPort(port.Name, port.Protocol)), opts: &s.opts}
 	p.count(&x.counts, x.candidates, 1)
 	routes, rules := p.decide(&x.counts)
 	x.rules = rules
@@ -196,6 +227,7 @@ type explainer struct {
 	candidates []candidate
 	counts     counts
 	rules      rules
+	opts       *options
 }
 
 // topology says which hints are used, or why none are (S22).
@@ -215,16 +247,18 @@ func (x *explainer) topology() string {
 	}
 	var why []string
 	if n.withoutNodeHint < n.ready {
-		why = append(why, x.whyNot("node", n.withoutNodeHint, r.nodeName))
+		why = append(why, x.whyNot("node", x.opts.NoNodeHints, n.withoutNodeHint, r.nodeName))
 	}
 	if n.withoutZoneHint < n.ready {
-		why = append(why, x.whyNot("zone", n.withoutZoneHint, r.zone))
+		why = append(why, x.whyNot("zone", x.opts.NoZoneHints, n.withoutZoneHint, r.zone))
 	}
 	return "none: " + strings.Join(why, "; ")
 }
 
-func (x *explainer) whyNot(kind string, without int32, own string) string {
+func (x *explainer) whyNot(kind string, off bool, without int32, own string) string {
 	switch {
+	case off:
+		return kind + " hints are switched off"
 	case without > 0:
 		return fmt.Sprintf("%d of %d ready endpoints have no %s hint", without, x.counts.ready, kind)
 	case own == "":
@@ -294,10 +328,16 @@ func (e *Explanation) String() string {
 	if e.Skipped != "" {
 		fmt.Fprintf(&b, "  skipped: %s\n", e.Skipped)
 	}
+	if e.Held {
+		b.WriteString("  held: no slice has a usable endpoint, so the last ones stay\n")
+	}
 	for _, p := range e.Ports {
 		fmt.Fprintf(&b, "  port %q %v, %s\n    routes: %v\n    topology: %s\n", p.Port.Port, p.Port.Protocol, p.Family,
 			p.Routes, p.Topology)
-		if len(p.Endpoints) == 0 {
+		switch {
+		case p.TooManyEndpoints:
+			b.WriteString("    not served: the service or its namespace asks for too many endpoints\n")
+		case len(p.Endpoints) == 0:
 			b.WriteString("    no endpoints\n")
 		}
 		for _, ep := range p.Endpoints {
@@ -315,6 +355,9 @@ func (e *Explanation) String() string {
 	}
 	for _, a := range e.InvalidAddresses {
 		fmt.Fprintf(&b, "  %q is not an IP address of its slice's family\n", a)
+	}
+	for _, text := range e.Ignored {
+		fmt.Fprintf(&b, "  ignored: %s\n", text)
 	}
 	return b.String()
 }

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -220,18 +220,18 @@ func TestExplainWhatIsNotKnown(t *testing.T) {
 // An explanation can be worked out while the state goes on: it is of the moment at which it was asked for.
 func TestAnExplanationIsOfTheMomentItWasAskedFor(t *testing.T) {
 	for _, above := range []int{0, indexAbove} {
-		r := testdice.Seeded(7)
+		r := testkit.Seeded(7)
 		state, err := New(klog.NewContext(t.Context(), klog.Logger{}), Options{NodeName: me}, ClusterOptions{})
 		require.NoError(t, err)
 		state.indexAbove = above
 		explained := 0
 		for range 300 {
-			for range 1 + r.Roll(4) {
+			for range 1 + r.IntN(4) {
 				e := randomEvent(r)
 				_, err := state.Apply(e.obj, e.deleted)
 				require.NoError(t, err)
 			}
-			if testdice.OneIn(r, 2) {
+			if testkit.OneIn(r, 2) {
 				state.Flush(newMirror())
 			}
 			for name := range state.services {
@@ -266,7 +266,7 @@ func TestExplainIsAheadOfFlush(t *testing.T) {
 	require.Equal(t, Changes{Endpoints: 2, Families: model.IPv4.Set()}, w.flush())
 }
 
-// checkExplanations returns where what Explain says is not what has been handed over.
+// checkExplanations returns the differences between Explain and the values passed on.
 func checkExplanations(s *State, got *mirror) []string {
 	var problems []string
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
@@ -283,7 +283,7 @@ func checkExplanations(s *State, got *mirror) []string {
 			if p.Family == "IPv6" {
 				family = model.IPv6
 			}
-			if port := svc.Port(p.Port.Port, p.Port.Protocol); port == nil || port.Routes(family) != p.Routes {
+			if port := svc.Port(p.Port.Port, p.Port.Protocol); port == nil || *port.Routes.At(family) != p.Routes {
 				wrong("%v: explained as %v, handed over %v", p.Port, p.Routes, port)
 			}
 			for _, x := range p.Endpoints {

@@ -22,7 +22,7 @@ type NodeReceiver interface {
 	SetNode(*model.Node)
 }
 
-// ReplacedReceiver is a Receiver that is also told what its calls replace, so that it need not keep that.
+// ReplacedReceiver is a Receiver that is also told what its calls replace, so that it does not have to store it.
 type ReplacedReceiver interface {
 	// ReplacedService comes right before a SetService or DeleteService for a service that has been handed over, with what
 	// was handed over.
@@ -80,6 +80,7 @@ func (s *State) Flush(r Receiver) Changes {
 		s.wave.replaced = ignoreReplaced{}
 	}
 
+	s.limitEndpoints()
 	slices.SortFunc(s.dirty, func(a, b *service) int { return a.name.Compare(b.name) })
 	for _, svc := range s.dirty {
 		if svc.intake == nil && svc.handed != nil {
@@ -114,7 +115,7 @@ func (s *State) flushDeleted(svc *service, r Receiver) Changes {
 	return changes
 }
 
-// ignoreReplaced is the ReplacedReceiver of receivers that are none.
+// ignoreReplaced makes a ReplacedReceiver of a Receiver that is not one.
 type ignoreReplaced struct{}
 
 func (ignoreReplaced) ReplacedService(*model.Service)   {}

@@ -22,10 +22,15 @@ func (s *State) flushPort(svc *service, i int, list []*model.Endpoint, noLocal *
 			p.merge(nil, part, &rules{})
 			continue
 		}
+		if w.outcomes[i].tooManyEndpoints {
+			*w.outcomes[i].routes.At(f), _ = p.decide(&counts{})
+			p.merge(nil, part, &rules{})
+			continue
+		}
 		n := p.look()
 		routes, rules := p.decide(&n.counts)
 		p.update(&n, &rules, part)
-		*w.routes[i].At(f) = routes
+		*w.outcomes[i].routes.At(f) = routes
 		noLocal.count(f, routes, &n.counts)
 	}
 	return applyEdits(list, w.edits)

@@ -1,7 +1,6 @@
 package localstate
 
 import (
-	"cmp"
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -9,8 +8,8 @@ import (
 
 // waveBuffers are reused from one service to the next.
 type waveBuffers struct {
-	order    []int // ports of the service by name
-	routes   []model.PerFamily[model.Routes]
+	order    []int         // ports of the service by name
+	outcomes []portOutcome // by index in the service
 	deletes  []*model.Endpoint
 	sets     []*model.Endpoint
 	olds     []*model.Endpoint // what sets replace, or nil
@@ -25,7 +24,13 @@ type waveBuffers struct {
 	fresh      []model.Endpoint // the unused part of newEndpoint's last allocation
 }
 
-// familyBuffers are what is known of one family of the current service.
+// portOutcome is what a model.ServicePort says that follows from other objects than the Service.
+type portOutcome struct {
+	routes           model.PerFamily[model.Routes]
+	tooManyEndpoints bool
+}
+
+// familyBuffers has the data of one family of the current service.
 type familyBuffers struct {
 	all        entries // once allOf has been called
 	allEntries bool
@@ -68,15 +73,10 @@ func (w *waveBuffers) release() {
 func (s *State) flushService(svc *service, r Receiver) Changes {
 	w, in := &s.wave, svc.intake
 	ports := in.fields.Ports
-	w.order = w.order[:0]
-	for i := range ports {
-		w.order = append(w.order, i)
-	}
-	slices.SortFunc(w.order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(ports[a].Name, ports[b].Name), cmp.Compare(ports[a].Protocol, ports[b].Protocol))
-	})
-	w.routes = append(w.routes[:0], make([]model.PerFamily[model.Routes], len(ports))...)
+	w.order = in.portsByName(w.order[:0])
+	w.outcomes = append(w.outcomes[:0], make([]portOutcome, len(ports))...)
 	w.deletes, w.sets, w.olds, w.ports = w.deletes[:0], w.sets[:0], w.olds[:0], w.ports[:0]
+	refused := s.limits.refused(svc)
 	s.openIndex(svc)
 	localEndpoints := s.localEndpoints(svc)
 
@@ -92,6 +92,7 @@ func (s *State) flushService(svc *service, r Receiver) Changes {
 		if len(handed) > 0 && handed[0][0].Port == name {
 			list, handed = handed[0], handed[1:]
 		}
+		w.outcomes[i].tooManyEndpoints = refused != nil && refused[i]
 		if list = s.flushPort(svc, i, list, &noLocal); len(list) > 0 {
 			w.ports = append(w.ports, list)
 		}
@@ -106,7 +107,7 @@ func (s *State) flushService(svc *service, r Receiver) Changes {
 		r.DeleteEndpoint(e.Key())
 		changes.Families |= e.Family().Set()
 	}
-	complete := in.complete(w.routes, localEndpoints, s.node.model.IP)
+	complete := in.complete(w.outcomes, localEndpoints, s.node.model.IP)
 	if !complete.Equal(svc.handed) {
 		if svc.handed != nil {
 			w.replaced.ReplacedService(svc.handed)
@@ -163,9 +164,9 @@ func (w *waveBuffers) allOf(svc *service, f model.Family) *entries {
 }
 
 // localEndpoints counts what a health check reports (S38): the distinct addresses of local ready endpoints over all
-// ports of the slices, whether the service has these ports or not.
+// ports of the slices, whether the service has these ports or not. A service that gets no endpoints reports none (S60).
 func (s *State) localEndpoints(svc *service) (count model.PerFamily[int]) {
-	if svc.intake.fields.HealthCheck == nil {
+	if svc.intake.fields.HealthCheck == nil || s.limits.refusesAll(svc) {
 		return count
 	}
 	for _, f := range s.families {

@@ -13,7 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -29,9 +29,12 @@ func FuzzService(f *testing.F) {
 			sourceRanges(" 203.0.113.0/24", "::/0")),
 		aService("web", ports(tcp("http", 80), udp("http", 80), tcp("http", -1), tcp("", 70000)), clusterIPs("None")))
 	addTexts(f, `{}`, `{"metadata":null,"spec":null,"status":null}`,
-		`{"metadata":{"name":"web","namespace":"ns"},"spec":{"clusterIP":"10.0.0.1","sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":-1}},"ports":[{}]}}`,
-		`{"metadata":{"name":"web","namespace":"ns"},"spec":{"clusterIP":"10.0.0.1","clusterIPs":["",""],"ipFamilies":["IPv6","IPv4","IPv4"],"ports":[{"name":"http","port":80,"nodePort":-5}]}}`,
-		`{"metadata":{"name":"web","namespace":"ns"},"spec":{"clusterIP":"fe80::1%eth0"},"status":{"loadBalancer":{"ingress":[{},{"ip":"1.2.3"},{"ip":"192.0.2.7","ipMode":""}]}}}`)
+		`{"metadata":{"name":"web","namespace":"ns"},"spec":{"clusterIP":"10.0.0.1","sessionAffinity":"ClientIP",`+
+			`"sessionAffinityConfig":{"clientIP":{"timeoutSeconds":-1}},"ports":[{}]}}`,
+		`{"metadata":{"name":"web","namespace":"ns"},"spec":{"clusterIP":"10.0.0.1","clusterIPs":["",""],`+
+			`"ipFamilies":["IPv6","IPv4","IPv4"],"ports":[{"name":"http","port":80,"nodePort":-5}]}}`,
+		`{"metadata":{"name":"web","namespace":"ns"},"spec":{"clusterIP":"fe80::1%eth0"},`+
+			`"status":{"loadBalancer":{"ingress":[{},{"ip":"1.2.3"},{"ip":"192.0.2.7","ipMode":""}]}}}`)
 	f.Fuzz(func(t *testing.T, input []byte) {
 		checkObject(t, input, &corev1.Service{})
 	})
@@ -46,8 +49,13 @@ func FuzzEndpointSlice(f *testing.F) {
 			ep("fd01::1", onNode(other), servingUnready)),
 		aSlice("web-1", annotated(corev1.EndpointsLastChangeTriggerTime, "2999-01-02T03:04:05.6Z"), ep("010.1.0.1")))
 	addTexts(f, `{}`, `{"endpoints":null,"ports":null}`,
-		`{"metadata":{"name":"web-1","namespace":"ns","labels":{"kubernetes.io/service-name":"web"}},"addressType":"IPv4","ports":[{},{"name":"http"},{"port":80},{"name":"http","port":-1,"protocol":"odd"},{"name":"http","port":8080}],"endpoints":[{},{"addresses":null},{"addresses":[""]},{"addresses":["10.1.0.1"],"conditions":null,"hints":{}},{"addresses":["10.1.0.2"],"hints":{"forZones":[{}],"forNodes":null},"nodeName":""}]}`,
-		`{"metadata":{"name":"web-1","namespace":"ns","labels":{"kubernetes.io/service-name":"web","service.kubernetes.io/headless":""}},"addressType":"IPv4"}`)
+		`{"metadata":{"name":"web-1","namespace":"ns","labels":{"kubernetes.io/service-name":"web"}},`+
+			`"addressType":"IPv4","ports":[{},{"name":"http"},{"port":80},{"name":"http","port":-1,"protocol":"odd"},`+
+			`{"name":"http","port":8080}],"endpoints":[{},{"addresses":null},{"addresses":[""]},`+
+			`{"addresses":["10.1.0.1"],"conditions":null,"hints":{}},{"addresses":["10.1.0.2"],"hints":{"forZones":[{}],`+
+			`"forNodes":null},"nodeName":""}]}`,
+		`{"metadata":{"name":"web-1","namespace":"ns","labels":{"kubernetes.io/service-name":"web",`+
+			`"service.kubernetes.io/headless":""}},"addressType":"IPv4"}`)
 	f.Fuzz(func(t *testing.T, input []byte) {
 		checkObject(t, input, &discoveryv1.EndpointSlice{})
 	})
@@ -60,7 +68,8 @@ func FuzzNode(f *testing.F) {
 		aNode(func(obj *corev1.Node) { obj.Spec.PodCIDR = "::ffff:10.1.0.0/120" }))
 	addTexts(f,
 		`{}`,
-		`{"metadata":{"name":"me","labels":null},"spec":{"podCIDR":"x","taints":[{}]},"status":{"addresses":[{},{"type":"InternalIP","address":"::ffff:203.0.113.9"},{"type":"InternalIP","address":"fe80::1%eth0"}]}}`)
+		`{"metadata":{"name":"me","labels":null},"spec":{"podCIDR":"x","taints":[{}]},"status":{"addresses":[{},`+
+			`{"type":"InternalIP","address":"::ffff:203.0.113.9"},{"type":"InternalIP","address":"fe80::1%eth0"}]}}`)
 	f.Fuzz(func(t *testing.T, input []byte) {
 		checkObject(t, input, &corev1.Node{})
 	})
@@ -122,7 +131,7 @@ func checkObject(t *testing.T, input []byte, obj metav1.Object) {
 		require.GreaterOrEqual(t, s.SessionAffinityTimeout, time.Duration(0))
 		for _, p := range s.Ports {
 			require.NotZero(t, p.Port)
-			require.False(t, p.RoutesIPv4.ClusterIP.IsZero() && p.RoutesIPv6.ClusterIP.IsZero())
+			require.False(t, p.Routes.IPv4.ClusterIP.IsZero() && p.Routes.IPv6.ClusterIP.IsZero())
 		}
 	}
 	for _, e := range w.got.endpoints {
@@ -138,7 +147,7 @@ func checkObject(t *testing.T, input []byte, obj metav1.Object) {
 	requireNothingKept(t, w.state)
 }
 
-// FuzzEvents takes its input as a program of events, see testdice.Input, and checks that any order and any batching of
+// FuzzEvents takes its input as a program of events, see testkit.Input, and checks that any order and any batching of
 // them leads to what the rules say of the objects that are there at the end.
 func FuzzEvents(f *testing.F) {
 	for seed := range uint64(8) {
@@ -150,13 +159,13 @@ func FuzzEvents(f *testing.F) {
 		f.Add(program)
 	}
 	f.Fuzz(func(t *testing.T, input []byte) {
-		program := testdice.Input(input)
+		program := testkit.Input(input)
 		opts := randomOptions(&program)
 		var h history
 		for len(program) > 0 && len(h) < 40 {
 			h = append(h, randomEvent(&program))
 		}
-		order := testdice.Seeded(crc64.Checksum(input, crc64.MakeTable(crc64.ISO)))
+		order := testkit.Seeded(crc64.Checksum(input, crc64.MakeTable(crc64.ISO)))
 		checkHistory(t, order, opts, h)
 	})
 }

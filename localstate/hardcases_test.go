@@ -122,9 +122,9 @@ func TestHardCases(t *testing.T) {
 					ports(tcp("http", 80), tcp("https", 443)))
 				both := slicePorts(slicePortObject("http", "TCP", 8080), slicePortObject("https", "TCP", 8443))
 				w := newWorld(t, web, aSlice("web-1", both, ep("10.1.0.1", here), ep("10.1.0.2", here)))
-				require.Equal(t, 2, w.mustService("web").HealthCheck.LocalEndpointsIPv4)
+				require.Equal(t, 2, w.mustService("web").HealthCheck.LocalEndpoints.IPv4)
 				w.change(aSlice("web-1", both, ep("10.1.0.1", here, draining), ep("10.1.0.2", here, draining)))
-				require.Equal(t, 0, w.mustService("web").HealthCheck.LocalEndpointsIPv4)
+				require.Equal(t, 0, w.mustService("web").HealthCheck.LocalEndpoints.IPv4)
 				require.Len(t, w.localSet("web"), 4)
 			}},
 		{"11 pod to VIP with external Local: all endpoints, no SNAT; without a detector: local only",

@@ -23,11 +23,13 @@ const (
 	other     = "other" // of another one
 )
 
-// world is a State with a receiver that checks everything that it is told.
+// world is a State with a receiver that checks every call.
 type world struct {
 	t     testing.TB
 	state *State
 	got   *mirror
+
+	flushes bool // after each object
 }
 
 // newWorld makes a State for node "me", hands it the objects and flushes it.
@@ -81,10 +83,13 @@ func (w *world) apply(obj metav1.Object, deleted bool) bool {
 	w.t.Helper()
 	news, err := w.state.Apply(obj, deleted)
 	require.NoError(w.t, err)
+	if w.flushes {
+		w.flush()
+	}
 	return news
 }
 
-// flush flushes, and fails the test if what the receiver is told breaks the contract of sink.Sink.
+// flush flushes, and fails the test if the calls violate the contract of sink.Sink.
 func (w *world) flush() Changes {
 	w.t.Helper()
 	for i, svc := range w.state.dirty {
@@ -122,7 +127,7 @@ func (w *world) routes(name string) model.Routes {
 	w.t.Helper()
 	svc := w.mustService(name)
 	require.Len(w.t, svc.Ports, 1)
-	return svc.Ports[0].RoutesIPv4
+	return svc.Ports[0].Routes.IPv4
 }
 
 // endpoints lists the endpoints of a service, in order of their key, as "address:port sets", with "port/protocol "

@@ -67,10 +67,11 @@ func (svc *service) noteChange(name string, old *sliceIntake) {
 	}
 }
 
-// openIndex prepares a Flush of a service: a large one gets an index, unless it has one, and a small one loses it.
+// openIndex prepares a Flush of a service: a large one gets an index, unless it has one. A small one loses it, and one
+// of whose ports none gets endpoints.
 func (s *State) openIndex(svc *service) {
 	switch {
-	case svc.size <= s.indexAbove/2:
+	case svc.size <= s.indexAbove/2, s.limits.refusesAll(svc):
 		svc.index = nil
 	case svc.size > s.indexAbove && svc.index == nil:
 		svc.index = &index{}
@@ -191,7 +192,7 @@ func (s *State) localEndpointsOf(svc *service, f model.Family) int {
 		return s.wave.allOf(svc, f).countLocal()
 	}
 	d := &s.wave.families.At(f).difference
-	return svc.handed.HealthCheck.LocalEndpoints(f) + d.after.countLocal() - d.before.countLocal()
+	return *svc.handed.HealthCheck.LocalEndpoints.At(f) + d.after.countLocal() - d.before.countLocal()
 }
 
 // difference is what changed in one family of a large service since the last Flush.

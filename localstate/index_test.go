@@ -49,8 +49,8 @@ func changed(addr string, option endpointOption) sliceOption {
 	}
 }
 
-// TestChangesOfALargeService: what changes is handed over, and nothing else of the service is looked at unless the
-// rules for all its endpoints change.
+// TestChangesOfALargeService: only changes are passed on, and unchanged endpoints are examined only if the rules for
+// all endpoints change.
 func TestChangesOfALargeService(t *testing.T) {
 	moved := largeAddr(1, 50)
 	for _, tc := range []struct {
@@ -112,8 +112,7 @@ func TestChangesOfALargeService(t *testing.T) {
 	}
 }
 
-// requireAsFromScratch requires that what has been handed over is what a State hands over that sees the same slices for
-// the first time.
+// requireAsFromScratch requires the same result as that of a new State with the same slices.
 func requireAsFromScratch(t *testing.T, w *world) {
 	t.Helper()
 	for _, svc := range w.state.services {
@@ -186,14 +185,14 @@ func TestRulesThatChangeForAll(t *testing.T) {
 	t.Run("S38 the count of local endpoints follows", func(t *testing.T) {
 		lb := aService("web", vips("192.0.2.7"), externalLocal, healthCheck(30000))
 		w := newWorld(t, lb, largeSlice(1, changed(largeAddr(1, 7), local)), largeSlice(2))
-		require.Equal(t, 1, w.mustService("web").HealthCheck.LocalEndpointsIPv4)
+		require.Equal(t, 1, w.mustService("web").HealthCheck.LocalEndpoints.IPv4)
 		w.change(largeSlice(2, changed(largeAddr(2, 7), local), ep(largeAddr(1, 7), local)))
-		require.Equal(t, 2, w.mustService("web").HealthCheck.LocalEndpointsIPv4)
+		require.Equal(t, 2, w.mustService("web").HealthCheck.LocalEndpoints.IPv4)
 		w.change(largeSlice(1))
-		require.Equal(t, 1, w.mustService("web").HealthCheck.LocalEndpointsIPv4,
+		require.Equal(t, 1, w.mustService("web").HealthCheck.LocalEndpoints.IPv4,
 			"where both slices have it, the first one counts")
 		w.change(largeSlice(1, without(largeAddr(1, 7))))
-		require.Equal(t, 2, w.mustService("web").HealthCheck.LocalEndpointsIPv4)
+		require.Equal(t, 2, w.mustService("web").HealthCheck.LocalEndpoints.IPv4)
 		requireAsFromScratch(t, w)
 	})
 }

@@ -17,6 +17,7 @@ func requireNothingKept(t testing.TB, s *State) {
 	t.Helper()
 	require.Empty(t, s.services, "services")
 	require.Empty(t, s.slices, "slices")
+	require.Empty(t, s.held, "held")
 	require.Empty(t, s.skipped, "skipped")
 	require.Empty(t, s.triggers, "triggers")
 	require.Empty(t, s.dirty, "dirty")
@@ -46,6 +47,9 @@ func requireNothingKept(t testing.TB, s *State) {
 	for _, list := range s.wave.ports[:cap(s.wave.ports)] {
 		require.Nil(t, list, "endpoints in a buffer")
 	}
+	require.Empty(t, s.limits.services, "counted services")
+	require.Empty(t, s.limits.namespaces, "counted namespaces")
+	require.Empty(t, s.limits.due, "namespaces that are due")
 	require.Zero(t, s.noLocal, "no local endpoints")
 	require.Zero(t, s.pending, "pending")
 }

@@ -259,7 +259,7 @@ func (m *mirror) checkForm() []string {
 	return problems
 }
 
-// checkImmutable returns which values were written to after they had been handed over.
+// checkImmutable returns the values that were modified after they had been passed on.
 func (m *mirror) checkImmutable() []string {
 	var problems []string
 	for value, was := range m.handed {

@@ -108,7 +108,8 @@ func (t *NodeTracker) AwaitsNodeCIDR() bool { return t.opts.awaitsNodeCIDR(t.nod
 // Class returns the class of the node.
 func (t *NodeTracker) Class() Class {
 	c := Class{
-		Zone: t.node.Zone, MasqueradeAll: t.opts.MasqueradeAll, DrainingEndpoints: t.opts.DrainingEndpoints,
+		Zone: t.node.Zone, NoNodeHints: t.opts.NoNodeHints, NoZoneHints: t.opts.NoZoneHints,
+		MasqueradeAll: t.opts.MasqueradeAll, DrainingEndpoints: t.opts.DrainingEndpoints,
 		AllEndpoints: t.opts.AllEndpoints, ExtraSets: t.opts.ExtraSets,
 	}
 	for _, f := range model.Families() {
@@ -160,9 +161,8 @@ func (o *Options) node(log klog.Logger, obj *corev1.Node, known *model.Node) *mo
 	return node
 }
 
-// AwaitsNodeCIDR is true while local traffic cannot be detected yet, because detection uses the Node's podCIDRs and it
-// has had none so far. A state that Flush handed over meanwhile would masquerade too little, and drop traffic of pods
-// (S48).
+// AwaitsNodeCIDR reports whether local traffic cannot be detected yet: detection uses the Node's podCIDRs, and none
+// have been seen so far. A state handed over now would masquerade too little, and drop traffic of pods (S48).
 func (s *State) AwaitsNodeCIDR() bool {
 	return s.opts.awaitsNodeCIDR(s.node.model)
 }
@@ -171,7 +171,11 @@ func (o *Options) awaitsNodeCIDR(node *model.Node) bool {
 	return o.DetectLocal.NodeCIDR && len(node.LocalPods.CIDRs) == 0
 }
 
-// nodeIPs reads the addresses of a Node, the internal ones first.
+// NodeIPs returns the addresses of a Node as [model.Node] has them: the internal ones first, without duplicates and
+// those that are malformed.
+func NodeIPs(obj *corev1.Node) []netip.Addr { return nodeIPs(obj, func(string, error) {}) }
+
+// nodeIPs reads the addresses of a Node.
 func nodeIPs(obj *corev1.Node, bad func(field string, err error)) []netip.Addr {
 	var ips []netip.Addr
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
@@ -224,7 +228,7 @@ func (s *State) nodeChanged(node *model.Node) bool {
 			s.markService(svc)
 		}
 		for _, slice := range svc.slices {
-			if zone && slice.hinted {
+			if zone && slice.hinted && !s.opts.NoZoneHints {
 				s.markEndpoints(svc, slice.family) // S24
 			}
 		}

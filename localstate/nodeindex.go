@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// nodeIndex tells of a large service where in its slices the endpoints of each node are, and those with hints for it,
-// so that the cost of a node's part follows the part and not the service. It describes the service as of the last
-// Flush. A service has one once [State.ChangedParts] has been called for it.
+// nodeIndex finds the endpoints of a node, and those with hints for it, in the slices of a large service. So the cost
+// of computing a node's part depends on the part, not on the service. It describes the service as of the last Flush. A
+// service gets one with the first call of [State.ChangedParts] for it.
 type nodeIndex struct {
 	at     map[string][]position // by node, in order
 	slices map[string]*indexedSlice
@@ -131,7 +131,7 @@ func (x *nodeIndex) touch(e *entries) {
 	}
 }
 
-// updateNodes brings the index of nodes up to date at a Flush, after the differences of all families have been found.
+// updateNodes updates the index of nodes at a Flush, after the differences of all families are known.
 func (s *State) updateNodes(svc *service) {
 	x := svc.index.nodes
 	if x == nil {
@@ -149,13 +149,13 @@ func (s *State) updateNodes(svc *service) {
 	}
 }
 
-// ChangedParts returns those of the parts that [State.NodeParts] returns which may have changed since the last call of
-// ChangedParts for this service: nil for a node that may have had one and has none now. all means that the result has
-// the parts of all nodes. It has to be called between a Flush and the next Apply.
+// ChangedParts returns the parts of [State.NodeParts] that may have changed since its last call for this service. A nil
+// part means that a node may have had one and has none any more. all: the result has the parts of all nodes. Call it
+// between a Flush and the next Apply.
 //
-// It looks at every endpoint of the service the first time, of a small service each time, and when something has
-// changed that the parts of all nodes depend on: the ports of the service, its policies, or whether any endpoint is
-// ready or lacks a hint. Otherwise the cost is that of the parts of the nodes with endpoints that changed.
+// It looks at every endpoint of the service the first time; each time for a small service; and when something changed
+// that the parts of all nodes depend on: the ports of the service, its policies, or whether any endpoint is ready or
+// lacks a hint. Otherwise the cost is that of the parts of the nodes whose endpoints changed.
 func (s *State) ChangedParts(name model.ServiceName, keep func(node string) bool) (parts map[string]*NodePart,
 	all bool) {
 	svc := s.services[name]

@@ -60,7 +60,8 @@ func (p *NodePart) Service(svc *model.Service, node *model.Node) *model.Service 
 		if p != nil {
 			local = p.LocalEndpoints
 		}
-		if check := newHealthCheck(h.NodePort, local); check != *h {
+		if check := *h; check.LocalEndpoints != local {
+			check.LocalEndpoints = local
 			own.HealthCheck, changed = &check, true
 		}
 	}
@@ -118,6 +119,7 @@ func (s *State) NodeParts(name model.ServiceName, keep func(node string) bool) m
 	if svc == nil || svc.intake == nil {
 		return nil
 	}
+	refused := s.limits.refused(svc)
 	parts := partsOf{keep: keep, parts: map[string]*NodePart{}}
 	for _, f := range s.families {
 		if !svc.intake.families.Has(f) {
@@ -125,10 +127,13 @@ func (s *State) NodeParts(name model.ServiceName, keep func(node string) bool) m
 		}
 		var all entries
 		all.addAll(svc, f)
-		if svc.intake.fields.HealthCheck != nil {
+		if svc.intake.fields.HealthCheck != nil && !s.limits.refusesAll(svc) {
 			parts.countLocal(&all, f)
 		}
 		for i := range svc.intake.fields.Ports {
+			if refused != nil && refused[i] {
+				continue
+			}
 			p := s.familyPort(svc, &svc.intake.fields.Ports[i], f)
 			candidates := all.candidates(nil, all.forPort(p.name.Port, p.name.Protocol))
 			var n counts
@@ -219,7 +224,7 @@ func (o *partsOf) add(p *familyPort, candidates []candidate, n *counts, shared r
 			at.local = append(at.local, i)
 			at.anyReady = at.anyReady || ready
 		}
-		if ready && n.allHaveNodeHints() && !shared.headless {
+		if ready && n.allHaveNodeHints() && !shared.headless && !p.opts.NoNodeHints {
 			for _, node := range slices.Compact(slices.Sorted(slices.Values(splitHints(c.place().nodeHints)))) {
 				if o.keep(node) {
 					at := places(node)

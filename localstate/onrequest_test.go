@@ -109,7 +109,7 @@ func TestHeadlessServicesOnRequest(t *testing.T) {
 			svc := w.mustService("web")
 			require.True(t, svc.Headless)
 			require.Empty(t, svc.ClusterIPs)
-			require.Equal(t, model.Routes{}, svc.Ports[0].RoutesIPv4)
+			require.Equal(t, model.Routes{}, svc.Ports[0].Routes.IPv4)
 			require.Equal(t, tc.want, w.endpoints("web"))
 			require.Empty(t, w.got.checkForm())
 			require.Empty(t, checkExplanations(w.state, w.got))

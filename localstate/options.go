@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -24,6 +25,9 @@ type Options struct {
 	// Zone, if given, is the zone of this node, whatever label topology.kubernetes.io/zone of the Node object says, for
 	// programs that know it without a Node. It decides which zone hints name this node (S22).
 	Zone string
+	// NoNodeHints and NoZoneHints ignore topology hints of that kind (S22), for programs that can switch them off. With
+	// both, the cluster set has all ready endpoints, wherever they are.
+	NoNodeHints, NoZoneHints bool
 	// MasqueradeAll masquerades all traffic to cluster IPs (S28).
 	MasqueradeAll bool
 	// DrainingEndpoints hands over terminating endpoints of all protocols while they still serve their connections, in
@@ -59,16 +63,39 @@ type ClusterOptions struct {
 	// [State.ForClass] makes ask for themselves: a brain asks once for each class besides. Without it no Service is
 	// copied.
 	AdmitService func(*corev1.Service) bool
+	// AdmitSlice, if given, does the same for EndpointSlices: it may change the EndpointSlice that it is given, a copy of
+	// its own whose Labels are not nil, and returns whether it is used; if not, it counts as deleted. The label
+	// kubernetes.io/service-name says to which Service of the namespace it belongs (S13), and may be set to another one:
+	// then it leaves the one before. A deletion is not asked about: the slice leaves the Service that it was put to.
+	//
+	// What AdmitService must and must not do holds for AdmitSlice. Without it no EndpointSlice is copied. A
+	// watch.Clientset delivers all labels, and annotations with SliceAnnotations of watch.ClientsetOptions. It does not
+	// deliver slices with the label service.kubernetes.io/headless unless HeadlessServices is set there.
+	AdmitSlice func(*discoveryv1.EndpointSlice) bool
 	// NoExternalIPs ignores spec.externalIPs, for clusters that do not trust the authors of Services (S6).
 	NoExternalIPs bool
 	// EndpointDetails fills in [model.Endpoint]'s Details, which identify an endpoint for people. It doubles the memory
 	// for each endpoint. The source has to deliver the details: see EndpointDetails of watch.ClientsetOptions.
 	EndpointDetails bool
+	// NoMetadata leaves Labels and Annotations of services empty, for backends that do not read them. They are about a
+	// tenth of the memory for each service, and with this option changes of them alone are no changes.
+	NoMetadata bool
 	// HeadlessServices also hands over headless services with their endpoints, and ExternalNameServices those of type
 	// ExternalName, for example for a DNS server (S2). A headless service without ports has no endpoints here, because
 	// an endpoint belongs to a port. The source has to deliver the objects: see HeadlessServices of
 	// watch.ClientsetOptions.
 	HeadlessServices, ExternalNameServices bool
+	// HoldEndpoints names Services whose last usable endpoints stay while their EndpointSlices have none (S66): such as
+	// default/kubernetes, for a program that reaches the API server by that Service, and would never hear of another
+	// endpoint. Changes of the slices that take the last one away do not count, for each family, until there is a
+	// usable endpoint again or the Service is not served any more. A State that has never seen one holds none.
+	HoldEndpoints []model.ServiceName
+	// EndpointLimits bound the endpoints of a service and of a namespace.
+	EndpointLimits EndpointLimits
+}
+
+func (o ClusterOptions) validate() error {
+	return errors.Join(validateHeld(o.HoldEndpoints), o.EndpointLimits.Validate())
 }
 
 // AllServiceProxies is the ServiceProxyName that selects services with any value of the label, and without it. No label

@@ -12,7 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -40,23 +40,23 @@ func portsInSlices(ports, perSlice, endpoints int) (*corev1.Service, []*discover
 }
 
 // randomEntries returns entries of slices with some of few ports, as they may be in a service.
-func randomEntries(d testdice.Dice) *entries {
+func randomEntries(d testkit.Random) *entries {
 	var e entries
-	for s := range d.Roll(16) {
+	for s := range d.IntN(16) {
 		slice := &sliceIntake{name: fmt.Sprintf("%02d", s), family: model.IPv4}
-		if s > 0 && testdice.OneIn(d, 3) {
+		if s > 0 && testkit.OneIn(d, 3) {
 			slice.ports = e.slices[s-1].ports
 		} else {
-			for range d.Roll(4) {
+			for range d.IntN(4) {
 				slice.ports = append(slice.ports, slicePort{
-					name:     testdice.Pick(d, "a", "b", "c", "d", "e", "f"),
-					protocol: testdice.Pick(d, model.TCP, model.UDP), number: uint16(1 + d.Roll(3)),
+					name:     testkit.Pick(d, "a", "b", "c", "d", "e", "f"),
+					protocol: testkit.Pick(d, model.TCP, model.UDP), number: uint16(1 + d.IntN(3)),
 				})
 			}
 			slices.SortStableFunc(slice.ports, slicePort.compare)
 		}
-		for range d.Roll(4) {
-			addr := netip.AddrFrom4([4]byte{10, 0, 0, byte(d.Roll(5))})
+		for range d.IntN(4) {
+			addr := netip.AddrFrom4([4]byte{10, 0, 0, byte(d.IntN(5))})
 			slice.add(addr, 0, unique.Make(place{}))
 		}
 		e.add(slice, 0, slice.len())
@@ -74,7 +74,7 @@ func TestCandidatesAreThoseOfTheSlicesWithThePort(t *testing.T) {
 		port  slicePortNumber
 	}
 	for seed := range uint64(500) {
-		e := randomEntries(testdice.Seeded(seed))
+		e := randomEntries(testkit.Seeded(seed))
 		for _, name := range []string{"a", "b", "c", "d", "e", "f", "other"} {
 			for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
 				var want, got []found

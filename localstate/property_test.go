@@ -9,12 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
 // checkHistory requires that a history, in any order of the events of different objects and with flushes anywhere,
 // leads to what the rules say of the objects that are there at the end; and that nothing is left when they go.
-func checkHistory(t *testing.T, d testdice.Dice, opts options, h history) {
+func checkHistory(t *testing.T, d testkit.Random, opts options, h history) {
 	scratch := h.final().play(t, opts, indexAbove, func() bool { return false })
 	want := scratch.got.String()
 	require.Equal(t, newReference(opts, scratch.got.node, h.final()).lines(), scratch.got.lines(), "by the rules")
@@ -22,7 +22,7 @@ func checkHistory(t *testing.T, d testdice.Dice, opts options, h history) {
 
 	flushes := []func() bool{
 		func() bool { return true },
-		func() bool { return d.Roll(4) == 0 },
+		func() bool { return d.IntN(4) == 0 },
 		func() bool { return false },
 	}
 	for i, flush := range flushes {
@@ -30,7 +30,7 @@ func checkHistory(t *testing.T, d testdice.Dice, opts options, h history) {
 		if i > 0 {
 			order = h.shuffled(d)
 		}
-		w := order.play(t, opts, testdice.Pick(d, 0, 2, indexAbove), flush)
+		w := order.play(t, opts, testkit.Pick(d, 0, 2, indexAbove), flush)
 		require.Equal(t, want, w.got.String(), "from scratch, and by events")
 		require.Equal(t, scratch.state.NoLocalEndpoints(), w.state.NoLocalEndpoints())
 		require.Empty(t, checkExplanations(w.state, w.got))
@@ -53,8 +53,8 @@ func checkHistory(t *testing.T, d testdice.Dice, opts options, h history) {
 	}
 }
 
-// play makes a State live through a history, and flushes it at the end. It has an index for services that have more
-// endpoints than so many.
+// play applies a history to a State and flushes it at the end. Services with more than indexAbove endpoints have an
+// index.
 func (h history) play(t *testing.T, opts options, indexAbove int, flush func() bool) *world {
 	w := newWorldWith(t, opts)
 	w.state.indexAbove = indexAbove
@@ -84,10 +84,10 @@ func TestOrderAndBatchingDoNotMatter(t *testing.T) {
 	}
 	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			d := testdice.Seeded(seed)
+			d := testkit.Seeded(seed)
 			opts := randomOptions(d)
 			var h history
-			for range 10 + d.Roll(40) {
+			for range 10 + d.IntN(40) {
 				h = append(h, randomEvent(d))
 			}
 			checkHistory(t, d, opts, h)

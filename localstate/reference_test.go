@@ -1,6 +1,7 @@
 package localstate
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -21,6 +22,7 @@ type reference struct {
 	node     *model.Node
 	services []*corev1.Service
 	slices   []*discoveryv1.EndpointSlice // by name
+	refused  map[model.PortName]bool      // ports without endpoints (S60)
 }
 
 func newReference(opts options, node *model.Node, objects history) *reference {
@@ -30,14 +32,88 @@ func newReference(opts options, node *model.Node, objects history) *reference {
 		case *corev1.Service:
 			r.services = append(r.services, obj)
 		case *discoveryv1.EndpointSlice:
+			if opts.AdmitSlice != nil {
+				if obj = obj.DeepCopy(); !opts.AdmitSlice(obj) {
+					continue
+				}
+				obj.Name = e.obj.GetName()
+			}
 			r.slices = append(r.slices, obj)
 		}
 	}
 	slices.SortFunc(r.slices, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	r.refused = r.tooMany()
 	return r
 }
 
-// lines is what must have been handed over.
+// tooMany is S60.
+func (r *reference) tooMany() map[model.PortName]bool {
+	service, namespace := r.opts.EndpointLimits.Service, r.opts.EndpointLimits.Namespace
+	if service == 0 {
+		return nil // random services are far below the defaults
+	}
+	refused, left := map[model.PortName]bool{}, map[string]int{"ns": namespace, "ns2": namespace}
+	age := func(s *corev1.Service) int64 {
+		if s.CreationTimestamp.IsZero() {
+			return 1000
+		}
+		return s.CreationTimestamp.Unix()
+	}
+	slices.SortFunc(r.services, func(a, b *corev1.Service) int {
+		return cmp.Or(cmp.Compare(age(a), age(b)), strings.Compare(a.Name, b.Name))
+	})
+	for _, svc := range r.services {
+		name := model.ServiceName{Namespace: svc.Namespace, Name: svc.Name}
+		if len(r.service(svc)) == 0 || svc.Spec.Type == corev1.ServiceTypeExternalName {
+			continue // it is not served, or has no endpoints
+		}
+		var ports []model.PortName
+		for _, port := range svc.Spec.Ports {
+			if port.Port != 0 {
+				ports = append(ports, portName(name, port))
+			}
+		}
+		slices.SortFunc(ports, model.PortName.Compare)
+		addresses := 0
+		for _, slice := range r.slices {
+			if slice.Namespace == svc.Namespace && slice.Labels["kubernetes.io/service-name"] == svc.Name && r.uses(slice) {
+				addresses += len(slice.Endpoints)
+			}
+		}
+		got := 0
+		for _, port := range ports {
+			if got+addresses > service || left[svc.Namespace]-addresses < 0 {
+				refused[port] = true
+				continue
+			}
+			got += addresses
+			left[svc.Namespace] -= addresses
+		}
+	}
+	return refused
+}
+
+// refusesAll reports whether a service has ports, and none of them gets endpoints.
+func (r *reference) refusesAll(name model.ServiceName, ports []corev1.ServicePort) bool {
+	any := false
+	for _, port := range ports {
+		if port.Port != 0 {
+			if any = true; !r.refused[portName(name, port)] {
+				return false
+			}
+		}
+	}
+	return any
+}
+
+// uses is S1 and S13: whether a slice counts.
+func (r *reference) uses(slice *discoveryv1.EndpointSlice) bool {
+	_, headless := slice.Labels["service.kubernetes.io/headless"]
+	return (!headless || r.opts.HeadlessServices) && slices.ContainsFunc(r.families(),
+		func(f model.Family) bool { return f.String() == string(slice.AddressType) })
+}
+
+// lines returns the expected calls.
 func (r *reference) lines() []string {
 	var out []string
 	for _, svc := range r.services {
@@ -67,7 +143,8 @@ func (m *mirror) lines() []string {
 		for _, p := range s.Ports {
 			for _, f := range model.Families() {
 				if s.ClusterIP(f).IsValid() {
-					out = append(out, fmt.Sprintf("%v %d %d %v: %v", s.PortName(p), p.Port, p.NodePort, f, p.Routes(f)))
+					out = append(out, fmt.Sprintf("%v %d %d %v: %v %v", s.PortName(p), p.Port, p.NodePort, f,
+						*p.Routes.At(f), p.TooManyEndpoints))
 				}
 			}
 		}
@@ -179,13 +256,13 @@ func (r *reference) service(svc *corev1.Service) []string {
 	if spec.Type == corev1.ServiceTypeLoadBalancer && externalLocal && spec.HealthCheckNodePort != 0 {
 		check := model.HealthCheck{NodePort: uint16(spec.HealthCheckNodePort)}
 		for _, f := range r.families() {
-			if !r.clusterIP(svc, f).IsValid() {
+			if !r.clusterIP(svc, f).IsValid() || r.refusesAll(name, spec.Ports) {
 				continue
 			}
 			if f == model.IPv4 {
-				check.LocalEndpointsIPv4 = r.healthCheckCount(name, f)
+				check.LocalEndpoints.IPv4 = r.healthCheckCount(name, f)
 			} else {
-				check.LocalEndpointsIPv6 = r.healthCheckCount(name, f)
+				check.LocalEndpoints.IPv6 = r.healthCheckCount(name, f)
 			}
 		}
 		out = append(out, fmt.Sprintf("%v health check %+v", name, check))
@@ -225,6 +302,9 @@ func (r *reference) headless(name model.ServiceName, spec *corev1.ServiceSpec) [
 				continue
 			}
 			protocol := protocolOf(&port.Protocol)
+			if r.refused[portName(name, port)] {
+				continue
+			}
 			for _, x := range r.entries(name, port.Name, protocol, f) {
 				x.Port = portName(name, port)
 				if x.Ready {
@@ -242,7 +322,7 @@ func (r *reference) headless(name model.ServiceName, spec *corev1.ServiceSpec) [
 	return out
 }
 
-// inNoSet reports whether an endpoint is handed over although it is in no set.
+// inNoSet reports whether an endpoint that is in no set is passed on.
 func (r *reference) inNoSet(x referenceEntry, protocol corev1.Protocol) bool {
 	return protocol == corev1.ProtocolUDP && x.Serving ||
 		r.opts.DrainingEndpoints && !x.Ready && x.Serving && x.Terminating || r.opts.AllEndpoints
@@ -303,7 +383,7 @@ func (r *reference) entries(svc model.ServiceName, port string, protocol corev1.
 			slice.Labels["kubernetes.io/service-name"] != svc.Name || string(slice.AddressType) != f.String() {
 			continue
 		}
-		own := map[netip.AddrPort]referenceEntry{}
+		own := map[netip.AddrPort]bool{} // the winners so far that are of this slice
 		for _, p := range slice.Ports {
 			if p.Name == nil || *p.Name != port || p.Port == nil || *p.Port < 1 || *p.Port > 65535 ||
 				protocolOf(p.Protocol) != protocol {
@@ -342,19 +422,25 @@ func (r *reference) entries(svc model.ServiceName, port string, protocol corev1.
 				}
 				none := func(name string) bool { return name == "" }
 				x.nodeHints, x.zoneHints = slices.DeleteFunc(x.nodeHints, none), slices.DeleteFunc(x.zoneHints, none)
-				if _, exists := own[x.Target]; !exists || !x.Terminating {
-					own[x.Target] = x
+				w, exists := winners[x.Target]
+				if !exists || x.worth() > w.worth() ||
+					x.worth() == w.worth() && own[x.Target] && !x.Terminating {
+					winners[x.Target], own[x.Target] = x, true
 				}
-			}
-		}
-		for target, x := range own {
-			w, exists := winners[target]
-			if !exists || w.Terminating && !x.Terminating || w.Terminating == x.Terminating && !w.Ready && x.Ready {
-				winners[target] = x
 			}
 		}
 	}
 	return winners
+}
+
+// worth is the order of S17.
+func (x referenceEntry) worth() int {
+	for i, is := range []bool{x.Ready && !x.Terminating, x.Ready, x.Serving && x.Terminating, !x.Terminating} {
+		if is {
+			return -i
+		}
+	}
+	return -4
 }
 
 func protocolOf(p *corev1.Protocol) corev1.Protocol {
@@ -386,7 +472,11 @@ func (r *reference) healthCheckCount(svc model.ServiceName, f model.Family) int 
 func (r *reference) port(svc model.ServiceName, port corev1.ServicePort, f model.Family, internalLocal, externalLocal,
 	accessible bool) []string {
 	protocol := protocolOf(&port.Protocol)
-	entries := r.entries(svc, port.Name, protocol, f)
+	name := portName(svc, port)
+	var entries map[netip.AddrPort]referenceEntry
+	if !r.refused[name] {
+		entries = r.entries(svc, port.Name, protocol, f)
+	}
 	last := func(x referenceEntry) bool { return !x.Ready && x.Serving && x.Terminating }
 
 	ready, usable, localReady := false, false, false
@@ -404,9 +494,9 @@ func (r *reference) port(svc model.ServiceName, port corev1.ServicePort, f model
 	}
 	selected := func(x referenceEntry) bool {
 		switch {
-		case allNode && thisNode:
+		case allNode && thisNode && !r.opts.NoNodeHints:
 			return slices.Contains(x.nodeHints, r.opts.NodeName)
-		case allZone && thisZone:
+		case allZone && thisZone && !r.opts.NoZoneHints:
 			return slices.Contains(x.zoneHints, r.node.Zone)
 		}
 		return true
@@ -414,9 +504,8 @@ func (r *reference) port(svc model.ServiceName, port corev1.ServicePort, f model
 	usesCluster := !internalLocal || accessible || r.opts.ExtraSets.Has(model.ClusterSet)
 	usesLocal := internalLocal || externalLocal && accessible || r.opts.ExtraSets.Has(model.LocalSet)
 
-	name := portName(svc, port)
 	routes := r.routes(internalLocal, externalLocal, accessible, usable, f)
-	out := []string{fmt.Sprintf("%v %d %d %v: %v", name, port.Port, port.NodePort, f, routes)}
+	out := []string{fmt.Sprintf("%v %d %d %v: %v %v", name, port.Port, port.NodePort, f, routes, r.refused[name])}
 	for _, x := range entries {
 		x.Port = name
 		if usesCluster && (x.Ready && selected(x) || !ready && last(x)) {

@@ -131,13 +131,13 @@ func TestHasAny(t *testing.T) {
 			ports(tcp("http", 80), tcp("admin", 81))),
 			aSlice("web-1", ep("10.1.0.2", onNode(other))))
 		http, admin := w.mustService("web").Ports[0], w.mustService("web").Ports[1]
-		require.Equal(t, model.Drop, http.RoutesIPv4.ClusterIP.Empty)
-		require.Equal(t, model.Reject, http.RoutesIPv6.ClusterIP.Empty)
-		require.Equal(t, model.Reject, admin.RoutesIPv4.ClusterIP.Empty)
+		require.Equal(t, model.Drop, http.Routes.IPv4.ClusterIP.Empty)
+		require.Equal(t, model.Reject, http.Routes.IPv6.ClusterIP.Empty)
+		require.Equal(t, model.Reject, admin.Routes.IPv4.ClusterIP.Empty)
 	})
 	t.Run("routes of a family without a cluster IP are zero", func(t *testing.T) {
 		w := newWorld(t, aService("web", nodePort(30080)))
-		require.Zero(t, w.mustService("web").Ports[0].RoutesIPv6)
+		require.Zero(t, w.mustService("web").Ports[0].Routes.IPv6)
 	})
 }
 
@@ -174,8 +174,8 @@ func TestLocalTrafficDetectors(t *testing.T) {
 			w := newWorldWith(t, Options{NodeName: me, DetectLocal: tc.detect}, dual)
 			w.change(aNode(tc.node...))
 			port := w.mustService("web").Ports[0]
-			require.Equal(t, tc.v4, port.RoutesIPv4.ClusterIP.Masquerade)
-			require.Equal(t, tc.v6, port.RoutesIPv6.ClusterIP.Masquerade)
+			require.Equal(t, tc.v4, port.Routes.IPv4.ClusterIP.Masquerade)
+			require.Equal(t, tc.v6, port.Routes.IPv6.ClusterIP.Masquerade)
 			require.Equal(t, append([]string{}, tc.cidrs...), texts(w.got.node.LocalPods.CIDRs))
 			require.Equal(t, tc.bridge, w.got.node.LocalPods.Bridge)
 			require.Equal(t, tc.prefix, w.got.node.LocalPods.InterfacePrefix)
@@ -187,12 +187,12 @@ func TestLocalTrafficDetectors(t *testing.T) {
 		w := newWorldWith(t, Options{NodeName: me, DetectLocal: DetectLocal{NodeCIDR: true}}, dual,
 			aService("api", clusterIPs("fd00::2")))
 		require.Equal(t, []string{"set node", "set service ns/web"}, w.change(aNode(podCIDRs("10.1.2.0/24"))))
-		require.Equal(t, detected, w.mustService("web").Ports[0].RoutesIPv4.ClusterIP.Masquerade)
+		require.Equal(t, detected, w.mustService("web").Ports[0].Routes.IPv4.ClusterIP.Masquerade)
 		require.Equal(t, []string{"set node"}, w.change(aNode(podCIDRs("10.1.3.0/24"))),
 			"another CIDR: the services stay")
 		require.Equal(t, []string{"set node", "set service ns/api", "set service ns/web"},
 			w.change(aNode(podCIDRs("fd01::/64"))))
-		require.Equal(t, not, w.mustService("web").Ports[0].RoutesIPv4.ClusterIP.Masquerade)
+		require.Equal(t, not, w.mustService("web").Ports[0].Routes.IPv4.ClusterIP.Masquerade)
 		w.delete(aNode())
 		w.flush()
 		require.Equal(t, []string{"set node"}, w.got.callTexts(), "the node goes: what is known of it stays")

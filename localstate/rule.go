@@ -43,19 +43,15 @@ type candidate struct {
 func (c *candidate) place() place { return c.slice.places[c.at].Value() }
 
 // settle picks one of several entries with the same target and marks the others (S17). The entries are ordered by slice
-// name, then by port and by place in the slice. Each slice is represented by its last entry that is not terminating or,
-// if all are, by its first. (Kube-proxy's choice among slices depends on map order.)
+// name, then by port and by place in the slice. The most usable one wins; among equals the first slice's, and of one
+// slice the last or, if they are terminating, the first.
 func settle(same []candidate) {
-	winner := -1
-	for i := 0; i < len(same); {
-		own := i
-		for i++; i < len(same) && same[i].slice == same[own].slice; i++ {
-			if !same[i].flags.has(flagTerminating) {
-				own = i
-			}
-		}
-		if winner < 0 || same[own].preferredTo(&same[winner]) {
-			winner = own
+	winner := 0
+	for i := 1; i < len(same); i++ {
+		c, w := &same[i], &same[winner]
+		rank, best := c.flags.rank(), w.flags.rank()
+		if rank < best || rank == best && c.slice == w.slice && !c.flags.has(flagTerminating) {
+			winner = i
 		}
 	}
 	for i := range same {
@@ -63,14 +59,19 @@ func settle(same []candidate) {
 	}
 }
 
-// preferredTo is S17 across slices: a live entry wins over a terminating one, then a ready one over an unready one,
-// then the one of the slice whose name comes first, which is o's.
-func (c *candidate) preferredTo(o *candidate) bool {
-	terminating, oTerminating := c.flags.has(flagTerminating), o.flags.has(flagTerminating)
-	if terminating != oTerminating {
-		return !terminating
+// rank orders entries with the same target by how usable they are: lower is better (S17).
+func (f endpointFlags) rank() int {
+	switch terminating := f.has(flagTerminating); {
+	case f.has(flagReady) && !terminating:
+		return 0
+	case f.has(flagReady):
+		return 1
+	case f.draining():
+		return 2
+	case !terminating:
+		return 3
 	}
-	return c.flags.has(flagReady) && !o.flags.has(flagReady)
+	return 4
 }
 
 // draining: serving while it terminates, and not ready, the last resort of S21.
@@ -137,11 +138,11 @@ const (
 	topologyZone                 // those whose hints name this node's zone
 )
 
-func (n *counts) topology() topology {
+func (p *familyPort) topology(n *counts) topology {
 	switch {
-	case n.forThisNode > 0 && n.allHaveNodeHints():
+	case n.forThisNode > 0 && n.allHaveNodeHints() && !p.opts.NoNodeHints:
 		return topologyNode
-	case n.forThisZone > 0 && n.withoutZoneHint == 0:
+	case n.forThisZone > 0 && n.withoutZoneHint == 0 && !p.opts.NoZoneHints:
 		return topologyZone
 	}
 	return topologyNone
@@ -173,7 +174,7 @@ func (p *familyPort) decide(n *counts) (model.Routes, rules) {
 	if in.fields.Headless { // the other questions are about traffic
 		return routes, rules{headless: true, inUse: model.ClusterSet}
 	}
-	return routes, rules{nodeName: p.opts.NodeName, zone: p.node.model.Zone, topology: n.topology(),
+	return routes, rules{nodeName: p.opts.NodeName, zone: p.node.model.Zone, topology: p.topology(n),
 		anyReady: n.ready > 0, anyLocalReady: n.localReady > 0, inUse: routes.Sets() | p.opts.ExtraSets}
 }
 

@@ -213,12 +213,12 @@ func TestSetsInUse(t *testing.T) {
 			}
 			w.change(aService("web", internalLocal, clusterIPs("10.0.0.1", "fd00::1"), externalIPs(ip)))
 			require.Equal(t, sets, w.endpoints("web"))
-			require.Equal(t, sets[0] == both[0], !w.mustService("web").Ports[0].RoutesIPv4.External.IsZero())
-			require.Equal(t, sets[0] != both[0], !w.mustService("web").Ports[0].RoutesIPv6.External.IsZero())
+			require.Equal(t, sets[0] == both[0], !w.mustService("web").Ports[0].Routes.IPv4.External.IsZero())
+			require.Equal(t, sets[0] != both[0], !w.mustService("web").Ports[0].Routes.IPv6.External.IsZero())
 			require.Empty(t, w.mustService("web").ExternalIPs)
 			w.change(aService("web", internalLocal, clusterIPs("10.0.0.1", "fd00::1")))
 			require.Equal(t, localOnly, w.endpoints("web"))
-			require.True(t, w.mustService("web").Ports[0].RoutesIPv6.External.IsZero())
+			require.True(t, w.mustService("web").Ports[0].Routes.IPv6.External.IsZero())
 		}
 	})
 	t.Run("S10 by port: a node port is of its port alone", func(t *testing.T) {
@@ -275,7 +275,7 @@ func TestServingEndpointsOfUDPPorts(t *testing.T) {
 			slice(ep("10.1.0.1", local), ep("10.1.0.2", onNode(other), servingUnready)), []string{"set endpoint" + key},
 			[]string{"dns/UDP 10.1.0.1:53 Local", "dns/UDP 10.1.0.2:53 -"}},
 		{"a duplicate comes that loses: no news", slice(ep("10.1.0.1", local),
-			ep("10.1.0.2", onNode(other), servingUnready), ep("10.1.0.2", onNode(other), draining)), []string{},
+			ep("10.1.0.2", onNode(other), servingUnready), ep("10.1.0.2", onNode(other), dead)), []string{},
 			[]string{"dns/UDP 10.1.0.1:53 Local", "dns/UDP 10.1.0.2:53 -"}},
 		{"a duplicate wins that does not serve: it goes",
 			slice(ep("10.1.0.1", local), ep("10.1.0.2", onNode(other), servingUnready),

@@ -1,6 +1,7 @@
 package localstate
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -27,10 +28,10 @@ const (
 // serviceIntake is the part of a Service object that is kept: the fields of a model.Service, and some that it does not
 // have.
 //
-// Some fields of a model.Service follow from other objects, too: the ports' routes, the health check's counts, and
-// LoadBalancerSourceRanges, which may have VIPs in addition to the ranges. Their values in fields are undefined:
-// complete computes them, and nothing else reads them. So, once the service has been handed over, fields points to that
-// same value, and there is only one copy.
+// Some fields of a model.Service follow from other objects, too: the ports' routes and whether they have too many
+// endpoints, the health check's counts, and LoadBalancerSourceRanges, which may have VIPs in addition to the ranges.
+// Their values in fields are undefined: complete computes them, and nothing else reads them. So, once the service has
+// been handed over, fields points to that same value, and there is only one copy.
 type serviceIntake struct {
 	fields *model.Service
 	// ranges are the source ranges of the object (S8), without VIPs.
@@ -50,7 +51,7 @@ func (in *serviceIntake) saysTheSameAs(o *serviceIntake) bool {
 
 // plain returns the fields, with those that follow from other objects empty.
 func (in *serviceIntake) plain() *model.Service {
-	return in.complete(make([]model.PerFamily[model.Routes], len(in.fields.Ports)), model.PerFamily[int]{},
+	return in.complete(make([]portOutcome, len(in.fields.Ports)), model.PerFamily[int]{},
 		func(model.Family) netip.Addr { return netip.Addr{} })
 }
 
@@ -113,14 +114,15 @@ func intakeService(log klog.Logger, o options, families []model.Family, obj *cor
 	}
 
 	svc := &model.Service{
-		Name:        model.ServiceName{Namespace: obj.Namespace, Name: obj.Name},
-		UID:         string(obj.UID),
-		Type:        serviceType(spec.Type),
-		Created:     obj.CreationTimestamp.UTC().Truncate(time.Second),
-		Labels:      maps.Clone(obj.Labels),
-		Annotations: maps.Clone(obj.Annotations),
+		Name:    model.ServiceName{Namespace: obj.Namespace, Name: obj.Name},
+		UID:     string(obj.UID),
+		Type:    serviceType(spec.Type),
+		Created: obj.CreationTimestamp.UTC().Truncate(time.Second),
 	}
-	delete(svc.Annotations, annotationLastApplied)
+	if !o.NoMetadata {
+		svc.Labels, svc.Annotations = maps.Clone(obj.Labels), maps.Clone(obj.Annotations)
+		delete(svc.Annotations, annotationLastApplied)
+	}
 	if class := spec.LoadBalancerClass; class != nil {
 		svc.LoadBalancerClass = *class
 	}
@@ -327,26 +329,38 @@ type portKey struct {
 	number   uint16
 }
 
+// portsByName appends the indexes of the ports, in order of name and protocol.
+func (in *serviceIntake) portsByName(order []int) []int {
+	ports := in.fields.Ports
+	for i := range ports {
+		order = append(order, i)
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(ports[a].Name, ports[b].Name), cmp.Compare(ports[a].Protocol, ports[b].Protocol))
+	})
+	return order
+}
+
 // complete returns the service with everything that depends on other objects: the routes, by port and family; the count
 // of local endpoints, by family; and the VIPs as allowed sources if a range has the node's address. It returns
 // in.fields itself if that is already complete.
-func (in *serviceIntake) complete(routes []model.PerFamily[model.Routes], localEndpoints model.PerFamily[int],
+func (in *serviceIntake) complete(outcomes []portOutcome, localEndpoints model.PerFamily[int],
 	nodeIP func(model.Family) netip.Addr) *model.Service {
 	old := in.fields
 	ports, check, ranges := old.Ports, old.HealthCheck, old.LoadBalancerSourceRanges
 	changed := false
-	for i, r := range routes {
-		if p := &ports[i]; p.RoutesIPv4 != r.IPv4 || p.RoutesIPv6 != r.IPv6 {
+	for i, o := range outcomes {
+		if ports[i].Routes != o.routes || ports[i].TooManyEndpoints != o.tooManyEndpoints {
 			if !changed {
 				ports, changed = slices.Clone(ports), true
 			}
-			ports[i].RoutesIPv4, ports[i].RoutesIPv6 = r.IPv4, r.IPv6
+			ports[i].Routes, ports[i].TooManyEndpoints = o.routes, o.tooManyEndpoints
 		}
 	}
-	if check != nil {
-		if now := newHealthCheck(check.NodePort, localEndpoints); now != *check {
-			check, changed = &now, true
-		}
+	if check != nil && check.LocalEndpoints != localEndpoints {
+		now := *check
+		now.LocalEndpoints = localEndpoints
+		check, changed = &now, true
 	}
 	if len(in.ranges) > 0 {
 		if all := rangesWithVIPs(in.ranges, in.fields.LoadBalancerIPs, nodeIP); !slices.Equal(all, ranges) {
@@ -359,11 +373,6 @@ func (in *serviceIntake) complete(routes []model.PerFamily[model.Routes], localE
 	svc := *old
 	svc.Ports, svc.HealthCheck, svc.LoadBalancerSourceRanges = ports, check, ranges
 	return &svc
-}
-
-func newHealthCheck(nodePort uint16, localEndpoints model.PerFamily[int]) model.HealthCheck {
-	return model.HealthCheck{NodePort: nodePort, LocalEndpointsIPv4: localEndpoints.IPv4,
-		LocalEndpointsIPv6: localEndpoints.IPv6}
 }
 
 // rangeSet sorts ranges in place and drops those that lie within another one: 10.0.0.0/8 and 10.1.0.0/16 become the

@@ -400,6 +400,19 @@ func TestLabelsAndAnnotationsArePassedOn(t *testing.T) {
 	require.Empty(t, w.change(obj))
 }
 
+func TestNoMetadata(t *testing.T) {
+	obj := aService("web", func(obj *corev1.Service) {
+		obj.Labels, obj.Annotations = map[string]string{"app": "web"}, map[string]string{"example.com/weight": "5"}
+	})
+	w := newWorldWith(t, ClusterOptions{NoMetadata: true}, obj)
+	require.Nil(t, w.mustService("web").Labels)
+	require.Nil(t, w.mustService("web").Annotations)
+	obj.Labels["app"] = "changed"
+	require.Empty(t, w.change(obj))
+	obj.Labels[labelServiceProxyName] = "another"
+	require.Contains(t, w.change(obj), "delete service ns/web", "they still say whose service it is")
+}
+
 // TestWhichServiceItIs: one that was deleted and made again under its name is another one, also if the deletion was not
 // noticed.
 func TestWhichServiceItIs(t *testing.T) {

@@ -27,7 +27,8 @@ type sliceIntake struct {
 	name    string // in the service's namespace
 	service *service
 	family  model.Family
-	hinted  bool        // an endpoint has hints: node and zone matter
+	hinted  bool // an endpoint has hints: node and zone matter
+	skipped skippedParts
 	ports   []slicePort // by name and protocol; shared with the service's other slices that have the same
 	// The endpoints, in the object's order. packed has a byte of flags and the address of each, see packedSize.
 	packed []byte
@@ -35,6 +36,9 @@ type sliceIntake struct {
 }
 
 func (s *sliceIntake) key() sliceKey { return sliceKey{s.service.name.Namespace, s.name} }
+
+// skippedParts are the numbers of ports and endpoints that are not kept, for Explain.
+type skippedParts struct{ ports, endpoints int32 }
 
 type slicePort struct {
 	name     string
@@ -89,7 +93,8 @@ type place struct {
 	node string // "": not known
 	// The names of the topology hints in the object's order, joined with hintSeparator.
 	nodeHints, zoneHints string
-	invalid              string // the text of an address that does not parse
+	unused               string // the text of an address that does not parse, or else of the second one
+	further              int    // the number of addresses after the first, which alone counts
 	details              model.Details
 }
 
@@ -103,6 +108,7 @@ const (
 	flagNodeHints
 	flagZoneHints
 	flagInvalid // the address is invalid: the endpoint is kept only for Explain, which shows the text
+	flagFurther // it has more addresses, which Explain counts
 )
 
 func (f endpointFlags) has(x endpointFlags) bool { return f&x == x }
@@ -128,12 +134,20 @@ func splitHints(list string) []string {
 	return strings.Split(list, hintSeparator)
 }
 
-// ignoresSlice reports whether a slice is ignored: one of a headless service (S1), one without a service or a name, or
-// one of a family that is not served (S13).
-func (s *State) ignoresSlice(obj *discoveryv1.EndpointSlice) bool {
-	_, headless := obj.Labels[corev1.IsHeadlessService]
-	return headless && !s.opts.HeadlessServices || obj.Labels[discoveryv1.LabelServiceName] == "" || obj.Name == "" ||
-		!slices.ContainsFunc(s.families, func(f model.Family) bool { return f.String() == string(obj.AddressType) })
+// admitSlice returns what AdmitSlice makes of an EndpointSlice, and why it is ignored if it is not admitted.
+func (s *State) admitSlice(obj *discoveryv1.EndpointSlice) (admitted *discoveryv1.EndpointSlice, ignored string) {
+	if s.opts.AdmitSlice == nil {
+		return obj, ""
+	}
+	own := obj.DeepCopy() // the object may be in an informer's cache
+	if own.Labels == nil {
+		own.Labels = map[string]string{}
+	}
+	if !s.opts.AdmitSlice(own) {
+		return obj, "AdmitSlice does not admit it"
+	}
+	own.Namespace, own.Name = obj.Namespace, obj.Name
+	return own, ""
 }
 
 // intakeSlice reads an EndpointSlice object that is not ignored (S15, S16). The caller fills in the service. old is the
@@ -153,11 +167,13 @@ func intakeSlice(log klog.Logger, o options, obj *discoveryv1.EndpointSlice, old
 	for i := range obj.Ports {
 		p := &obj.Ports[i]
 		if p.Name == nil || p.Port == nil || *p.Port == 0 {
+			s.skipped.ports++
 			continue // legal: it means "all ports" or "not known yet", neither of which a service proxy can use
 		}
 		port := slicePort{name: *p.Name, protocol: model.TCP}
 		number, ok := parsePort(*p.Port)
 		if !ok {
+			s.skipped.ports++
 			bad("ports", i, fmt.Sprintf("port %d is out of range", *p.Port))
 			continue
 		}
@@ -165,6 +181,7 @@ func intakeSlice(log klog.Logger, o options, obj *discoveryv1.EndpointSlice, old
 		if p.Protocol != nil {
 			protocol, err := parseProtocol(*p.Protocol)
 			if err != nil {
+				s.skipped.ports++
 				bad("ports", i, err.Error())
 				continue
 			}
@@ -179,6 +196,7 @@ func intakeSlice(log klog.Logger, o options, obj *discoveryv1.EndpointSlice, old
 	for i := range obj.Endpoints {
 		e := &obj.Endpoints[i]
 		if len(e.Addresses) == 0 {
+			s.skipped.endpoints++
 			bad("endpoints", i, "no address")
 			continue
 		}
@@ -188,7 +206,7 @@ func intakeSlice(log klog.Logger, o options, obj *discoveryv1.EndpointSlice, old
 		}
 		if err != nil {
 			bad("endpoints", i, err.Error())
-			s.add(netip.Addr{}, flagInvalid, unique.Make(place{invalid: e.Addresses[0]}))
+			s.add(netip.Addr{}, flagInvalid, unique.Make(place{unused: e.Addresses[0]}))
 			continue
 		}
 		p := placeOf(o, e)
@@ -213,6 +231,9 @@ func placeOf(o options, e *discoveryv1.Endpoint) place {
 	if e.Hints != nil {
 		p.nodeHints = joinHints(e.Hints.ForNodes, func(n discoveryv1.ForNode) string { return n.Name })
 		p.zoneHints = joinHints(e.Hints.ForZones, func(z discoveryv1.ForZone) string { return z.Name })
+	}
+	if p.further = len(e.Addresses) - 1; p.further > 0 {
+		p.unused = e.Addresses[1]
 	}
 	if o.EndpointDetails {
 		p.details = p.detailsOf(e)
@@ -248,6 +269,7 @@ func flagsOf(nodeName string, p place, c *discoveryv1.EndpointConditions) endpoi
 	set(flagLocal, p.node != "" && p.node == nodeName)
 	set(flagNodeHints, p.nodeHints != "")
 	set(flagZoneHints, p.zoneHints != "")
+	set(flagFurther, p.further > 0)
 	return flags
 }
 
@@ -267,7 +289,7 @@ func joinHints[T any](list []T, name func(T) string) string {
 
 // sameContent reports whether two readings of a slice have the same content and service.
 func (s *sliceIntake) sameContent(o *sliceIntake) bool {
-	return s.service == o.service && s.family == o.family && bytes.Equal(s.packed, o.packed) &&
+	return s.service == o.service && s.family == o.family && s.skipped == o.skipped && bytes.Equal(s.packed, o.packed) &&
 		slices.Equal(s.places, o.places) && slices.Equal(s.ports, o.ports)
 }
 

@@ -2,6 +2,7 @@ package localstate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,13 +28,16 @@ type State struct {
 	services map[model.ServiceName]*service
 	slices   map[sliceKey]*sliceIntake
 	node     nodeIntake
+	held     map[*service]waiting // what does not count yet, so that the last endpoints stay
 
 	skipped  map[model.ServiceName]string // Service objects that are not proxied, and why
+	ignored  map[string]ignoredSlices     // slices that are not used, by namespace; nil: nobody asks
 	triggers map[*service][]trigger       // since the last Flush
 
 	dirty   []*service // services that changed since the last Flush
 	pending Pending
 	noLocal NoLocalEndpoints
+	limits  limiter
 
 	wave       waveBuffers
 	indexAbove int // see the constant
@@ -69,10 +73,11 @@ const maxTriggers = 1000
 
 // New returns an empty State. It keeps the logger of ctx.
 func New(ctx context.Context, opts Options, cluster ClusterOptions) (*State, error) {
-	if err := opts.validate(); err != nil {
+	if err := errors.Join(opts.validate(), cluster.validate()); err != nil {
 		return nil, fmt.Errorf("invalid options: %w", err)
 	}
 	s := newState(klog.FromContext(ctx), options{opts, cluster})
+	s.ignored = map[string]ignoredSlices{}
 	s.node.init(opts)
 	return s, nil
 }
@@ -86,8 +91,10 @@ func newState(log klog.Logger, opts options) *State {
 		started:  time.Now(),
 		services: map[model.ServiceName]*service{},
 		slices:   map[sliceKey]*sliceIntake{},
+		held:     map[*service]waiting{},
 		skipped:  map[model.ServiceName]string{},
 		triggers: map[*service][]trigger{},
+		limits:   newLimiter(opts.EndpointLimits),
 
 		indexAbove: indexAbove,
 	}
@@ -170,13 +177,19 @@ func (s *State) deleteService(obj *corev1.Service) bool {
 	s.touchFamilies(svc)
 	svc.intake = nil
 	s.markService(svc)
+	s.endHold(svc)
 	return true
 }
 
 // setEndpointSlice takes a new or changed EndpointSlice. It returns whether anything relevant changed.
 func (s *State) setEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
-	if s.ignoresSlice(obj) {
-		return s.deleteEndpointSlice(obj) // it may have been used before
+	obj, ignored := s.admitSlice(obj)
+	if ignored == "" {
+		ignored = s.whyIgnored(obj)
+	}
+	s.noteIgnored(obj, ignored)
+	if ignored != "" {
+		return s.dropEndpointSlice(obj) // it may have been used before
 	}
 	key := sliceKey{obj.Namespace, obj.Name}
 	old := s.slices[key]
@@ -186,18 +199,18 @@ func (s *State) setEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 	if old != nil && old.sameContent(in) {
 		return false
 	}
+	s.slices[key] = in
 	if old != nil {
 		in.name = old.name // keep one copy of the string, the map's
-		s.dropSlice(old)
+		if old.service != svc {
+			s.changeSlice(old.service, old, nil)
+			old = nil
+		}
 	}
-	s.slices[key] = in
-	s.addSlice(in)
-	if t := triggerTime(obj); !t.IsZero() && !t.Before(s.started) && len(s.triggers[svc]) < maxTriggers {
+	s.changeSlice(svc, old, in)
+	if t := triggerTime(obj); !t.IsZero() && !t.Before(s.started) && svc.endpointsChanged &&
+		len(s.triggers[svc]) < maxTriggers {
 		s.triggers[svc] = append(s.triggers[svc], trigger{in.family, t})
-	}
-	s.markEndpoints(svc, in.family)
-	if old != nil { // of another service or, if the object was recreated, of the other family
-		s.markEndpoints(old.service, old.family)
 	}
 	return true
 }
@@ -205,15 +218,40 @@ func (s *State) setEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 // deleteEndpointSlice takes the deletion of an EndpointSlice; one that is not known is ignored. It returns whether it
 // was known.
 func (s *State) deleteEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
+	s.noteIgnored(obj, "")
+	return s.dropEndpointSlice(obj)
+}
+
+func (s *State) dropEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 	old := s.slices[sliceKey{obj.Namespace, obj.Name}]
 	if old == nil {
 		return false
 	}
 	delete(s.slices, old.key())
-	s.dropSlice(old)
+	s.changeSlice(old.service, old, nil)
 	s.dropTriggers(old.service, old.family)
-	s.markEndpoints(old.service, old.family)
 	return true
+}
+
+// changeSlice takes the change of a slice of a service from old to in. Either may be nil.
+func (s *State) changeSlice(svc *service, old, in *sliceIntake) {
+	if s.holds(svc) {
+		s.holdOrChange(svc, old, in)
+		return
+	}
+	s.replaceSlice(svc, old, in)
+}
+
+// replaceSlice makes in count for a service, in place of old. Either may be nil.
+func (s *State) replaceSlice(svc *service, old, in *sliceIntake) {
+	if old != nil {
+		s.dropSlice(old)
+		s.markEndpoints(svc, old.family)
+	}
+	if in != nil {
+		s.addSlice(in)
+		s.markEndpoints(svc, in.family)
+	}
 }
 
 // addSlice puts a slice into its service.

@@ -67,16 +67,16 @@ func (c *checker) endpoint(e *Endpoint) {
 
 // port checks the routes of a port against its empty sets.
 func (c *checker) port(port ServicePort, f Family) {
-	routes, name := port.Routes(f), c.service.PortName(port)
+	routes, name := *port.Routes.At(f), c.service.PortName(port)
 	c.object = fmt.Sprintf("service port %v", name)
 	sets := c.usable[portFamily{name, f}]
 	// If a route uses the cluster set and that is empty, no endpoint is usable anywhere.
 	nothing := routes.Sets().Has(ClusterSet) && !sets.Has(ClusterSet)
 	if nothing && sets != 0 {
-		c.add("routes"+f.String(), "the Cluster set is empty, but the %v set is not", sets)
+		c.add("routes."+f.String(), "the Cluster set is empty, but the %v set is not", sets)
 	}
 	for _, k := range routes.kinds() {
-		field := fmt.Sprintf("routes%v.%s", f, k.field)
+		field := fmt.Sprintf("routes.%v.%s", f, k.field)
 		switch {
 		case k.route.IsZero():
 		case k.route.Endpoints == ClusterSet && k.route.Empty != Reject:

@@ -34,7 +34,7 @@ func TestCheckNamesInvariantsThatDoNotHold(t *testing.T) {
 			[]change{ready, onNode, in(model.ClusterSet | model.LocalSet)}, nil, ""},
 		{"a draining endpoint of no set", cluster, cluster, true, []change{in(0)}, nil, ""},
 		{"an endpoint of a headless service", cluster, cluster, false, []change{ready, in(model.ClusterSet)},
-			func(s *model.Service) { s.Headless, s.Ports[0].RoutesIPv4 = true, model.Routes{} }, ""},
+			func(s *model.Service) { s.Headless, s.Ports[0].Routes.IPv4 = true, model.Routes{} }, ""},
 
 		{"an endpoint that does not serve", cluster, cluster, false, []change{in(model.ClusterSet)}, nil,
 			"endpoint ns/a:http/TCP -> 10.0.0.1:80: sets: in the Cluster set, but not serving"},
@@ -48,23 +48,24 @@ func TestCheckNamesInvariantsThatDoNotHold(t *testing.T) {
 			"endpoint ns/a:dns/TCP -> 10.0.0.1:80: port: service ns/a has no such port"},
 		{"hints that leave only local endpoints", cluster, local, false,
 			[]change{ready, onNode, in(model.LocalSet)}, nil,
-			"service port ns/a:http/TCP: routesIPv4: the Cluster set is empty, but the Local set is not\n" +
-				"service port ns/a:http/TCP: routesIPv4.external: drops although no endpoint is usable anywhere\n" +
-				"service port ns/a:http/TCP: routesIPv4.externalFromPod: drops although no endpoint is usable anywhere"},
+			"service port ns/a:http/TCP: routes.IPv4: the Cluster set is empty, but the Local set is not\n" +
+				"service port ns/a:http/TCP: routes.IPv4.external: drops although no endpoint is usable anywhere\n" +
+				"service port ns/a:http/TCP: routes.IPv4.externalFromPod: drops although no endpoint is usable anywhere"},
 		{"routes that reject although there is an endpoint", cluster, local, true,
 			[]change{ready, in(model.ClusterSet)}, nil,
-			"service port ns/a:http/TCP: routesIPv4.external: rejects, but an endpoint is usable\n" +
-				"service port ns/a:http/TCP: routesIPv4.externalFromPod: rejects, but an endpoint is usable"},
+			"service port ns/a:http/TCP: routes.IPv4.external: rejects, but an endpoint is usable\n" +
+				"service port ns/a:http/TCP: routes.IPv4.externalFromPod: rejects, but an endpoint is usable"},
 		{"a cluster set that drops", cluster, cluster, true, nil,
-			func(s *model.Service) { s.Ports[0].RoutesIPv4.ClusterIP.Empty = model.Drop },
-			"service port ns/a:http/TCP: routesIPv4.clusterIP: drops, but no endpoint is usable anywhere"},
+			func(s *model.Service) { s.Ports[0].Routes.IPv4.ClusterIP.Empty = model.Drop },
+			"service port ns/a:http/TCP: routes.IPv4.clusterIP: drops, but no endpoint is usable anywhere"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := &model.Service{Name: model.ServiceName{Namespace: "ns", Name: "a"}, Ports: []model.ServicePort{{
 				Name: "http", Protocol: model.TCP, Port: 80, NodePort: 30080,
-				RoutesIPv4: model.NewRoutes(model.RoutePolicy{Internal: c.internal, External: c.external,
-					ClusterIP:         true,
-					ExternalAddresses: true, NoEndpoints: c.nothing}),
+				Routes: model.PerFamily[model.Routes]{
+					IPv4: model.NewRoutes(model.RoutePolicy{Internal: c.internal, External: c.external,
+						ClusterIP:         true,
+						ExternalAddresses: true, NoEndpoints: c.nothing})},
 			}}}
 			if c.service != nil {
 				c.service(s)

@@ -16,7 +16,8 @@ func FuzzServiceJSON(f *testing.F) {
 	addGolden(f, "service", "service-small")
 	f.Add(
 		[]byte(
-			`{"name":{"namespace":"a","name":"b"},"clusterIPs":["::ffff:10.0.0.1","fd00::1"],"externalIPs":["10.0.0.2","fd00::2","10.0.0.2"],` +
+			`{"name":{"namespace":"a","name":"b"},"clusterIPs":["::ffff:10.0.0.1","fd00::1"],` +
+				`"externalIPs":["10.0.0.2","fd00::2","10.0.0.2"],` +
 				`"loadBalancerSourceRanges":["10.0.0.0/8","::ffff:10.1.0.0/112","::/0"],"sessionAffinityTimeout":"1.5h",` +
 				`"ports":[{"protocol":"UDP","port":53},{"protocol":"TCP","port":53,"nodePort":1}]}`))
 	fuzz(f, model.NewService)
@@ -26,7 +27,8 @@ func FuzzEndpointJSON(f *testing.F) {
 	addGolden(f, "endpoint", "endpoint-small")
 	f.Add(
 		[]byte(
-			`{"port":{"service":{"namespace":"a","name":"b"},"protocol":"SCTP"},"target":"[::ffff:10.0.0.1]:80","sets":"Local,Cluster","local":true}`))
+			`{"port":{"service":{"namespace":"a","name":"b"},"protocol":"SCTP"},"target":"[::ffff:10.0.0.1]:80",` +
+				`"sets":"Local,Cluster","local":true}`))
 	fuzz(f, model.NewEndpoint)
 }
 
@@ -34,7 +36,8 @@ func FuzzNodeJSON(f *testing.F) {
 	addGolden(f, "node", "node-small")
 	f.Add(
 		[]byte(
-			`{"name":"n","ips":["10.0.0.1","10.0.0.1"],"podCIDRs":["10.1.0.1/16"],"localPods":{"cidrs":["::ffff:10.0.0.0/104","fd00::/8"]}}`))
+			`{"name":"n","ips":["10.0.0.1","10.0.0.1"],"podCIDRs":["10.1.0.1/16"],` +
+				`"localPods":{"cidrs":["::ffff:10.0.0.0/104","fd00::/8"]}}`))
 	fuzz(f, model.NewNode)
 }
 

@@ -209,8 +209,8 @@ func (p *problems) healthCheck(h HealthCheck) {
 		p.add("healthCheck.nodePort", "is 0")
 	}
 	for _, f := range Families() {
-		if n := h.LocalEndpoints(f); n < 0 {
-			p.add(fmt.Sprintf("healthCheck.localEndpoints%v", f), "%d is negative", n)
+		if n := *h.LocalEndpoints.At(f); n < 0 {
+			p.add(fmt.Sprintf("healthCheck.localEndpoints.%v", f), "%d is negative", n)
 		}
 	}
 }
@@ -252,11 +252,8 @@ func (p *problems) servicePort(field string, s *Service, port *ServicePort) {
 		p.add(field+".port", "is 0")
 	}
 	for _, f := range Families() {
-		routes := &port.RoutesIPv4
-		if f == IPv6 {
-			routes = &port.RoutesIPv6
-		}
-		routesField := fmt.Sprintf("%s.routes%v", field, f)
+		routes := port.Routes.At(f)
+		routesField := fmt.Sprintf("%s.routes.%v", field, f)
 		if !s.ClusterIP(f).IsValid() {
 			if *routes != (Routes{}) {
 				p.add(routesField, "there is no %v cluster IP", f)

@@ -93,10 +93,10 @@ func TestNewServiceNamesEveryProblem(t *testing.T) {
 		{"a negative affinity timeout", func(s *model.Service) { s.SessionAffinityTimeout = -1 },
 			[]string{"sessionAffinityTimeout: -1ns is negative"}},
 		{"an impossible health check", func(s *model.Service) {
-			s.HealthCheck = &model.HealthCheck{LocalEndpointsIPv4: -1, LocalEndpointsIPv6: -2}
+			s.HealthCheck = &model.HealthCheck{LocalEndpoints: model.PerFamily[int]{IPv4: -1, IPv6: -2}}
 		},
-			[]string{"healthCheck.nodePort: is 0", "healthCheck.localEndpointsIPv4: -1 is negative",
-				"healthCheck.localEndpointsIPv6: -2 is negative"}},
+			[]string{"healthCheck.nodePort: is 0", "healthCheck.localEndpoints.IPv4: -1 is negative",
+				"healthCheck.localEndpoints.IPv6: -2 is negative"}},
 		{"port 0", func(s *model.Service) { s.Ports[0].Port, s.Ports[1].Port = 0, 0 },
 			[]string{"ports[0].port: is 0", "ports[1].port: is 0"}},
 		{"an unknown protocol", func(s *model.Service) { s.Ports[1].Protocol = 7 },
@@ -114,36 +114,36 @@ func TestNewServiceNamesEveryProblem(t *testing.T) {
 		{"a node port with the number of a port is fine", func(s *model.Service) { s.Ports[1].NodePort = 80 }, nil},
 		{"routes in a family without cluster IP", func(s *model.Service) {
 			s.ClusterIPs = addrs("fd00::1")
-			s.Ports[1].RoutesIPv4.ClusterIP = route
-		}, []string{"ports[1].routesIPv4: there is no IPv4 cluster IP"}},
+			s.Ports[1].Routes.IPv4.ClusterIP = route
+		}, []string{"ports[1].routes.IPv4: there is no IPv4 cluster IP"}},
 		{"a route to the cluster IP is missing", func(s *model.Service) {
-			s.Ports[0].RoutesIPv6 = model.Routes{External: route, ExternalFromPod: route, ExternalFromNode: route}
+			s.Ports[0].Routes.IPv6 = model.Routes{External: route, ExternalFromPod: route, ExternalFromNode: route}
 		},
-			[]string{"ports[0].routesIPv6.clusterIP: is missing: the port has such addresses"}},
+			[]string{"ports[0].routes.IPv6.clusterIP: is missing: the port has such addresses"}},
 		{"routes to external addresses are missing",
-			func(s *model.Service) { s.Ports[0].RoutesIPv4 = model.Routes{ClusterIP: route} },
+			func(s *model.Service) { s.Ports[0].Routes.IPv4 = model.Routes{ClusterIP: route} },
 			[]string{
-				"ports[0].routesIPv4.external: is missing: the port has such addresses",
-				"ports[0].routesIPv4.externalFromPod: is missing: the port has such addresses",
-				"ports[0].routesIPv4.externalFromNode: is missing: the port has such addresses",
+				"ports[0].routes.IPv4.external: is missing: the port has such addresses",
+				"ports[0].routes.IPv4.externalFromPod: is missing: the port has such addresses",
+				"ports[0].routes.IPv4.externalFromNode: is missing: the port has such addresses",
 			}},
 		{"routes to external addresses that the port does not have are not needed",
-			func(s *model.Service) { s.Ports[1].RoutesIPv4 = model.Routes{ClusterIP: route} }, nil},
+			func(s *model.Service) { s.Ports[1].Routes.IPv4 = model.Routes{ClusterIP: route} }, nil},
 		{"invalid routes", func(s *model.Service) {
-			s.Ports[1].RoutesIPv4 = model.Routes{
+			s.Ports[1].Routes.IPv4 = model.Routes{
 				ClusterIP: model.Route{Endpoints: model.ClusterSet | model.LocalSet},
 				External:  model.Route{Masquerade: model.MasqueradeAlways},
 			}
-			s.Ports[1].RoutesIPv6 = model.Routes{
+			s.Ports[1].Routes.IPv6 = model.Routes{
 				ClusterIP:       model.Route{Endpoints: model.ClusterSet, Masquerade: 3},
 				ExternalFromPod: model.Route{Endpoints: 4, Empty: 2},
 			}
 		}, []string{
-			"ports[1].routesIPv4.clusterIP.endpoints: Cluster,Local is not one endpoint set",
-			"ports[1].routesIPv4.external.endpoints: - is not one endpoint set",
-			"ports[1].routesIPv6.clusterIP.masquerade: unknown masquerade: Masquerade(3)",
-			"ports[1].routesIPv6.externalFromPod.endpoints: EndpointSets(0x4) is not one endpoint set",
-			"ports[1].routesIPv6.externalFromPod.empty: unknown verdict: Verdict(2)",
+			"ports[1].routes.IPv4.clusterIP.endpoints: Cluster,Local is not one endpoint set",
+			"ports[1].routes.IPv4.external.endpoints: - is not one endpoint set",
+			"ports[1].routes.IPv6.clusterIP.masquerade: unknown masquerade: Masquerade(3)",
+			"ports[1].routes.IPv6.externalFromPod.endpoints: EndpointSets(0x4) is not one endpoint set",
+			"ports[1].routes.IPv6.externalFromPod.empty: unknown verdict: Verdict(2)",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -307,7 +307,7 @@ func TestNewServiceComputesRoutes(t *testing.T) {
 			[2][2]model.Routes{{external, external}, {internal, external}}},
 		{"a family without cluster IP has none", func(s *model.Service) { s.ClusterIPs = addrs("fd00::1") },
 			[2][2]model.Routes{{{}, external}, {{}, internal}}},
-		{"routes that are given stay", func(s *model.Service) { s.Ports[1].RoutesIPv4 = given },
+		{"routes that are given stay", func(s *model.Service) { s.Ports[1].Routes.IPv4 = given },
 			[2][2]model.Routes{{external, external}, {given, internal}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -317,7 +317,7 @@ func TestNewServiceComputesRoutes(t *testing.T) {
 			made, err := model.NewService(s)
 			require.NoError(t, err)
 			for i, p := range made.Ports {
-				assert.Equal(t, c.routes[i], [2]model.Routes{p.RoutesIPv4, p.RoutesIPv6}, p.Name)
+				assert.Equal(t, c.routes[i], [2]model.Routes{p.Routes.IPv4, p.Routes.IPv6}, p.Name)
 			}
 		})
 	}
@@ -353,7 +353,7 @@ func TestConstructorsCopy(t *testing.T) {
 		s.Headless, s.ExternalName = false, ""
 		s.ExternalIPs = addrs("203.0.113.9", "203.0.113.7") // to be sorted
 		for i := range s.Ports {
-			s.Ports[i].RoutesIPv4, s.Ports[i].RoutesIPv6 = model.Routes{}, model.Routes{} // to be computed
+			s.Ports[i].Routes.IPv4, s.Ports[i].Routes.IPv6 = model.Routes{}, model.Routes{} // to be computed
 		}
 		given := *s
 		given.ExternalIPs, given.Ports = slices.Clone(s.ExternalIPs), slices.Clone(s.Ports)

@@ -66,25 +66,17 @@ type ServicePort struct {
 	Port uint16 `json:"port"`
 	// NodePort is the number at the node's addresses, or 0: none.
 	NodePort uint16 `json:"nodePort,omitempty"`
+	// TooManyEndpoints: the service asks for more endpoints, over all its ports, than may be made (S60), so this port has
+	// none. Do not serve it, and tell the service's author. A receiver that does not know the field rejects its traffic,
+	// as that of a port without endpoints.
+	TooManyEndpoints bool `json:"tooManyEndpoints,omitempty"`
 	// AppProtocol is the application protocol, and TargetPort the number or name of the pods' port, as in the object;
 	// "" if it has none. They are for people and for extensions: the endpoints' ports are resolved already.
 	AppProtocol string `json:"appProtocol,omitempty"`
 	TargetPort  string `json:"targetPort,omitempty"`
-	// RoutesIPv4 and RoutesIPv6 say what to do with traffic to the port, by family. They are zero for a family in which
-	// the service has no cluster IP.
-	RoutesIPv4 Routes `json:"routesIPv4,omitzero"`
-	RoutesIPv6 Routes `json:"routesIPv6,omitzero"`
-}
-
-// Routes returns the routes of one family.
-func (p ServicePort) Routes(f Family) Routes {
-	switch f {
-	case IPv4:
-		return p.RoutesIPv4
-	case IPv6:
-		return p.RoutesIPv6
-	}
-	return Routes{}
+	// Routes say what to do with traffic to the port, by family. They are zero for a family in which the service has no
+	// cluster IP.
+	Routes PerFamily[Routes] `json:"routes,omitzero"`
 }
 
 // HealthCheck is the health check of the node for cloud load balancers (S38), which then send traffic only to nodes
@@ -92,22 +84,9 @@ func (p ServicePort) Routes(f Family) Routes {
 type HealthCheck struct {
 	// NodePort is the TCP port to serve it on.
 	NodePort uint16 `json:"nodePort"`
-	// LocalEndpointsIPv4 and LocalEndpointsIPv6 count the distinct addresses of ready endpoints on this node over all
-	// ports. They are not the sizes of local sets: those may have terminating endpoints, and several endpoints with the
-	// same address.
-	LocalEndpointsIPv4 int `json:"localEndpointsIPv4"`
-	LocalEndpointsIPv6 int `json:"localEndpointsIPv6"`
-}
-
-// LocalEndpoints returns the count of one family.
-func (h HealthCheck) LocalEndpoints(f Family) int {
-	switch f {
-	case IPv4:
-		return h.LocalEndpointsIPv4
-	case IPv6:
-		return h.LocalEndpointsIPv6
-	}
-	return 0
+	// LocalEndpoints counts the distinct addresses of ready endpoints on this node over all ports. It is not the size of
+	// the local sets: those may have terminating endpoints, and several endpoints with the same address.
+	LocalEndpoints PerFamily[int] `json:"localEndpoints"`
 }
 
 // Service is one service as this node has to provide it. Its endpoints are separate values, see [Endpoint].

@@ -48,13 +48,13 @@ func (s *Service) String() string {
 		l.text("affinity", s.SessionAffinityTimeout.String())
 	}
 	if h := s.HealthCheck; h != nil {
-		fmt.Fprintf(&b, " health-check=%d (local endpoints: IPv4 %d, IPv6 %d)", h.NodePort, h.LocalEndpointsIPv4,
-			h.LocalEndpointsIPv6)
+		fmt.Fprintf(&b, " health-check=%d (local endpoints: IPv4 %d, IPv6 %d)", h.NodePort, h.LocalEndpoints.IPv4,
+			h.LocalEndpoints.IPv6)
 	}
 	for _, p := range s.Ports {
 		b.WriteString("\n  " + p.String())
 		for _, f := range Families() {
-			for _, r := range p.Routes(f).kinds() {
+			for _, r := range p.Routes.At(f).kinds() {
 				if !r.route.IsZero() {
 					fmt.Fprintf(&b, "\n    %v %s: %v", f, r.kind, r.route)
 				}

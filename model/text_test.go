@@ -11,7 +11,7 @@ import (
 func TestStringOfAService(t *testing.T) {
 	s := richService()
 	s.Ports, s.Headless, s.ExternalName = s.Ports[:1], false, ""
-	s.Ports[0].RoutesIPv6 = model.Routes{ClusterIP: model.Route{Endpoints: model.ClusterSet}}
+	s.Ports[0].Routes.IPv6 = model.Routes{ClusterIP: model.Route{Endpoints: model.ClusterSet}}
 	assert.Equal(t, `service shop/web cluster-ips=10.0.0.1,fd00::1 external-ips=203.0.113.7,2001:db8::7`+
 		` load-balancer-ips=198.51.100.1,2001:db8::1 source-ranges=192.0.2.0/24,198.51.100.1/32,2001:db8:1::/48`+
 		` internal=Local external=Local affinity=3h0m0s health-check=32000 (local endpoints: IPv4 2, IPv6 1)

@@ -62,7 +62,8 @@ func (s FamilySet) Has(f Family) bool { return s&f.Set() != 0 }
 // PerFamily has a value for each IP family.
 type PerFamily[T any] struct {
 	// IPv4 and IPv6 are the families' values.
-	IPv4, IPv6 T
+	IPv4 T `json:"IPv4,omitzero"`
+	IPv6 T `json:"IPv6,omitzero"`
 }
 
 // At returns the place of a family's value. Whatever is not IPv4 counts as IPv6.
@@ -150,7 +151,7 @@ const (
 	ServiceTypeUnknown      ServiceType = iota // not set
 	ServiceTypeClusterIP                       // Kubernetes' default; headless services are of this type, too
 	ServiceTypeNodePort                        // also has a port on the nodes' addresses
-	ServiceTypeLoadBalancer                    // also has addresses that a load balancer announces, and may have node ports
+	ServiceTypeLoadBalancer                    // also has addresses of a load balancer, and may have node ports
 	ServiceTypeExternalName                    // a DNS alias, without traffic
 )
 

@@ -54,13 +54,13 @@ func richService() *model.Service {
 		InternalTrafficPolicy:    model.TrafficPolicyLocal,
 		ExternalTrafficPolicy:    model.TrafficPolicyLocal,
 		SessionAffinityTimeout:   3 * time.Hour,
-		HealthCheck:              &model.HealthCheck{NodePort: 32000, LocalEndpointsIPv4: 2, LocalEndpointsIPv6: 1},
+		HealthCheck:              &model.HealthCheck{NodePort: 32000, LocalEndpoints: model.PerFamily[int]{IPv4: 2, IPv6: 1}},
 		Ports: []model.ServicePort{
 			{Name: "http", Protocol: model.TCP, Port: 80, NodePort: 30080, AppProtocol: "kubernetes.io/h2c",
 				TargetPort: "http",
-				RoutesIPv4: model.NewRoutes(policy), RoutesIPv6: model.NewRoutes(policy)},
-			{Name: "dns", Protocol: model.UDP, Port: 53, NodePort: 30053, RoutesIPv4: model.NewRoutes(policy),
-				RoutesIPv6: model.NewRoutes(policy)},
+				Routes:     model.PerFamily[model.Routes]{IPv4: model.NewRoutes(policy), IPv6: model.NewRoutes(policy)}},
+			{Name: "dns", Protocol: model.UDP, Port: 53, NodePort: 30053,
+				Routes: model.PerFamily[model.Routes]{IPv4: model.NewRoutes(policy), IPv6: model.NewRoutes(policy)}},
 		},
 	}
 }
@@ -304,13 +304,6 @@ func TestLookUps(t *testing.T) {
 	assert.Nil(t, s.Port("dns", model.TCP))
 	assert.Nil(t, s.Port("", model.UDP))
 	assert.Equal(t, "shop/web:dns/UDP", s.PortName(s.Ports[1]).String())
-
-	h := *s.HealthCheck
-	assert.Equal(t, []int{2, 1, 0}, []int{h.LocalEndpoints(model.IPv4), h.LocalEndpoints(model.IPv6),
-		h.LocalEndpoints(0)})
-	p := model.ServicePort{RoutesIPv6: s.Ports[0].RoutesIPv6}
-	assert.Equal(t, []model.Routes{{}, p.RoutesIPv6, {}},
-		[]model.Routes{p.Routes(model.IPv4), p.Routes(model.IPv6), p.Routes(0)})
 
 	e := richEndpoint()
 	assert.Equal(t, model.EndpointKey{Port: e.Port, Target: e.Target}, e.Key())

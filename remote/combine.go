@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// combine brings effective up to date where the shared layer or an own part changed.
+// combine updates effective where the shared layer or a part of the node changed.
 func (v *view) combine(ctx context.Context, old *sink.Snapshot, touched map[model.ServiceName]bool) {
 	before := v.effective.snapshot
 	if before.NumServices() == 0 {
@@ -42,7 +42,7 @@ func (v *view) combine(ctx context.Context, old *sink.Snapshot, touched map[mode
 	}
 }
 
-// begin makes effective the shared layer, which most of it is, and touches what is not the same on this node.
+// begin makes the shared layer, which is most of the state, effective. It adds to touched what differs on this node.
 func (v *view) begin(touched map[model.ServiceName]bool) {
 	v.effective = newLayer(v.shared.snapshot)
 	for e := range v.shared.snapshot.Services() {
@@ -55,7 +55,7 @@ func (v *view) begin(touched map[model.ServiceName]bool) {
 // takesAll reports whether this node has all endpoints of a service.
 func (v *view) takesAll(e *sink.ServiceEntry) bool {
 	t := v.taker(e.Service)
-	var last *model.Endpoint // a port's are next to each other
+	var last *model.Endpoint // the endpoints of a port are adjacent
 	for _, ep := range e.Endpoints {
 		if last == nil || ep.Port != last.Port || ep.Family() != last.Family() {
 			if !t.takes(ep) {
@@ -67,7 +67,8 @@ func (v *view) takesAll(e *sink.ServiceEntry) bool {
 	return true
 }
 
-// taker says which endpoints of a service this node has: those with a port that the service has, of an enabled family.
+// taker selects the endpoints of a service that this node has: those of an enabled family, with a port that the service
+// has.
 type taker struct {
 	families []model.Family
 	service  *model.Service          // nil: there is none
@@ -76,7 +77,7 @@ type taker struct {
 
 func (v *view) taker(service *model.Service) taker {
 	t := taker{families: v.families, service: service}
-	if service != nil && len(service.Ports) > 8 { // to look for thousands of ports would cost the square of their number
+	if service != nil && len(service.Ports) > 8 { // a linear search for each endpoint would be quadratic
 		t.ports = make(map[model.PortName]bool, len(service.Ports))
 		for _, p := range service.Ports {
 			t.ports[service.PortName(p)] = true
@@ -153,8 +154,8 @@ func (v *view) combineService(name model.ServiceName) {
 	}
 }
 
-// narrow returns a service without the families that are not wanted: itself if it has no others, nil if nothing is left
-// of it.
+// narrow returns a service without the families that are not enabled: the service itself if it has no others, nil if it
+// has no enabled family.
 func narrow(s *model.Service, families []model.Family) *model.Service {
 	if len(families) == 2 || len(s.ClusterIPs) == 0 {
 		return s
@@ -173,19 +174,19 @@ func narrow(s *model.Service, families []model.Family) *model.Service {
 	v4, v6 := slices.Contains(families, model.IPv4), slices.Contains(families, model.IPv6)
 	for i := range out.Ports {
 		if !v4 {
-			out.Ports[i].RoutesIPv4 = model.Routes{}
+			out.Ports[i].Routes.IPv4 = model.Routes{}
 		}
 		if !v6 {
-			out.Ports[i].RoutesIPv6 = model.Routes{}
+			out.Ports[i].Routes.IPv6 = model.Routes{}
 		}
 	}
 	if h := s.HealthCheck; h != nil {
 		check := *h
 		if !v4 {
-			check.LocalEndpointsIPv4 = 0
+			check.LocalEndpoints.IPv4 = 0
 		}
 		if !v6 {
-			check.LocalEndpointsIPv6 = 0
+			check.LocalEndpoints.IPv6 = 0
 		}
 		out.HealthCheck = &check
 	}

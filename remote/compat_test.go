@@ -45,7 +45,7 @@ func (p *player) Watch(stream grpc.BidiStreamingServer[remotev1.Request, remotev
 				return err
 			}
 			if u.HeartbeatMillis > 0 { // 30 in the recording: a client on a busy machine would leave the server
-				u.HeartbeatMillis = uint32(patience.Milliseconds())
+				u.HeartbeatMillis = uint32(testTimeout.Milliseconds())
 			}
 			if err := stream.Send(u); err != nil {
 				return err

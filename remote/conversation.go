@@ -24,17 +24,17 @@ type conversation struct {
 	instance string
 	kind     remotev1.Kind
 	decoder  wire.Decoder
-	batch    wire.Batch // what has come of it
-	begun    bool       // there is one
+	batch    wire.Batch // what has been received of the current one
+	begun    bool       // a batch is being received
 	complete bool       // a batch of this stream has been taken
-	waits    bool       // it has been logged that none comes
+	waits    bool       // it has been logged that the server has no state yet
 	answered bool       // digests have been sent since the last batch
-	fresh    bool       // the server was asked for a state that is not older
+	fresh    bool       // the server was asked for a state at least as new as the client's
 	acked    ack
 	decompressor
 }
 
-// take takes a message.
+// take handles a message.
 func (c *conversation) take(ctx context.Context, message wire.Message) error {
 	u, err := c.decoder.Update(message, c.decompress, &c.batch)
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *conversation) take(ctx context.Context, message wire.Message) error {
 	return c.end(ctx, u.Sync)
 }
 
-// end takes a batch that is complete.
+// end handles the end of a batch.
 func (c *conversation) end(ctx context.Context, sync *remotev1.Sync) error {
 	batch, err := c.batch, c.decoder.Err()
 	if err != nil {
@@ -121,7 +121,7 @@ func (c *conversation) apply(ctx context.Context, batch wire.Batch, sync *remote
 	defer c.handler.Unlock()
 	client := c.client
 	if c.kind != remotev1.Kind_RESET && client.view.node == nil && client.opts.Resume == nil {
-		// Taken for the whole state, it would delete all that is applied.
+		// If it were taken for the whole state, it would delete everything that is applied.
 		return false, false, fmt.Errorf("%v of a state that this client does not have", c.kind)
 	}
 	if c.kind != remotev1.Kind_RESUMED {
@@ -140,7 +140,7 @@ func (c *conversation) apply(ctx context.Context, batch wire.Batch, sync *remote
 	if first || client.view.pending.Any() {
 		return first, false, nil
 	}
-	client.flushed = sync.Revision // by another server's count, it may be
+	client.flushed = sync.Revision // the old one may be another server's
 	if client.applying {
 		return false, false, nil
 	}
@@ -148,7 +148,7 @@ func (c *conversation) apply(ctx context.Context, batch wire.Batch, sync *remote
 	return false, true, nil
 }
 
-// takeSeen takes how new a batch is. The caller holds the client's mu.
+// takeSeen records how new a batch is. The caller holds the client's mu.
 func (c *conversation) takeSeen(news wire.Mark) {
 	before := c.client.seen
 	switch {
@@ -168,7 +168,7 @@ func (c *conversation) takeSeen(news wire.Mark) {
 	}
 }
 
-// acknowledge tells the server how far the sink is, if it does not know.
+// acknowledge tells the server what the sink has applied, unless it knows already.
 func (c *conversation) acknowledge() error {
 	c.client.mu.Lock()
 	now, newest, rests := c.client.outcome, c.client.revision, c.client.rests
@@ -180,12 +180,12 @@ func (c *conversation) acknowledge() error {
 	err := c.stream.Send(&remotev1.Request{Ack: &remotev1.Ack{Revision: now.revision, Error: now.problem,
 		RestMillis: uint32(min(max(0, time.Until(rests)), time.Hour).Milliseconds())}})
 	if errors.Is(err, io.EOF) {
-		return nil // Recv says why
+		return nil // Recv returns the reason
 	}
 	return err
 }
 
-// compare looks whether the server means that the client has what it has.
+// compare checks that the digest of the server is that of the client.
 func (c *conversation) compare(sync *remotev1.Sync) error {
 	theirs := sync.GetDigest()
 	if theirs.GetVersion() != wire.DigestVersion || !c.complete || c.begun || c.client.partial {
@@ -226,18 +226,18 @@ func (c *conversation) answer(wanted []uint32) error {
 	c.answered = true
 	err := c.stream.Send(&remotev1.Request{Digests: out})
 	if errors.Is(err, io.EOF) {
-		return nil // Recv says why
+		return nil // Recv returns the reason
 	}
 	return err
 }
 
-// decompressor is used again and again, because what it needs is large.
+// decompressor is reused, because its buffers are large.
 type decompressor struct {
 	unzip    *gzip.Reader
 	unzipped bytes.Buffer
 }
 
-// decompress returns what is compressed, until it is called again.
+// decompress returns the decompressed bytes, which are valid until it is called again.
 func (c *decompressor) decompress(b []byte) ([]byte, error) {
 	if c.unzip == nil {
 		c.unzip = &gzip.Reader{}

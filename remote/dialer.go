@@ -30,10 +30,10 @@ type dialer struct {
 	targets targetList
 	synced  bool          // under the lock of the handler
 	lost    time.Time     // since when there is no server
-	later   time.Duration // what a server has asked for that has too much to do
-	older   time.Time     // since when servers have only had older states; zero: they have not
+	later   time.Duration // the pause that an overloaded server has asked for
+	older   time.Time     // since when all servers have had older states; zero: one has not
 	got     bool          // the last stream brought a batch
-	forget  bool          // digests do not help: ask for everything
+	forget  bool          // ask for everything, because digests do not help
 	asked   bool          // everything has been asked for because digests differed; they have not been equal since
 	answer  time.Duration // how long a server may take to say anything at all
 }
@@ -93,13 +93,13 @@ func (d *dialer) run(ctx context.Context) {
 	}
 }
 
-// disconnected notes since when there is no server; zero: there is one.
+// disconnected records since when no server is connected; zero: one is.
 func (d *dialer) disconnected(since time.Time) {
 	d.lost = since
 	d.handler.Health().SetDisconnected(since)
 }
 
-// stream works with one server until something goes wrong.
+// stream serves one connection until it fails.
 func (d *dialer) stream(ctx context.Context, target string) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -122,19 +122,19 @@ func (d *dialer) stream(ctx context.Context, target string) (err error) {
 		return err
 	}
 	hello := d.hello()
-	if err := stream.Send(&remotev1.Request{Hello: hello}); err != nil && !errors.Is(err, io.EOF) { // Recv says why
+	if err := stream.Send(&remotev1.Request{Hello: hello}); err != nil && !errors.Is(err, io.EOF) { // Recv returns why
 		return err
 	}
 	updates := make(chan wire.Message)
 	go receive(ctx, cancel, stream, updates)
-	defer func() { // the goroutine ends before the stream is done with
+	defer func() { // the goroutine has to end before the stream is released
 		cancel(nil)
 		for range updates {
 		}
 	}()
 	c := &conversation{dialer: d, target: target, stream: stream, beat: d.answer / silentBeats,
 		fresh: hello.Seen != nil}
-	defer func() { // the server may know so few of the services that the digests were too many for it
+	defer func() { // the server may know so few of the services that the digests exceeded its limit
 		d.forget = d.forget || c.answered && status.Code(err) == codes.InvalidArgument
 	}()
 	silence := time.NewTimer(d.answer)
@@ -168,7 +168,7 @@ func (d *dialer) stream(ctx context.Context, target string) (err error) {
 	}
 }
 
-// receive passes on what a server sends until the stream or ctx ends.
+// receive passes on the messages of a server until the stream or ctx ends.
 func receive(ctx context.Context, cancel context.CancelCauseFunc,
 	stream grpc.BidiStreamingClient[remotev1.Request, remotev1.Update], updates chan<- wire.Message) {
 	defer close(updates)
@@ -186,7 +186,8 @@ func receive(ctx context.Context, cancel context.CancelCauseFunc,
 	}
 }
 
-// looks returns when to look whether the target is still one, and what ends that. Only files can change.
+// looks returns a channel that says when to check whether the target is still listed, and a function that stops it.
+// Only targets in files can change.
 func (d *dialer) looks() (<-chan time.Time, func()) {
 	if !d.client.opts.hasFiles() {
 		return nil, func() {}
@@ -197,8 +198,15 @@ func (d *dialer) looks() (<-chan time.Time, func()) {
 
 func (d *dialer) dial(ctx context.Context, target string) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
-	if !strings.HasPrefix(target, unixTarget) && d.client.opts.TLS != nil {
-		creds = credentials.NewTLS(d.client.opts.TLS)
+	if opts := &d.client.opts; !strings.HasPrefix(target, unixTarget) && opts.hasTLS() {
+		config := opts.TLS
+		if opts.GetTLS != nil {
+			var err error
+			if config, err = opts.GetTLS(); err != nil {
+				return nil, err
+			}
+		}
+		creds = credentials.NewTLS(config)
 	}
 	target, resolved := resolution(target)
 	if inMemory := testdial.From(ctx); inMemory != nil {

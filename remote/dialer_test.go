@@ -19,18 +19,18 @@ import (
 	"k8s.io/klog/v2"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
-	"sigs.k8s.io/kube-proxy-lib/health"
-	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
 	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-func TestMain(m *testing.M) { testleak.Main(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
-// patience is how long a test waits for what has to come. It fails a test that hangs, and measures nothing.
-const patience = 2 * time.Minute
+// testTimeout is how long a test waits for what has to come. It fails a test that hangs, and measures nothing.
+const testTimeout = 2 * time.Minute
 
 // quiet is a context without logs.
 func quiet(t testing.TB) context.Context { return klog.NewContext(t.Context(), logr.Discard()) }
@@ -116,10 +116,10 @@ func TestAClientLeavesAServerThatIsSilent(t *testing.T) {
 	wave, err := rec.NextWave(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, wave.Calls, 1, "the node")
-	require.Eventually(t, func() bool { return !proxy.DisconnectedSince().IsZero() }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return !proxy.DisconnectedSince().IsZero() }, testTimeout, time.Millisecond)
 	serveHung(t, other, &remotev1.Update{Kind: remotev1.Kind_RESET, HeartbeatMillis: 60000,
 		Node: &remotev1.Node{Name: "n1", Zone: "of the other"}, Sync: &remotev1.Sync{Revision: 1}})
-	require.Eventually(t, func() bool { return rec.Node().Zone != "" }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return rec.Node().Zone != "" }, testTimeout, time.Millisecond)
 	cancel()
 	require.NoError(t, <-ended)
 }
@@ -131,7 +131,7 @@ func TestAHeartbeatFindsWhatDiffers(t *testing.T) {
 		Sync: &remotev1.Sync{Revision: 1}}
 	client, err := NewFeed(Options{Targets: []string{"unix:///x"}, State: stateN1})
 	require.NoError(t, err)
-	d := &dialer{client: client, handler: &nodeHandler{end: func() {}}, answer: patience}
+	d := &dialer{client: client, handler: &nodeHandler{end: func() {}}, answer: testTimeout}
 	require.NoError(t, client.view.takeUpdate(t, remotev1.Kind_RESET, reset))
 	target := serveHung(t, socket(t), reset,
 		&remotev1.Update{Kind: remotev1.Kind_HEARTBEAT, Sync: &remotev1.Sync{Revision: 1, Digest: wrong}})
@@ -148,7 +148,7 @@ func TestAPartOfAStateIsNotTakenForTheWhole(t *testing.T) {
 		client, err := NewFeed(Options{Targets: []string{"unix:///x"}, State: stateN1})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(quiet(t))
-		d := &dialer{client: client, handler: &nodeHandler{end: cancel}, answer: patience}
+		d := &dialer{client: client, handler: &nodeHandler{end: cancel}, answer: testTimeout}
 		err = d.stream(ctx, serveHung(t, socket(t), &remotev1.Update{Kind: kind, HeartbeatMillis: 60000,
 			Node: &remotev1.Node{Name: "n1"}, Sync: &remotev1.Sync{Revision: 1}}))
 		require.ErrorContains(t, err, "malformed message: "+kind.String()+" of a state that this client does not have")
@@ -204,7 +204,7 @@ func TestAHeartbeatMayComeFirst(t *testing.T) {
 	client, err := NewFeed(Options{Targets: []string{"unix:///x"}, State: stateN1})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(quiet(t))
-	d := &dialer{client: client, handler: &nodeHandler{end: cancel}, log: klog.FromContext(ctx), answer: patience}
+	d := &dialer{client: client, handler: &nodeHandler{end: cancel}, log: klog.FromContext(ctx), answer: testTimeout}
 	beat := &remotev1.Update{Kind: remotev1.Kind_HEARTBEAT, HeartbeatMillis: 60000,
 		Sync: &remotev1.Sync{Digest: wire.DigestMessage(wire.Digest{}, wire.Digest{})}}
 	reset := &remotev1.Update{Kind: remotev1.Kind_RESET, Node: &remotev1.Node{Name: "n1"},
@@ -218,7 +218,7 @@ func TestAfterDigestsThatAreTooManyAClientAsksForEverything(t *testing.T) {
 	client, err := NewFeed(Options{Targets: []string{"unix:///x"}, State: stateN1})
 	require.NoError(t, err)
 	client.view = view1(t)
-	d := &dialer{client: client, handler: &nodeHandler{end: func() {}}, answer: patience}
+	d := &dialer{client: client, handler: &nodeHandler{end: func() {}}, answer: testTimeout}
 	require.NotNil(t, d.hello().Resume)
 	server := &hung{says: []*remotev1.Update{{Kind: remotev1.Kind_COMPARE, Compare: &remotev1.Compare{}}},
 		ends: status.Error(codes.InvalidArgument, "too large")}
@@ -282,7 +282,7 @@ func newDialer(t *testing.T) *dialer {
 	client, err := NewFeed(Options{Targets: []string{"unix:///x"}, State: stateN1})
 	require.NoError(t, err)
 	return &dialer{client: client, handler: &nodeHandler{end: func() {}}, log: klog.FromContext(quiet(t)),
-		answer: patience}
+		answer: testTimeout}
 }
 
 // An Update of an unknown kind that would change the state is no message to ignore.
@@ -382,7 +382,7 @@ func TestAServerThatIsListingIsSaidToBeThere(t *testing.T) {
 		status.Error(codes.Unavailable, wire.NotListed):       "The server is reachable, but has not listed the cluster yet",
 		status.Error(codes.Unavailable, "connection refused"): "Not connected to a server",
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		d := newDialer(t)
 		d.client.opts.Targets = []string{(&hung{ends: ends}).serve(t, socket(t))}
 		var logged string

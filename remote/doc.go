@@ -1,6 +1,6 @@
 // Package remote is the model over gRPC, as a node sees it: a [Feed] gets the node's state from a brain, for
-// kubeproxy.Run. The brain, package [sigs.k8s.io/kube-proxy-lib/remote/brain], watches the cluster and works out what
-// each node must do with service traffic; a node is sent only what changes for it. Its backend needs no access to the
+// kubeproxy.Run. The brain, package [sigs.k8s.io/kube-proxy-lib/remote/brain], watches the cluster and computes what
+// each node must do with service traffic; it sends a node only what changes for it. Its backend needs no access to the
 // API server, and can be written in any language: the messages are in v1/remote.proto.
 //
 //	API server                 the brain (replicas, none knows of another)         nodes
@@ -29,10 +29,10 @@
 // when.
 //
 // A client says in its Hello how new its state is. A server that has not seen as much yet sends it to the next one, so
-// that nothing a node was told is undone by a replica that lags; [Options.FreshnessWait] bounds that.
+// that a replica that lags undoes nothing that a node was told; [Options.FreshnessWait] bounds that.
 //
 // Targets are addresses rather than names, because resolving a name may need the very Services that this node programs.
-// They may be in files, which are read again and again: see [Options].
+// They may be in files, which are read periodically: see [Options].
 //
 // A client exports the metrics of kubeproxy.Run. The network programming latency covers the changes that all nodes of a
 // class share; changes of local endpoints have no trigger times here.

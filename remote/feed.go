@@ -13,9 +13,10 @@ import (
 	"k8s.io/klog/v2"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
-	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/internal/syncing"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
 	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
@@ -32,23 +33,26 @@ type Options struct {
 	//
 	// Prefer addresses: the resolver may be behind the Services that this node programs. Files are read before each
 	// connection, and about every 10 seconds meanwhile; a feed leaves a server that is not in them any more. While they
-	// cannot be read, or any line is wrong, the targets from before stay.
+	// cannot be read, or any line is invalid, the feed keeps the previous targets.
 	Targets []string
 	// TLS is used for targets that are not Unix sockets. It needs the client's certificate, and RootCAs or another way
 	// to verify the server's.
 	TLS *tls.Config
+	// GetTLS, if given, returns the configuration for each connection, in place of TLS: for authorities that are
+	// renewed. While it fails, no connection is made.
+	GetTLS func() (*tls.Config, error)
 	// Insecure connects without TLS to targets that are not Unix sockets.
 	Insecure bool
 	// State has the options of this node. NodeName may be empty if the certificate has it.
 	State localstate.Options
 
 	// Resume, if given, is the position of another client of the same node: the server sends the changes since then if
-	// it still has them, otherwise everything. It is for programs that show changes. A Feed that loses its connection
+	// it still keeps them, otherwise everything. It is for programs that show changes. A Feed that loses its connection
 	// resumes without it.
 	Resume *Resume
 
 	// FreshnessWait is how long the feed waits, while it has a state or a kept one, for a server that has seen everything
-	// that this state contains, before it takes an older one: the health of the run then says so. Meanwhile the state
+	// that this state contains, before it takes an older one and the health of the run says so. Meanwhile the state
 	// stays as it is. Default: 30 s. Negative: it does not wait. Servers whose source has no resourceVersions, such as
 	// files, are not compared.
 	FreshnessWait time.Duration
@@ -71,7 +75,10 @@ func (o Options) validate() error {
 		errs = append(errs, errors.New("no targets"))
 	}
 	errs = append(errs, o.checkTargets(o.Targets, true))
-	if o.TLS != nil && o.Insecure {
+	switch {
+	case o.TLS != nil && o.GetTLS != nil:
+		errs = append(errs, errors.New("both TLS and GetTLS are set"))
+	case o.hasTLS() && o.Insecure:
 		errs = append(errs, errors.New("both TLS and Insecure are set"))
 	}
 	if o.Keep != nil {
@@ -79,6 +86,8 @@ func (o Options) validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+func (o *Options) hasTLS() bool { return o.TLS != nil || o.GetTLS != nil }
 
 // Feed is the kubeproxy.Feed that gets the state from a server. Give it to kubeproxy.Run. While no server can be
 // reached, the sink keeps its state, and is still asked to retry and to resync; the health of the run says since when.
@@ -93,26 +102,31 @@ type Feed struct {
 	running     atomic.Bool
 	view        *view // under the lock of the run
 
+	// The error of the last Sync, and the beginning of its text: of Applied.
+	failure error
+	problem string
+
 	mu       sync.Mutex // guards what follows
 	revision uint64     // of the last complete batch
-	instance string     // that it is of
+	instance string     // of the server that numbered it
 	flushed  uint64     // the revision that the sink was last told
-	seen     wire.Mark  // how new that is
+	seen     wire.Mark  // how new the state is
 	applying bool       // its Sync has not ended
 	outcome  ack        // of the last Sync
 	rests    time.Time  // until when nothing more is applied
 	news     chan struct{}
-	// confirmed is when a server last said that the state is the newest, and restored what it was of a state that comes
-	// from a file; zero: it does not.
+	// confirmed is when a server last said that the state is the newest. restored is the same time for a state from a
+	// file; zero: the state is not from a file.
 	confirmed, restored time.Time
+	restoredOf          []string // what Keep.Cluster was in the file
 
-	// minInterval is what the run lets pass after a Sync.
-	minInterval time.Duration
+	// pauses returns how long the run hands over nothing after a Sync; nil: not known.
+	pauses interface{ MinInterval() time.Duration }
 
-	partial bool // what has come are changes since Options.Resume: of the dialer
+	partial bool // only changes since Options.Resume have been received; used by the dialer
 }
 
-// ack is what the server is to be told.
+// ack is the next acknowledgement.
 type ack struct {
 	revision uint64
 	problem  string
@@ -156,6 +170,20 @@ func (c *Feed) Node(ctx context.Context) (*model.Node, error) {
 	return c.view.node, nil
 }
 
+// SetFamilies replaces Options.State.Families, and keeps what has been received: it does not depend on them. It is for
+// programs that learn from [Feed.Node] which families they serve. It fails while the Feed is running.
+func (c *Feed) SetFamilies(ctx context.Context, families []model.Family) error {
+	if !c.running.CompareAndSwap(false, true) {
+		return errRunning
+	}
+	defer c.running.Store(false)
+	c.opts.State.Families = families
+	c.view = c.view.withOptions(ctx, c.opts.State)
+	return nil
+}
+
+var errRunning = errors.New("the feed is already running")
+
 // nodeHandler ends a run when the state is complete. Nothing else uses the state meanwhile.
 type nodeHandler struct {
 	sync.Mutex
@@ -175,15 +203,13 @@ func (c *Feed) Run(ctx context.Context, h kubeproxy.FeedHandler) error {
 func (c *Feed) run(ctx context.Context, h kubeproxy.FeedHandler,
 	keep func(context.Context, kubeproxy.FeedHandler)) error {
 	if !c.running.CompareAndSwap(false, true) {
-		return errors.New("the feed is already running")
+		return errRunning
 	}
 	defer c.running.Store(false)
 	c.view.handed, c.view.nodeGiven = &sink.Snapshot{}, nil // the sink gets everything
 	c.mu.Lock()
-	c.flushed, c.applying, c.outcome, c.rests, c.minInterval = 0, false, ack{}, time.Time{}, 0
-	if run, ok := h.(interface{ MinInterval() time.Duration }); ok {
-		c.minInterval = run.MinInterval()
-	}
+	c.flushed, c.applying, c.outcome, c.rests = 0, false, ack{}, time.Time{}
+	c.pauses, _ = h.(interface{ MinInterval() time.Duration })
 	c.mu.Unlock()
 	d := &dialer{client: c, handler: h, log: klog.FromContext(ctx), answer: firstAnswer}
 	var wg sync.WaitGroup
@@ -217,20 +243,29 @@ func (c *Feed) Flush(r localstate.Receiver) localstate.Changes {
 }
 
 // NoLocalEndpoints implements kubeproxy.Feed.
-func (c *Feed) NoLocalEndpoints() localstate.NoLocalEndpoints { return c.view.noLocal.total() }
+func (c *Feed) NoLocalEndpoints() localstate.NoLocalEndpoints { return c.view.noLocal.total }
 
-// Applied implements kubeproxy.Feed: it reports the outcome to the server.
+// Applied implements kubeproxy.Feed: it reports the outcome to the server, and how long the run pauses now, which may
+// differ after each Sync.
 func (c *Feed) Applied(err error) {
-	now := ack{}
-	if err != nil {
-		now.problem = wire.FirstOf(err.Error())
+	if !syncing.SameError(err, c.failure) {
+		if c.failure, c.problem = err, ""; err != nil {
+			c.problem = wire.FirstOf(err.Error())
+		}
+	}
+	c.mu.Lock()
+	run := c.pauses
+	c.mu.Unlock()
+	rests := time.Now()
+	if run != nil {
+		rests = rests.Add(run.MinInterval()) // without mu, which is below the lock of the run
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now.revision = c.flushed
-	c.outcome, c.applying, c.rests = now, false, time.Now().Add(c.minInterval)
+	now := ack{revision: c.flushed, problem: c.problem}
+	c.outcome, c.applying, c.rests = now, false, rests
 	select {
 	case c.news <- struct{}{}:
-	default: // it will be looked at anyway
+	default: // a check is pending already
 	}
 }

@@ -67,7 +67,7 @@ func firstState(b *testing.B, services int) (messages []wire.Message) {
 	defer cancel()
 	wg.Go(func() { _ = server.Run(ctx) })
 	wg.Go(func() { _ = server.Serve(ctx, listen(b, target), brain.ServeOptions{}) })
-	require.Eventually(b, func() bool { return server.Ready() == nil }, patience, time.Millisecond)
+	require.Eventually(b, func() bool { return server.Ready() == nil }, testTimeout, time.Millisecond)
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(b, err)
 	defer conn.Close()

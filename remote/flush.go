@@ -34,7 +34,7 @@ func (v *view) note(c sink.Change) {
 	v.noLocal.note(c)
 }
 
-// flush hands over what differs from what was last handed over, in the order that package sink lays down.
+// flush hands over the difference from what was last handed over, in the order that package sink prescribes.
 func (v *view) flush(r localstate.Receiver) localstate.Changes {
 	var changes localstate.Changes
 	if v.node != nil && !v.node.Equal(v.nodeGiven) {

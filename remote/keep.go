@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -23,16 +24,18 @@ import (
 // at most 64 MB. A file that cannot be written is logged, and costs nothing else.
 //
 // A file is used only if it is whole, of this version or an older one, of the same cluster, node and options, and not
-// too old; otherwise the log says what is wrong with it. From the first state that a server sends, only what differs is
-// applied. health.Proxy says meanwhile that the state is a kept one. The file says how new its state is: a server that has
-// not seen all of it has to catch up, see Options.FreshnessWait.
+// too old; otherwise the log says what is wrong with it. Of the first state that a server sends, only the differences
+// are applied. Until then health.Proxy reports that the state is a kept one. The file says how new its state is: a
+// server that has not seen all of it has to catch up, see Options.FreshnessWait.
 type Keep struct {
 	// File is the absolute path of the file. Its directory has to exist, and nobody else may write there: the state is
 	// trusted as if it came from a server. Two processes for the same node may share it: the last writer wins.
 	File string
-	// Cluster is any text that only this cluster has, for example the fingerprint of the authority that verifies its
-	// servers. A file from another cluster is not used.
-	Cluster string
+	// Cluster returns texts that only this cluster has, for example the fingerprints of the authorities that verify its
+	// servers. A file is of this cluster if both have a text in common, so that authorities can be renewed: the new one
+	// is added before the old one goes. Without any, both must be without. Cluster is called before the file is read, and
+	// before it is written, which happens within a minute after these texts change. nil: there are none.
+	Cluster func() ([]string, error)
 	// MaxAge is the maximum age of a state that is used, counted from when a server last said that it is the newest.
 	// A time that is more than a minute in the future counts as too old. Default: 24 hours.
 	MaxAge time.Duration
@@ -60,7 +63,7 @@ func (k *Keep) validate(o Options) error {
 	return errors.Join(errs...)
 }
 
-// withDefaults returns the options with those that are not set.
+// withDefaults returns the options with defaults for those that are not set.
 func (k Keep) withDefaults() *Keep {
 	if k.MaxAge == 0 {
 		k.MaxAge = 24 * time.Hour
@@ -71,12 +74,12 @@ func (k Keep) withDefaults() *Keep {
 	return &k
 }
 
-// recall has the client remember how new the kept state is, before that is used: what has been applied of it may be in
-// force still, and no server that lags is to undo it.
+// recall makes the client remember how new the kept state is, before that state is used: parts of it may still be
+// applied, and a server that lags must not undo them.
 func (c *Feed) recall() {
 	b, err := c.opts.Keep.read()
 	if err != nil {
-		return // restore logs it
+		return // restore logs the error
 	}
 	if kept, _, err := c.opts.Keep.open(b, c.keeper(), time.Now()); err == nil {
 		c.mu.Lock()
@@ -85,13 +88,13 @@ func (c *Feed) recall() {
 	}
 }
 
-// restoreLater uses the state of the file if there is still none after the time that is allowed.
+// restoreLater uses the state of the file if there is no state after Keep.After.
 func (d *dialer) restoreLater(ctx context.Context) {
 	c := d.client
 	c.mu.Lock()
 	restored := c.restored
 	c.mu.Unlock()
-	if restored.IsZero() { // else it has been used already, by Node
+	if restored.IsZero() { // otherwise Node has used it already
 		select {
 		case <-ctx.Done():
 			return
@@ -101,7 +104,7 @@ func (d *dialer) restoreLater(ctx context.Context) {
 	d.restore(ctx)
 }
 
-// restore uses the state of the file unless a server has been quicker.
+// restore uses the state of the file, unless a server has sent one before.
 func (d *dialer) restore(ctx context.Context) {
 	c := d.client
 	d.handler.Lock()
@@ -112,7 +115,7 @@ func (d *dialer) restore(ctx context.Context) {
 	}
 	var kept keptHeader
 	var batch wire.Batch
-	if !has { // it is decoded without the lock, because that takes time
+	if !has { // decoded without the lock, because that takes time
 		b, err := c.opts.Keep.read()
 		if err == nil {
 			kept, batch, err = c.opts.Keep.decode(b, c.keeper(), time.Now())
@@ -127,8 +130,7 @@ func (d *dialer) restore(ctx context.Context) {
 	}
 }
 
-// takeKept takes the state of a file if there is none, and reports whether the state is complete now, and has not been
-// before.
+// takeKept takes the state of a file if there is no state yet, and reports whether this made the state complete.
 func (d *dialer) takeKept(ctx context.Context, kept keptHeader, batch wire.Batch) (first bool) {
 	c := d.client
 	d.handler.Lock()
@@ -143,7 +145,7 @@ func (d *dialer) takeKept(ctx context.Context, kept keptHeader, batch wire.Batch
 			d.log.Info("Ignoring the saved state", "file", c.opts.Keep.File, "reason", err.Error())
 			return false
 		}
-		c.restored, c.seen = kept.At, kept.Seen
+		c.restored, c.seen, c.restoredOf = kept.At, kept.Seen, kept.Clusters
 	}
 	d.synced = true
 	if !c.restored.IsZero() {
@@ -153,12 +155,12 @@ func (d *dialer) takeKept(ctx context.Context, kept keptHeader, batch wire.Batch
 	return true
 }
 
-// keeper says whose state is kept.
+// keeper identifies the owner of the kept state.
 func (c *Feed) keeper() *remotev1.Hello {
 	return &remotev1.Hello{Node: c.opts.State.NodeName, Options: wire.EncodeOptions(c.opts.State)}
 }
 
-// confirm notes that a server says that the state is the newest.
+// confirm records that a server has said that the state is the newest.
 func (c *Feed) confirm() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -191,16 +193,27 @@ func (c *Feed) keep(ctx context.Context, h kubeproxy.FeedHandler) {
 	}
 }
 
-// keepNow writes the state if it is not the kept one, or if that is old. It returns what is kept now.
+// keepNow writes the state if it differs from the kept one, or if that is old. It returns the kept state. A state from
+// the file is written again, as old as it is, only if the cluster has other authorities now: otherwise one that is
+// renewed while no server can be reached would make it useless.
 func (c *Feed) keepNow(h kubeproxy.FeedHandler, kept *keptState) (*keptState, error) {
+	clusters, err := c.opts.Keep.clusters()
+	if err != nil {
+		return kept, err
+	}
 	h.Lock()
 	c.mu.Lock()
-	now := &keptState{at: c.confirmed, seen: c.seen, node: c.view.node, shared: c.view.shared.snapshot,
-		own: maps.Clone(c.view.own)}
+	now := &keptState{at: c.confirmed, clusters: clusters, seen: c.seen, node: c.view.node,
+		shared: c.view.shared.snapshot, own: maps.Clone(c.view.own)}
+	restored := now.at.IsZero()
+	if restored {
+		now.at = c.restored
+	}
+	known := restored && slices.Equal(c.restoredOf, clusters)
 	c.mu.Unlock()
 	h.Unlock()
 	switch {
-	case now.at.IsZero(): // no server has said anything
+	case now.at.IsZero() || known: // no server has said anything
 		return kept, nil
 	case now.same(kept) && now.at.Sub(kept.at) < c.opts.Keep.MaxAge/8:
 		return kept, nil

@@ -21,9 +21,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
-	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
 	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -63,13 +63,18 @@ func viewOf(t testing.TB, reset *remotev1.Update) *view {
 }
 
 func (v *view) kept(at time.Time) *keptState {
-	return &keptState{at: at, seen: wire.Mark{1, 1<<64 - 1}, node: v.node, shared: v.shared.snapshot, own: v.own}
+	return &keptState{at: at, clusters: []string{"a", "b"}, seen: wire.Mark{1, 1<<64 - 1}, node: v.node,
+		shared: v.shared.snapshot, own: v.own}
 }
 
 var helloN1 = &remotev1.Hello{Node: "n1", Options: wire.EncodeOptions(stateN1)}
 
+func cluster(texts ...string) func() ([]string, error) {
+	return func() ([]string, error) { return texts, nil }
+}
+
 func keepIn(dir string) *Keep {
-	return Keep{File: filepath.Join(dir, "state"), Cluster: "c"}.withDefaults()
+	return Keep{File: filepath.Join(dir, "state"), Cluster: cluster("b", "c")}.withDefaults()
 }
 
 // What is read is what was written, by its digests, and for the sink.
@@ -102,8 +107,10 @@ func TestAKeptStateThatIsNotToBeUsed(t *testing.T) {
 	k := keepIn(t.TempDir())
 	good, err := k.encode(helloN1, viewOf(t, reset1("10.0.0.1")).kept(at))
 	require.NoError(t, err)
-	encoded := func(k Keep, hello *remotev1.Hello, at time.Time) []byte {
-		b, err := k.encode(hello, viewOf(t, reset1("10.0.0.1")).kept(at))
+	encoded := func(hello *remotev1.Hello, at time.Time, clusters ...string) []byte {
+		state := viewOf(t, reset1("10.0.0.1")).kept(at)
+		state.clusters = clusters
+		b, err := k.encode(hello, state)
 		require.NoError(t, err)
 		return b
 	}
@@ -116,11 +123,12 @@ func TestAKeptStateThatIsNotToBeUsed(t *testing.T) {
 		"empty":           {nil, "damaged"},
 		"no JSON":         {[]byte("state\n"), "damaged"},
 		"newer":           {[]byte(strings.Replace(string(good), `Version":1`, `Version":2`, 1)), "has version 2, not 1"},
-		"another cluster": {encoded(Keep{Cluster: "d"}, helloN1, at), `belongs to another cluster: "d"`},
-		"another node":    {encoded(*k, &remotev1.Hello{Node: "n2"}, at), `belongs to another node: "n2"`},
-		"other options":   {encoded(*k, masquerading, at), "belongs to a node with other options"},
-		"too old":         {encoded(*k, helloN1, at.Add(-24*time.Hour-time.Second)), "too old"},
-		"the future":      {encoded(*k, helloN1, at.Add(time.Hour)), "in the future"},
+		"another cluster": {encoded(helloN1, at, "a", "d"), `belongs to another cluster: ["a" "d"]`},
+		"of no cluster":   {encoded(helloN1, at), `belongs to another cluster: []`},
+		"another node":    {encoded(&remotev1.Hello{Node: "n2"}, at, "b"), `belongs to another node: "n2"`},
+		"other options":   {encoded(masquerading, at, "b"), "belongs to a node with other options"},
+		"too old":         {encoded(helloN1, at.Add(-24*time.Hour-time.Second), "b"), "too old"},
+		"the future":      {encoded(helloN1, at.Add(time.Hour), "b"), "in the future"},
 	} {
 		_, _, err := k.decode(c.content, helloN1, at)
 		assert.ErrorContains(t, err, c.reason, name)
@@ -147,7 +155,7 @@ func TestAKeptStateWithoutAMark(t *testing.T) {
 	b, err := k.encode(helloN1, state)
 	require.NoError(t, err)
 	header, _, _ := strings.Cut(string(b), "\n")
-	assert.Regexp(t, `^{"keptStateVersion":1,"cluster":"c","node":"n1","at":"[^"]*"}$`, header)
+	assert.Regexp(t, `^{"keptStateVersion":1,"clusters":\["a","b"\],"node":"n1","at":"[^"]*"}$`, header)
 	got, _, err := k.decode(b, helloN1, at)
 	require.NoError(t, err)
 	assert.Zero(t, got.Seen)
@@ -308,7 +316,7 @@ func runKept(t *testing.T, keep Keep, targets ...string) *keptFeed {
 }
 
 func (f *keptFeed) wave(t *testing.T) []string {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	wave, err := f.sink.NextWave(ctx)
 	require.NoError(t, err)

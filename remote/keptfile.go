@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -26,36 +27,63 @@ const (
 	keptVersion = 1
 	maxKept     = 64 << 20 // bytes
 	maxSkew     = time.Minute
-	tooOldTemp  = 10 * time.Minute // for a temporary file of a process that still writes it
+	tooOldTemp  = 10 * time.Minute // a younger temporary file may still be being written
 )
 
 // keptState is a complete state of a view. It does not change.
 type keptState struct {
-	at     time.Time // when a server last said that it is the newest
-	seen   wire.Mark // how new it is
-	node   *model.Node
-	shared *sink.Snapshot
-	own    map[model.ServiceName]*localstate.NodePart
+	at       time.Time // when a server last said that it is the newest
+	clusters []string  // of Keep.Cluster, sorted
+	seen     wire.Mark // how new it is
+	node     *model.Node
+	shared   *sink.Snapshot
+	own      map[model.ServiceName]*localstate.NodePart
 }
 
 func (s *keptState) same(o *keptState) bool {
-	return o != nil && s.seen == o.seen && s.shared == o.shared && s.node.Equal(o.node) && maps.Equal(s.own, o.own)
+	return o != nil && s.seen == o.seen && s.shared == o.shared && s.node.Equal(o.node) && maps.Equal(s.own, o.own) &&
+		slices.Equal(s.clusters, o.clusters)
 }
 
 // keptHeader is the first line of a file, in JSON. What follows are messages, each after its length: a Hello, which
 // says whose state it is, and the Updates of a RESET. The last 32 bytes are the SHA-256 of everything before them.
 type keptHeader struct {
-	Version int       `json:"keptStateVersion"`
-	Cluster string    `json:"cluster"`
-	Node    string    `json:"node"`
-	At      time.Time `json:"at"`
-	// Seen is how new the state is; zero: it is not known, as in files of before.
+	Version  int       `json:"keptStateVersion"`
+	Clusters []string  `json:"clusters,omitempty"`
+	Node     string    `json:"node"`
+	At       time.Time `json:"at"`
+	// Seen is how new the state is; zero: not known, as in files of older versions.
 	Seen wire.Mark `json:"seen,omitzero"`
+}
+
+// clusters returns the texts of Cluster, sorted.
+func (k *Keep) clusters() ([]string, error) {
+	if k.Cluster == nil {
+		return nil, nil
+	}
+	all, err := k.Cluster()
+	if err != nil {
+		return nil, fmt.Errorf("cannot tell the cluster: %w", err)
+	}
+	return slices.Compact(slices.Sorted(slices.Values(all))), nil
+}
+
+// checkCluster returns an error unless a file is of this cluster.
+func (k *Keep) checkCluster(of []string) error {
+	ours, err := k.clusters()
+	if err != nil {
+		return err
+	}
+	same := len(of) == 0 && len(ours) == 0
+	if !same && !slices.ContainsFunc(of, func(text string) bool { return slices.Contains(ours, text) }) {
+		return fmt.Errorf("belongs to another cluster: %s", wire.FirstOf(fmt.Sprintf("%q", of)))
+	}
+	return nil
 }
 
 // encode returns the content of a file.
 func (k *Keep) encode(hello *remotev1.Hello, s *keptState) ([]byte, error) {
-	header, err := json.Marshal(keptHeader{Version: keptVersion, Cluster: k.Cluster, Node: hello.Node, At: s.at.UTC(),
+	header, err := json.Marshal(keptHeader{Version: keptVersion, Clusters: s.clusters, Node: hello.Node, At: s.at.UTC(),
 		Seen: s.seen})
 	if err != nil {
 		return nil, err
@@ -80,7 +108,7 @@ func (k *Keep) encode(hello *remotev1.Hello, s *keptState) ([]byte, error) {
 	return append(out, sum[:]...), nil
 }
 
-// decode is the way back. It returns an error if the state must not be used at a time.
+// decode is the reverse of encode. It returns an error if the state must not be used at the given time.
 func (k *Keep) decode(b []byte, hello *remotev1.Hello, now time.Time) (keptHeader, wire.Batch, error) {
 	var batch wire.Batch
 	header, messages, err := k.open(b, hello, now)
@@ -101,7 +129,7 @@ func (k *Keep) decode(b []byte, hello *remotev1.Hello, now time.Time) (keptHeade
 }
 
 // open returns the header of a file, and the messages with the state. It returns an error if the state must not be used
-// at a time.
+// at the given time.
 func (k *Keep) open(b []byte, hello *remotev1.Hello, now time.Time) (header keptHeader, state [][]byte, err error) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	if err := json.Unmarshal(line, &header); err != nil {
@@ -114,10 +142,11 @@ func (k *Keep) open(b []byte, hello *remotev1.Hello, now time.Time) (header kept
 	if end < len(line)+1 || sha256.Sum256(b[:end]) != [sha256.Size]byte(b[end:]) {
 		return header, nil, errors.New("damaged: the checksum is wrong")
 	}
+	if err := k.checkCluster(header.Clusters); err != nil {
+		return header, nil, err
+	}
 	age := now.Sub(header.At)
 	switch {
-	case header.Cluster != k.Cluster:
-		return header, nil, fmt.Errorf("belongs to another cluster: %q", header.Cluster)
 	case header.Node != hello.Node:
 		return header, nil, fmt.Errorf("belongs to another node: %q", header.Node)
 	case age < -maxSkew:
@@ -152,7 +181,7 @@ func (k *Keep) read() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !before.Mode().IsRegular() { // a link may lead anywhere, and a pipe never ends
+	if !before.Mode().IsRegular() { // a link may point anywhere, and a pipe never ends
 		return nil, errors.New("not a regular file")
 	}
 	f, err := os.Open(k.File)
@@ -171,7 +200,7 @@ func (k *Keep) read() ([]byte, error) {
 // new one.
 func (k *Keep) write(b []byte) (err error) {
 	dir, pattern := filepath.Dir(k.File), filepath.Base(k.File)+".*.new"
-	if left, err := filepath.Glob(filepath.Join(dir, pattern)); err == nil { // by processes that were killed
+	if left, err := filepath.Glob(filepath.Join(dir, pattern)); err == nil { // left by processes that were killed
 		for _, name := range left {
 			if info, err := os.Lstat(name); err == nil && time.Since(info.ModTime()) > tooOldTemp {
 				_ = os.Remove(name)

@@ -1,30 +1,43 @@
 package remote
 
 import (
-	"maps"
-
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// noLocal counts, by service, the ports with a Local policy that have endpoints, but none on this node.
-type noLocal map[model.ServiceName]localstate.NoLocalEndpoints
+// noLocal counts the ports with a Local policy that have endpoints, but none on this node. The zero value counts none.
+type noLocal struct {
+	services map[model.ServiceName]localstate.NoLocalEndpoints
+	total    localstate.NoLocalEndpoints
+}
 
-func (n noLocal) note(c sink.Change) {
+func (n *noLocal) note(c sink.Change) {
 	var count localstate.NoLocalEndpoints
 	if c.New != nil {
 		count = countNoLocal(c.New)
 	}
+	n.add(n.services[c.Name], -1)
+	n.add(count, 1)
 	if count == (localstate.NoLocalEndpoints{}) {
-		delete(n, c.Name)
-	} else {
-		n[c.Name] = count
+		delete(n.services, c.Name)
+		return
+	}
+	if n.services == nil {
+		n.services = map[model.ServiceName]localstate.NoLocalEndpoints{}
+	}
+	n.services[c.Name] = count
+}
+
+func (n *noLocal) add(count localstate.NoLocalEndpoints, sign int) {
+	for _, f := range model.Families() {
+		*n.total.Internal.At(f) += sign * *count.Internal.At(f)
+		*n.total.External.At(f) += sign * *count.External.At(f)
 	}
 }
 
-// countNoLocal goes by the routes: one that balances over the Local set and drops if that is empty has endpoints
-// elsewhere.
+// countNoLocal counts by routes: if one balances over the Local set and drops when that is empty, there are endpoints
+// on other nodes.
 func countNoLocal(e *sink.ServiceEntry) localstate.NoLocalEndpoints {
 	var n localstate.NoLocalEndpoints
 	for _, p := range e.Service.Ports {
@@ -38,24 +51,13 @@ func countNoLocal(e *sink.ServiceEntry) localstate.NoLocalEndpoints {
 				}
 				return true
 			}
-			if lacks(p.Routes(f).ClusterIP) {
+			if lacks(p.Routes.At(f).ClusterIP) {
 				*n.Internal.At(f)++
 			}
-			if lacks(p.Routes(f).External) {
+			if lacks(p.Routes.At(f).External) {
 				*n.External.At(f)++
 			}
 		}
 	}
 	return n
-}
-
-func (n noLocal) total() localstate.NoLocalEndpoints {
-	var sum localstate.NoLocalEndpoints
-	for c := range maps.Values(n) {
-		for _, f := range model.Families() {
-			*sum.Internal.At(f) += *c.Internal.At(f)
-			*sum.External.At(f) += *c.External.At(f)
-		}
-	}
-	return sum
 }

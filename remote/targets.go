@@ -22,7 +22,7 @@ const (
 )
 
 // readTargets is how often, on average, files with targets are read while the feed is connected. Each client waits
-// half as long, or half as long again, so that not all leave a server at once that is taken out of their files.
+// half as long, or half as long again, so that not all leave a server at once when it is removed from their files.
 const readTargets = 10 * time.Second
 
 // checkTargets returns what is wrong with targets.
@@ -59,7 +59,7 @@ func (o *Options) checkTargets(targets []string, files bool) error {
 			errs = append(errs, fmt.Errorf("target %q: the path has to be absolute", target))
 		}
 	}
-	if tcp && o.TLS == nil && !o.Insecure {
+	if tcp && !o.hasTLS() && !o.Insecure {
 		errs = append(errs, errors.New("neither TLS nor Insecure is set"))
 	}
 	return errors.Join(errs...)
@@ -70,7 +70,7 @@ func (o *Options) hasFiles() bool {
 	return slices.ContainsFunc(o.Targets, func(t string) bool { return strings.HasPrefix(t, fileTarget) })
 }
 
-// targetsNow returns the targets, with those that the files have now.
+// targetsNow returns the targets, including those in files.
 func (o *Options) targetsNow() (all []string, err error) {
 	for _, target := range o.Targets {
 		path, isFile := strings.CutPrefix(target, fileTarget)
@@ -94,7 +94,7 @@ func (o *Options) targetsNow() (all []string, err error) {
 	return all, nil
 }
 
-// maxTargets is the size in bytes of a file with targets that is not read.
+// maxTargets is the maximum size in bytes of a file with targets.
 const maxTargets = 1 << 20
 
 // targetsIn returns the targets in a file, one in a line, without comments that begin with #; or those in the files of
@@ -133,7 +133,7 @@ func targetsIn(path string) (all []string, err error) {
 	return all, err
 }
 
-// targetList is what a dialer knows of the targets.
+// targetList is the list of targets of a dialer.
 type targetList struct {
 	known   []string // sorted
 	order   []string // known, in random order
@@ -141,8 +141,8 @@ type targetList struct {
 	problem string   // of the files, as it has been logged
 }
 
-// pick returns the next target; any says that it may be the one before, so that clients spread over the servers. Files
-// are read again. While they are no good, the targets from before count.
+// pick reads the files again and returns the next target. With any, it may be the previous one, so that clients spread
+// over the servers. While a file is invalid, the previous targets are used.
 func (d *dialer) pick(any bool) (string, error) {
 	l := &d.targets
 	if err := d.readTargets(); err != nil && len(l.known) == 0 {
@@ -174,9 +174,9 @@ func (d *dialer) readTargets() error {
 	return nil
 }
 
-// stillTarget returns an error if a target is one no more.
+// stillTarget returns an error if a target is no longer listed.
 func (d *dialer) stillTarget(target string) error {
-	_ = d.readTargets() // it is logged
+	_ = d.readTargets() // it logs the error
 	if _, is := slices.BinarySearch(d.targets.known, target); !is {
 		return errors.New("it is no longer a target")
 	}

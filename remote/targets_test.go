@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
-	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
@@ -90,14 +90,14 @@ func TestAFeedFollowsItsFile(t *testing.T) {
 		select {
 		case name := <-visits:
 			return name
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			return "nobody"
 		}
 	}
 	ctx, cancel := context.WithCancel(quiet(t))
 	ended := make(chan error, 1)
 	go func() { ended <- kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: rec, Health: proxy}) }()
-	require.Eventually(t, func() bool { return !proxy.DisconnectedSince().IsZero() }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return !proxy.DisconnectedSince().IsZero() }, testTimeout, time.Millisecond)
 	replace(t, file, a) // it comes after the feed
 	assert.Equal(t, "a", visited())
 	replace(t, file, a+"\n"+b) // a is still in it

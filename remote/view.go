@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// layer is a state with the digests of what is in it.
+// layer is a state with its digests.
 type layer struct {
 	full     *sink.FullState
 	snapshot *sink.Snapshot
@@ -21,7 +21,7 @@ type layer struct {
 	digested *sink.Snapshot
 }
 
-// newLayer makes a layer that begins with a snapshot.
+// newLayer returns a layer that starts with a snapshot.
 func newLayer(begin *sink.Snapshot) *layer {
 	l := &layer{snapshot: begin, digested: &sink.Snapshot{}}
 	l.full = sink.NewFullStateFrom(begin, func(_ context.Context, s *sink.Snapshot) error {
@@ -31,15 +31,15 @@ func newLayer(begin *sink.Snapshot) *layer {
 	return l
 }
 
-// sync takes what the layer was told, and returns the state before.
+// sync applies what was set in the layer, and returns the state before.
 func (l *layer) sync(ctx context.Context) (before *sink.Snapshot) {
 	before = l.snapshot
 	_ = l.full.Sync(ctx) // it takes the snapshot: it cannot fail
 	return before
 }
 
-// digests are those of the snapshot. They are worked out when they are asked for, by a heartbeat or for another stream:
-// the sink does not wait for those of a first state.
+// digests returns the digests of the snapshot. They are computed on demand, for a heartbeat or a new stream, so that
+// the sink does not wait for those of the first state.
 func (l *layer) digests() *wire.Buckets {
 	for c := range l.snapshot.ChangesSince(l.digested) {
 		l.buckets.Change(c)
@@ -48,14 +48,14 @@ func (l *layer) digests() *wire.Buckets {
 	return &l.buckets
 }
 
-// view is what a client knows: the two layers that it is sent, and what they are together. The caller guards it.
+// view is the state of a client: the two layers that it is sent, and their combination. The caller guards it.
 type view struct {
-	class    localstate.Class // of which only DrainingEndpoints and AllEndpoints count
+	class    localstate.Class // only DrainingEndpoints and AllEndpoints are used
 	families []model.Family
 	node     *model.Node // nil before the first batch
 	shared   *layer
 	own      map[model.ServiceName]*localstate.NodePart
-	// incomparable: digests are not those of what the server has sent, because it has sent what is not known here.
+	// incomparable: the server has sent something unknown, so the digests differ from those of the server.
 	incomparable bool
 
 	effective *layer
@@ -71,14 +71,26 @@ func newView(opts localstate.Options) *view {
 		class:    localstate.Class{DrainingEndpoints: opts.DrainingEndpoints, AllEndpoints: opts.AllEndpoints},
 		families: opts.EnabledFamilies(),
 		shared:   newLayer(&sink.Snapshot{}), own: map[model.ServiceName]*localstate.NodePart{},
-		effective: newLayer(&sink.Snapshot{}), handed: &sink.Snapshot{}, noLocal: noLocal{},
+		effective: newLayer(&sink.Snapshot{}), handed: &sink.Snapshot{},
 	}
+}
+
+// withOptions returns a view of the same state for other options that the server does not know, such as families.
+func (v *view) withOptions(ctx context.Context, opts localstate.Options) *view {
+	next := newView(opts)
+	if v.node == nil {
+		return next
+	}
+	next.node, next.shared, next.own, next.incomparable = v.node, v.shared, v.own, v.incomparable
+	next.triggers = v.triggers
+	next.combine(ctx, next.shared.snapshot, map[model.ServiceName]bool{})
+	return next
 }
 
 // take applies a complete batch.
 func (v *view) take(ctx context.Context, kind remotev1.Kind, batch wire.Batch) error {
 	if v.node == nil && batch.Node == nil {
-		return errors.New("node: is missing in the first batch")
+		return errors.New("the first batch has no node")
 	}
 	before, touched, node := v.shared, map[model.ServiceName]bool{}, v.node
 	if kind == remotev1.Kind_RESET {
@@ -114,7 +126,7 @@ func (v *view) take(ctx context.Context, kind remotev1.Kind, batch wire.Batch) e
 	return nil
 }
 
-// takeOwn takes the parts of a batch, and notes the services of which they changed.
+// takeOwn applies the parts of a batch, and adds the services whose parts changed to touched.
 func (v *view) takeOwn(batch wire.Batch, touched map[model.ServiceName]bool) {
 	own := v.own
 	if batch.OwnReset {
@@ -142,7 +154,7 @@ func (v *view) takeOwn(batch wire.Batch, touched map[model.ServiceName]bool) {
 
 func (v *view) takeChange(c *wire.Change) {
 	full := v.shared.full
-	if (c.Deleted || c.Whole) && v.shared.snapshot.NumServices() > 0 { // there are none after a reset
+	if (c.Deleted || c.Whole) && v.shared.snapshot.NumServices() > 0 { // a reset starts without any
 		if known := v.shared.snapshot.Service(c.Name); known != nil {
 			for _, e := range known.Endpoints {
 				full.DeleteEndpoint(e.Key())
@@ -164,7 +176,7 @@ func (v *view) takeChange(c *wire.Change) {
 	}
 }
 
-// digest is that of what the server has sent; nil: there is none.
+// digest returns the digest of what the server has sent; nil: there is none.
 func (v *view) digest() *remotev1.Digest {
 	if v.node == nil || v.incomparable {
 		return nil

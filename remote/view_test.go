@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -119,4 +120,41 @@ func TestAMalformedBatchChangesNothing(t *testing.T) {
 		assert.True(t, proto.Equal(before, v.digest()), want)
 		assert.Len(t, contents(v).Services(), 1)
 	}
+}
+
+// A state does not depend on the families of the client that received it: for others it is what a client has that had
+// them from the beginning, at once and after the next change.
+func TestTheFamiliesOfAStateCanBeReplaced(t *testing.T) {
+	for _, families := range [][]model.Family{{model.IPv4}, {model.IPv6}, {model.IPv4, model.IPv6}} {
+		opts := stateN1
+		opts.Families = families
+		want, got := newView(opts), newView(stateN1)
+		full := reset1("10.0.0.1", "fd00::1", "10.0.0.2", "fd00::2")
+		full.Services[0].Service.ClusterIPs = [][]byte{{10, 96, 0, 1}, netip.MustParseAddr("fd00:96::1").AsSlice()}
+		more := &remotev1.Update{Services: []*remotev1.ServiceChange{{Namespace: "default", Name: "a",
+			Removed: full.Services[0].Endpoints[2:3]}}}
+		require.NoError(t, want.takeUpdate(t, remotev1.Kind_RESET, full))
+		require.NoError(t, got.takeUpdate(t, remotev1.Kind_RESET, full))
+		got = got.withOptions(t.Context(), opts)
+		assert.Equal(t, want.pending, got.pending)
+		assert.Equal(t, want.noLocal.total, got.noLocal.total)
+		for _, change := range []*remotev1.Update{{}, more} {
+			require.NoError(t, want.takeUpdate(t, remotev1.Kind_DIFF, change))
+			require.NoError(t, got.takeUpdate(t, remotev1.Kind_DIFF, change))
+			wants, gots := contents(want), contents(got)
+			assert.Equal(t, wants.Services(), gots.Services())
+			assert.Equal(t, wants.Endpoints(), gots.Endpoints())
+			assert.NotEmpty(t, gots.Endpoints())
+			assert.True(t, proto.Equal(want.digest(), got.digest()))
+		}
+	}
+}
+
+func TestFamiliesAreNotReplacedWhileAFeedRuns(t *testing.T) {
+	feed, err := NewFeed(Options{Targets: []string{"unix:///x"}, State: stateN1})
+	require.NoError(t, err)
+	require.NoError(t, feed.SetFamilies(t.Context(), []model.Family{model.IPv6}), "before there is a state")
+	assert.Equal(t, []model.Family{model.IPv6}, feed.Families())
+	feed.running.Store(true)
+	assert.EqualError(t, feed.SetFamilies(t.Context(), nil), "the feed is already running")
 }

@@ -21,7 +21,7 @@ type Change struct {
 // reverted in between does not count.
 //
 // The cost is proportional to what changed between the two, however large the cluster and however old the snapshot. If
-// old is nil, everything in s is new. If old is newer than s, the changes are those that lead back to s. If old is a
+// old is nil, everything in s is new. If old is newer than s, the changes are those from old back to s. If old is a
 // snapshot of another [FullState], all services are compared.
 func (s *Snapshot) ChangesSince(old *Snapshot) iter.Seq[Change] {
 	if old == nil {
@@ -37,7 +37,7 @@ func (s *Snapshot) ChangesSince(old *Snapshot) iter.Seq[Change] {
 }
 
 // namesSince returns the names of the entries that changed since an older snapshot, sorted, including those that
-// changed back. It returns false if that is not known.
+// changed and were reverted. It returns false if that is not known.
 func (s *Snapshot) namesSince(old *Snapshot) (_ []model.ServiceName, ok bool) {
 	if s.origin != old.origin || s.changes < old.changes {
 		return nil, false
@@ -69,8 +69,8 @@ func compareAll(old, new *Snapshot, yield func(Change) bool) {
 	}
 }
 
-// pairs goes through two sorted lists. It yields what has the same place in both together, and nil for what the other
-// list does not have. It skips what is identical in both, as a rule nearly all of it.
+// pairs merges two sorted lists. It yields elements that compare as equal together, and nil for the one that a list
+// does not have. It skips identical elements, which are usually nearly all.
 func pairs[T any](olds, news []*T, compare func(a, b *T) int) iter.Seq2[*T, *T] {
 	return func(yield func(old, new *T) bool) {
 		for {

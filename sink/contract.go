@@ -20,7 +20,7 @@ type contract struct {
 	waves      int
 	nodeSet    bool
 	lastErr    error // of the last Sync
-	retriable  bool  // a Sync has failed and there was no resync since
+	retriable  bool  // a Sync has failed, and there has been no resync since
 	violations []string
 }
 
@@ -141,7 +141,7 @@ func (c *contract) sync(w Wave) {
 // position is the place that a call should have in its wave. Strictly increasing positions are the order that Sink
 // describes.
 type position struct {
-	phase int // the node, services that go, others
+	phase int // the node, deleted services, others
 	name  model.ServiceName
 	step  int // within a service: endpoints to delete, the service, endpoints to set
 	key   model.EndpointKey

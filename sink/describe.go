@@ -20,27 +20,13 @@ type Describer interface {
 // themselves, such as an address that another service owns (S59), and not in the dataplane, as those of a [PortError]
 // do. As with [Describer], middleware does not pass it on.
 type ProblemReporter interface {
-	// ReportProblems makes each Sync call report, from its goroutine, with every service whose problems have changed,
-	// and all that it does not serve of it now, in words; nil if it serves everything. Call it once, before the first
-	// Sync.
-	ReportProblems(report func(name model.ServiceName, problems []string))
-}
-
-// TrafficCounter is implemented by backends whose dataplane may count the traffic of services. As with [Describer],
-// middleware does not pass it on.
-type TrafficCounter interface {
-	// CountTraffic returns what the dataplane has counted for each service; nil if it does not count. It may be called
-	// from any goroutine, at any time, and may take as long as reading the dataplane does.
-	CountTraffic(ctx context.Context) (map[model.ServiceName]Traffic, error)
-}
-
-// Traffic is what a dataplane has counted for a service. Any number may begin at 0 again at any time, for example when
-// a rule is replaced.
-type Traffic struct {
-	// Connections are new connections, and flows of protocols without connections, also those that were refused.
-	Connections uint64
-	// Bytes are those of the packets in both directions, with their IP headers; 0 if only connections are counted.
-	Bytes uint64
+	// ReportProblems makes each Sync call report, from its goroutine, for every service of which a part ceases to be
+	// served or all is served again, or of which other parts are not served than before. any: something is not. Call it
+	// once, before the first Sync.
+	ReportProblems(report func(name model.ServiceName, any bool))
+	// Problems returns all that is not served of a service as of the last Sync, in words; nil if everything is. It may be
+	// called from any goroutine, and may wait for a Sync to end.
+	Problems(name model.ServiceName) []string
 }
 
 // Repairer is implemented by backends that repair what others change in their dataplane. As with [Describer],

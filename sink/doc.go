@@ -16,7 +16,8 @@
 //
 //   - [Tee] feeds several sinks.
 //   - [Filter] hides services and endpoints from a sink.
-//   - [Forward] is for your own middleware to embed, so that it passes everything on.
+//   - [Forward] is for your own middleware to embed, so that it passes everything on; [RememberServices] is one that
+//     keeps the services that the middleware needs.
 //
 // # Tests
 //

@@ -25,12 +25,19 @@ func (e *FamilyError) Unwrap() error { return e.Err }
 // PortError is an error from Sync that concerns only one service port in one IP family: everything else is applied.
 // Sync may join several with errors.Join, and with other errors. A Sync that fails only with PortErrors counts as
 // successful for health, metrics and the clean-up that follows. The ports are retried later.
+//
+// No error may change after Sync has returned it. An error with the same pointer as in the previous Sync
+// counts as the same failure and is not examined again: return the same one while thousands of ports fail unchanged.
 type PortError struct {
 	// Port and Family say what is not applied.
 	Port   model.PortName
 	Family model.Family
 	// Err is the cause. It needs neither the port nor the family in its text.
 	Err error
+	// ServesExternal: outside clients reach the port all the same, because the dataplane serves its node port, a VIP or
+	// an external IP of it, perhaps as before the change. A Service of which no port is served to them fails its health
+	// check (S38).
+	ServesExternal bool
 }
 
 // Error returns the service port, the family and the cause.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -77,6 +78,9 @@ func (f *FilterSink) SetNode(node *model.Node) { f.forward.SetNode(node) }
 
 // ForceResync implements [Resyncer].
 func (f *FilterSink) ForceResync() { f.forward.ForceResync() }
+
+// Yield implements [Yielder].
+func (f *FilterSink) Yield() time.Duration { return f.forward.Yield() }
 
 // ResyncFailed implements [FailureResyncer].
 func (f *FilterSink) ResyncFailed() { f.forward.ResyncFailed() }

@@ -2,12 +2,14 @@ package sink
 
 import (
 	"context"
+	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Forward passes on every call, the optional ones if the next sink has them: [NodeSetter], [Resyncer] and
-// [FailureResyncer]. Middleware embeds a *Forward, made by [NewForward], and overrides the methods that it changes:
+// Forward passes on every call, the optional ones if the next sink has them: [NodeSetter], [Resyncer],
+// [FailureResyncer] and [Yielder]. Middleware embeds a *Forward, made by [NewForward], and overrides the methods that
+// it changes:
 //
 //	type upperCase struct{ *sink.Forward }
 //
@@ -74,4 +76,12 @@ func (f *Forward) ResyncFailed() {
 func (f *Forward) Sync(ctx context.Context) error {
 	f.err = f.next.Sync(ctx)
 	return f.err
+}
+
+// Yield implements [Yielder].
+func (f *Forward) Yield() time.Duration {
+	if y, ok := f.next.(Yielder); ok {
+		return y.Yield()
+	}
+	return 0
 }

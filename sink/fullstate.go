@@ -3,7 +3,7 @@ package sink
 import (
 	"context"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/syncrequest"
+	"sigs.k8s.io/kube-proxy-lib/internal/syncing"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -24,7 +24,7 @@ import (
 // # Resyncs and failures
 //
 // [Snapshot.FullResyncOf] says for which families a full resync is requested, until the callback has succeeded for that
-// family, as judged by [FailedFamilies]. If changes come between a failure and its retry, the callback is called with
+// family, as judged by [FailedFamilies]. If changes arrive between a failure and its retry, the callback is called with
 // [Snapshot.RetryDue] not set. It may then leave alone what failed, and return its error again. If it tries, and
 // FullResyncOf is set, only a full resync counts as a success.
 //
@@ -90,7 +90,7 @@ func (f *FullState) ResyncFailed() {
 
 // Sync implements [Sink].
 func (f *FullState) Sync(ctx context.Context) error {
-	if changed := f.apply(ctx); !changed && f.err == nil && f.resync == (resync{}) && !syncrequest.Marked(ctx) {
+	if changed := f.apply(ctx); !changed && f.err == nil && f.resync == (resync{}) && !syncing.IsRequested(ctx) {
 		return nil
 	}
 	if f.callback == nil {

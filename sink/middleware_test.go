@@ -26,6 +26,7 @@ func TestMiddlewareForwardsTheOptionalCallsToSinksThatHaveThem(t *testing.T) {
 		{"Tee", func(s sink.Sink) full { return sink.Tee(s) }},
 		{"Filter", func(s sink.Sink) full { return sink.Filter(s, sink.Keep{Service: odd}) }},
 		{"Forward", func(s sink.Sink) full { return sink.NewForward(s) }},
+		{"RememberServices", func(s sink.Sink) full { return rememberAll(s) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var r, plain sink.Recorder

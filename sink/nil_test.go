@@ -23,6 +23,7 @@ func TestNilIsNothing(t *testing.T) {
 		"Filter":                       func(s sink.Sink) sink.Sink { return sink.Filter(s, sink.Keep{Service: all}) },
 		"Filter without a function":    func(s sink.Sink) sink.Sink { return sink.Filter(s, sink.Keep{}) },
 		"Forward":                      func(s sink.Sink) sink.Sink { return sink.NewForward(s) },
+		"RememberServices":             func(s sink.Sink) sink.Sink { return rememberAll(s) },
 		"Recorder":                     func(sink.Sink) sink.Sink { return &sink.Recorder{} },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Recorder is a Sink for tests. It keeps the calls, wave by wave, and the resulting state, and checks that they keep
-// the contract of [Sink]: see [Recorder.Violations]. It can fail on request. The zero value is ready to use.
+// Recorder is a Sink for tests. It keeps the calls, wave by wave, and the resulting state, and checks that they comply
+// with the contract of [Sink]: see [Recorder.Violations]. It can fail on request. The zero value is ready to use.
 //
 // A test may query it from any goroutine while it is being fed. It keeps all waves until TakeWaves.
 type Recorder struct {
@@ -21,7 +21,7 @@ type Recorder struct {
 
 	mu       sync.Mutex
 	broken   []string
-	wave     Wave // the one that is not over
+	wave     Wave // the current one
 	waves    []Wave
 	waved    chan struct{} // closed when a wave ends; nil if nobody waits
 	failures []error
@@ -62,7 +62,7 @@ const (
 
 // Call is a call of a Sink's method, other than Sync, with its argument.
 type Call struct {
-	Op       Op                // which says what of the rest is set
+	Op       Op                // decides which of the other fields are set
 	Node     *model.Node       // of SetNode
 	Service  *model.Service    // of SetService
 	Endpoint *model.Endpoint   // of SetEndpoint
@@ -223,7 +223,7 @@ func (r *Recorder) Node() *model.Node {
 	return r.contract.node
 }
 
-// Services returns the services that are set. The map belongs to the caller.
+// Services returns a copy of the services that are set.
 func (r *Recorder) Services() map[model.ServiceName]*model.Service {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -232,7 +232,7 @@ func (r *Recorder) Services() map[model.ServiceName]*model.Service {
 	return services
 }
 
-// Endpoints returns the endpoints that are set. The map belongs to the caller.
+// Endpoints returns a copy of the endpoints that are set.
 func (r *Recorder) Endpoints() map[model.EndpointKey]*model.Endpoint {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -264,7 +264,7 @@ func (r *Recorder) Violations() []string {
 
 // BrokenInvariants returns the violations of the model's invariants at the end of a wave, see [model.Check], one line
 // each. Package localstate never produces such a state. Programs that produce states themselves, or hide a part of one,
-// can use it to find states that backends need not be prepared for.
+// can use it to find states that backends need not support.
 func (r *Recorder) BrokenInvariants() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

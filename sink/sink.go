@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -52,9 +53,9 @@ import (
 //
 // # Optional interfaces
 //
-// The caller checks whether the sink also implements [NodeSetter], [Resyncer] and [FailureResyncer]. A struct that
-// embeds a Sink has only the methods of this interface: it hides the optional ones, so that the inner sink is never
-// told about the node and never resynced. Middleware should embed a [Forward] instead; LostAbilities in
+// The caller checks whether the sink also implements [NodeSetter], [Resyncer], [FailureResyncer] and [Yielder]. A
+// struct that embeds a Sink has only the methods of this interface: it hides the optional ones, so that the inner sink
+// is never told about the node and never resynced. Middleware should embed a [Forward] instead; LostAbilities in
 // testing/fakemodel finds methods that are hidden.
 //
 // # Ownership and concurrency
@@ -101,4 +102,14 @@ type FailureResyncer interface {
 	// what succeeded stays incremental. If nothing failed it has no effect. It is called from the same goroutine as
 	// Sink's methods, before a retry.
 	ResyncFailed()
+}
+
+// Yielder is implemented by sinks whose dataplane other programs cannot read while it changes, such as nftables: a
+// listing begins again whenever anything changes meanwhile.
+type Yielder interface {
+	// Yield returns how long the next Sync should wait, because another program is reading the dataplane; 0 if none is.
+	// It must not block. It is called before a Sync that follows soon after another one, from the same goroutine as
+	// Sink's methods, and again when the time is over. The caller bounds how long it waits in all: Run by 10 s at a time,
+	// and by a tenth of the time.
+	Yield() time.Duration
 }

@@ -23,8 +23,8 @@ type state struct {
 	byName    map[model.ServiceName]*pendingService
 	last      *pendingService // the one that the last call was about, as the next one is as a rule
 	node      *model.Node
-	// What is pending is allocated in blocks, which grow with the wave. These are the unused rests; the endpoints of
-	// last begin where freeEndpoints does.
+	// Pending changes are allocated in blocks, which grow with the wave. These are the unused remainders; the endpoints
+	// of last begin where freeEndpoints does.
 	freeServices  []pendingService
 	freeEndpoints []pendingEndpoint
 
@@ -52,15 +52,15 @@ type origin struct{ _ byte }
 // pendingService has the changes of one service for the next apply.
 type pendingService struct {
 	name           model.ServiceName
-	service        *model.Service // if serviceChanges: the service, or nil if it goes
+	service        *model.Service // if serviceChanges: the service, or nil if it is deleted
 	serviceChanges bool
 	endpoints      []pendingEndpoint // in the order of the calls, later ones win
 	inBlock        bool              // endpoints begin where freeEndpoints do, unless they have outgrown them
-	unordered      bool              // endpoints may have to be sorted, or be there twice
-	compactAt      int               // length of endpoints at which those that lost are dropped
+	unordered      bool              // endpoints may be unsorted or contain duplicates
+	compactAt      int               // length of endpoints at which overwritten ones are dropped
 }
 
-// pendingEndpoint is an endpoint to set or to delete; for the latter only its key counts.
+// pendingEndpoint is an endpoint to set or to delete; to delete one only the key is used.
 type pendingEndpoint struct {
 	endpoint *model.Endpoint
 	goes     bool
@@ -165,7 +165,7 @@ func (s *state) addEndpoint(name model.ServiceName, e pendingEndpoint) {
 }
 
 func (p *pendingService) add(e pendingEndpoint) {
-	// They come sorted as a rule, and now they are at hand: later, to look at all of them again takes much longer.
+	// They usually arrive sorted, and are in the CPU cache now: checking all of them later takes much longer.
 	if n := len(p.endpoints); n > 0 && compareEndpoints(p.endpoints[n-1].endpoint, e.endpoint) >= 0 {
 		p.unordered = true
 	}
@@ -271,7 +271,7 @@ func (s *state) applyService(ctx context.Context, p *pendingService, first bool)
 	}
 	entry := &ServiceEntry{Service: service, Endpoints: endpoints, name: name}
 	if first {
-		s.tree.Load(entry) // which is fast if they come sorted
+		s.tree.Load(entry) // fast if the entries arrive sorted
 	} else {
 		s.tree.Set(entry)
 	}

@@ -4,12 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/syncing"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // TeeSink feeds several sinks. See [Tee].
-type TeeSink struct{ sinks []*Forward }
+type TeeSink struct {
+	sinks []*Forward
+	last  []error // of the last Sync, by sink
+	err   error   // all of last
+}
 
 // Tee returns a Sink that makes every call to all the sinks, in their order. With none it does nothing.
 //
@@ -61,11 +68,25 @@ func (t *TeeSink) ResyncFailed() { t.each(func(s *Forward) { s.ResyncFailed() })
 
 // Sync implements [Sink].
 func (t *TeeSink) Sync(ctx context.Context) error {
-	var errs []error
+	now := make([]error, len(t.sinks))
 	for i, s := range t.sinks {
-		if err := s.Sync(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("sink %d (%T): %w", i+1, s.next, err))
+		now[i] = s.Sync(ctx)
+	}
+	if slices.EqualFunc(now, t.last, syncing.SameError) {
+		return t.err // the same value, so that wrappers of this sink recognise it
+	}
+	var errs []error
+	for i, err := range now {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("sink %d (%T): %w", i+1, t.sinks[i].next, err))
 		}
 	}
-	return errors.Join(errs...)
+	t.last, t.err = now, errors.Join(errs...)
+	return t.err
+}
+
+// Yield implements [Yielder]: it returns the longest time that one of the sinks asks for.
+func (t *TeeSink) Yield() (wait time.Duration) {
+	t.each(func(s *Forward) { wait = max(wait, s.Yield()) })
+	return wait
 }

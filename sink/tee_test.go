@@ -151,3 +151,24 @@ func TestTeeKeepsAPermanentErrorVisible(t *testing.T) {
 	var permanent *sink.PermanentError
 	assert.ErrorAs(t, sink.Tee(&first, &second).Sync(t.Context()), &permanent)
 }
+
+// Who wraps a Tee need not look at an error again, in which there may be thousands of service ports.
+func TestAnErrorThatStaysIsTheSameOne(t *testing.T) {
+	refused, other := errors.New("refused"), errors.New("also refused")
+	first, second := &sink.Recorder{}, &sink.Recorder{}
+	tee := sink.Tee(first, second)
+	sync := func(a, b error) error {
+		first.FailNext(a)
+		second.FailNext(b)
+		return tee.Sync(t.Context())
+	}
+	require.NoError(t, sync(nil, nil))
+	before := sync(refused, nil)
+	require.ErrorIs(t, before, refused)
+	require.Same(t, before, sync(refused, nil))
+	both := sync(refused, other)
+	require.ErrorIs(t, both, other)
+	require.NotSame(t, both, sync(nil, refused), "of another sink")
+	require.NoError(t, sync(nil, nil))
+	require.EqualError(t, sync(refused, nil), before.Error())
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,9 +26,18 @@ type ClientsetOptions struct {
 	// EndpointDetails keeps the endpoints' targetRef and hostname, for programs that set the option of that name in
 	// localstate.ClusterOptions.
 	EndpointDetails bool
+	// SliceAnnotations keeps all annotations of EndpointSlices, for programs whose AdmitSlice in localstate.ClusterOptions
+	// reads them. Labels are always kept.
+	SliceAnnotations bool
 	// HeadlessServices also delivers headless Services and their EndpointSlices, for programs that set the option of
 	// that name in localstate.ClusterOptions.
 	HeadlessServices bool
+	// NoNodes leaves the Nodes out, for programs that say what they know of the node in localstate.Options, as NodeIPs
+	// and Zone. It is a field of InformersOptions, too, as is NoServiceCIDRs.
+	NoNodes bool
+	// NoServiceCIDRs leaves the ServiceCIDRs out, for programs that may not list them, or that do not drop traffic to
+	// unallocated service addresses (S33).
+	NoServiceCIDRs bool
 }
 
 // Clientset is the [Source] that lists and watches with an API server. It is safe for concurrent use.
@@ -36,8 +46,8 @@ type ClientsetOptions struct {
 //
 // The API server does the filtering (S1): Services of other proxies, headless Services and their EndpointSlices, and
 // other nodes' Nodes are not sent. The program must be allowed to list and watch services and nodes,
-// endpointslices.discovery.k8s.io and servicecidrs.networking.k8s.io. Until it is, Run logs that, keeps trying and does
-// not report completeness.
+// endpointslices.discovery.k8s.io and servicecidrs.networking.k8s.io, except those that the options leave out. Until it
+// is, Run logs that, keeps trying and does not report completeness.
 //
 // Run does not wait for ServiceCIDRs that it cannot get, because only S33 needs them. RBAC rules from before v1.33 do
 // not name them: Run logs that, and once permission is granted it lists them within a minute. If the server does not
@@ -49,22 +59,32 @@ type ClientsetOptions struct {
 // meanwhile, everything is listed again and passed to the handler, along with the deletions of objects that have
 // vanished, in one Update for each kind of object. Attempts are between 0.8 and 60 seconds apart.
 //
+// While the API server cannot be reached, a line with its URL is logged at once, then every five minutes.
+//
+// Some tunnels and proxies drop the bookmark that ends a streamed list, without which client-go waits forever. A
+// streamed list that has sent nothing for 30 seconds, or that broke off three times in a row, is given up: Run logs
+// that and lists that resource without streaming from then on.
+//
 // # Memory
 //
-// No API object is kept, only names, to find out which objects a new list lacks. Fields that do not affect service
-// traffic are dropped as soon as an object is decoded: managedFields, ownerReferences, finalizers; of EndpointSlices
-// also all annotations but endpoints.kubernetes.io/last-change-trigger-time, and the endpoints' deprecatedTopology and,
-// unless EndpointDetails is set, their targetRef and hostname; of Nodes also images and volumes.
+// No API object is kept, only names, to find out which objects a new list lacks. If the server streams lists (by
+// default since Kubernetes v1.34), the objects of the first one are handed over one by one as they come in; of later
+// ones, and of lists that are not streamed, all objects are in memory at the same time. Fields that do not affect
+// service traffic are dropped as soon as an object is decoded: managedFields, ownerReferences, finalizers; of
+// EndpointSlices also, unless SliceAnnotations is set, all annotations but
+// endpoints.kubernetes.io/last-change-trigger-time, and the endpoints' deprecatedTopology and, unless EndpointDetails
+// is set, their targetRef and hostname; of Nodes also images and volumes.
 //
 // # Protobuf
 //
 // Protobuf takes a fraction of JSON's time and memory, on both sides. The client uses it by default if rest.Config's
 // ContentType and AcceptContentTypes are empty; a program that sets them should set them to
 // "application/vnd.kubernetes.protobuf" and "application/vnd.kubernetes.protobuf,application/json". rest.Config's QPS
-// and Burst matter little: there are four lists and four watches.
+// and Burst matter little: there are at most four lists and four watches.
 type Clientset struct {
 	client kubernetes.Interface
 	opts   ClientsetOptions
+	after  func(time.Duration, func()) timer // of streamed lists that do not end
 }
 
 var _ Source = (*Clientset)(nil)
@@ -79,11 +99,14 @@ func NewClientset(client kubernetes.Interface, opts ClientsetOptions) (*Clientse
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("clientset source: %w", err)
 	}
-	return &Clientset{client: client, opts: opts}, nil
+	return &Clientset{client: client, opts: opts, after: afterFunc}, nil
 }
 
 // ServiceProxyName returns the option, for programs that read from the source.
 func (c *Clientset) ServiceProxyName() string { return c.opts.ServiceProxyName }
+
+// DeliversNodes reports whether the source delivers Nodes: see [Source].
+func (c *Clientset) DeliversNodes() bool { return !c.opts.NoNodes }
 
 // Run implements [Source]. The error is always nil.
 func (c *Clientset) Run(ctx context.Context, nodeName string, h Handler) error {
@@ -97,9 +120,11 @@ func (c *Clientset) Run(ctx context.Context, nodeName string, h Handler) error {
 		}
 	}
 	var wg sync.WaitGroup
+	var outage outage
 	for _, in := range inputs {
 		store := newNameStore(in.kind, h, listed)
-		store.details = c.opts.EndpointDetails
+		store.keep = kept{details: c.opts.EndpointDetails, annotations: c.opts.SliceAnnotations}
+		store.outage, store.stream.after = &outage, c.after
 		wg.Go(func() { in.run(ctx, c.client, store, &calls) })
 	}
 	wg.Wait()
@@ -134,9 +159,11 @@ func (c *Clientset) inputs(nodeName string) []input {
 	inputs := []input{
 		{services, listWatch(c.client.CoreV1().Services(metav1.NamespaceAll), serviceSelectors)},
 		{endpointSlices, listWatch(c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), sliceSelectors)},
-		{serviceCIDRs, listWatch(c.client.NetworkingV1().ServiceCIDRs(), selectors{})},
 	}
-	if nodeName != "" {
+	if !c.opts.NoServiceCIDRs {
+		inputs = append(inputs, input{serviceCIDRs, listWatch(c.client.NetworkingV1().ServiceCIDRs(), selectors{})})
+	}
+	if nodeName != "" && !c.opts.NoNodes {
 		var s selectors // of AllNodes
 		if nodeName != AllNodes {
 			s.fields = fields.OneTermEqualSelector(metav1.ObjectNameField, nodeName).String()

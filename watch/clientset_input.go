@@ -44,6 +44,7 @@ func (in input) run(ctx context.Context, client any, store *nameStore, calls *ca
 		Factor:   2,
 		Jitter:   1,
 	}
+	defer store.stream.ended()
 	_ = backoff.DelayWithReset(clk, 2*time.Minute).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		err := r.ListAndWatchWithContext(ctx)
 		switch {
@@ -94,12 +95,13 @@ func trimmedList(calls *calls, store *nameStore, list cache.ListWithContextFunc)
 		}
 		defer calls.done()
 		store.streamed.Store(false)
+		_ = store.mayStream(ctx) // a streamed list that was given up may end with an error
 		page, err := list(ctx, opts)
 		if err != nil {
 			return nil, err
 		}
 		err = meta.EachListItem(page, func(obj runtime.Object) error {
-			trim(obj, store.details)
+			trim(obj, store.keep)
 			return nil
 		})
 		return page, err

@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/consistencydetector"
+	"k8s.io/klog/v2"
 )
 
 // nameStore is a reflector's store that passes everything on to a Handler and remembers only names, to find out which
@@ -15,7 +17,7 @@ import (
 type nameStore struct {
 	kind    kind
 	handler Handler
-	details bool // keep the details of endpoints
+	keep    kept
 	names   map[name]struct{}
 	listed  func() // called by complete; nil afterwards
 
@@ -23,6 +25,8 @@ type nameStore struct {
 	event     bool        // what comes is of a change, not a bookmark
 	streamed  atomic.Bool // the list that comes is streamed, which ends with a bookmark
 	bookmarks bool        // the server sends them
+	stream    stream
+	outage    *outage
 }
 
 // name is a key without its kind, since a store has one kind only.
@@ -34,7 +38,8 @@ var (
 )
 
 func newNameStore(k kind, h Handler, listed func()) *nameStore {
-	return &nameStore{kind: k, handler: h, names: map[name]struct{}{}, listed: listed}
+	return &nameStore{kind: k, handler: h, names: map[name]struct{}{}, listed: listed, outage: &outage{},
+		stream: stream{after: afterFunc}}
 }
 
 func nameOf(obj metav1.Object) name { return name{obj.GetNamespace(), obj.GetName()} }
@@ -54,7 +59,7 @@ func (s *nameStore) Add(obj any) error {
 	if err != nil {
 		return err
 	}
-	trim(o, s.details)
+	trim(o, s.keep)
 	s.names[nameOf(o)] = struct{}{}
 	s.handler.Update(Change{Object: o})
 	return nil
@@ -76,19 +81,49 @@ func (s *nameStore) Delete(obj any) error {
 }
 
 // Replace is called with all existing objects, trimmed, first and whenever a watch could not be resumed. They are
-// handed over with the deletions of those that have vanished, as one Update.
+// handed over with the deletions of those that have vanished, as one Update. Of a first list that was streamed there
+// are only the keys, because its objects have been handed over: see Transformer.
 //
 // Objects that have not changed since are handed over too: recognising them by their resourceVersion would save little,
 // and fail when a cluster is restored from a backup.
 //
 // Deletions have the list's resourceVersion, as those that a watch reports have that of the deletion.
 func (s *nameStore) Replace(objs []any, resourceVersion string) error {
-	changes := make([]Change, 0, len(objs))
+	changes, err := s.differences(objs, resourceVersion)
+	if err != nil {
+		return err
+	}
+	if len(changes) > 0 {
+		s.handler.Update(changes...)
+	}
+	s.stream.ended()
+	if s.streamed.Load() {
+		s.hasBookmarks()
+	}
+	s.heard(resourceVersion)
+	s.complete()
+	return nil
+}
+
+// differences returns what Replace has to hand over, and takes note of the names.
+func (s *nameStore) differences(objs []any, resourceVersion string) ([]Change, error) {
+	if s.hasHandedOver(objs) {
+		return nil, nil
+	}
+	var changes []Change
 	names := make(map[name]struct{}, len(objs))
 	for _, obj := range objs {
+		if k, ok := obj.(cache.ExplicitKey); ok {
+			n, err := nameOfKey(k)
+			if err != nil {
+				return nil, err
+			}
+			names[n] = struct{}{}
+			continue
+		}
 		o, err := s.object(obj)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		names[nameOf(o)] = struct{}{}
 		changes = append(changes, Change{Object: o})
@@ -101,15 +136,18 @@ func (s *nameStore) Replace(objs []any, resourceVersion string) error {
 		}
 	}
 	s.names = names
-	if len(changes) > 0 {
-		s.handler.Update(changes...)
+	return changes, nil
+}
+
+// hasHandedOver reports whether a list has nothing but keys of objects that have been handed over, and all of them: a
+// streamed list that did not break off. Then there is no need for a second map of names.
+func (s *nameStore) hasHandedOver(objs []any) bool {
+	for _, obj := range objs {
+		if _, ok := obj.(cache.ExplicitKey); !ok {
+			return false
+		}
 	}
-	if s.streamed.Load() {
-		s.hasBookmarks()
-	}
-	s.heard(resourceVersion)
-	s.complete()
-	return nil
+	return len(objs) == len(s.names) // Transformer has noted each of the keys
 }
 
 // UpdateResourceVersion is called for all that a watch says, bookmarks included, once it has been handed over.
@@ -140,16 +178,29 @@ func (s *nameStore) hasBookmarks() {
 // nothing changes. With them it is no sign of life: one that hangs begins watches, too.
 func (s *nameStore) noted(watch cache.WatchFuncWithContext) cache.WatchFuncWithContext {
 	return func(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
+		streams := opts.SendInitialEvents != nil && *opts.SendInitialEvents
+		if streams && !s.mayStream(ctx) {
+			return nil, errUnended
+		}
 		w, err := watch(ctx, opts)
+		if ctx.Err() == nil {
+			s.outage.note(klog.FromContext(ctx), err)
+		}
 		switch {
 		case err != nil:
-		case opts.SendInitialEvents != nil && *opts.SendInitialEvents:
+		case streams:
 			s.streamed.Store(true)
+			s.stream.begin(w)
 		case !s.bookmarks && s.version != "":
 			s.heard(s.version)
 		}
 		return w, err
 	}
+}
+
+// mayStream reports whether to stream the next list, and tells the handler once that it is not.
+func (s *nameStore) mayStream(ctx context.Context) bool {
+	return s.stream.usable(klog.FromContext(ctx), func() { reportUnended(s.handler, s.kind) })
 }
 
 // complete records that the first list has been delivered, or need not be waited for.
@@ -163,10 +214,34 @@ func (s *nameStore) complete() {
 // Resync is never called.
 func (s *nameStore) Resync() error { return nil }
 
-// Transformer is applied to the objects of a streamed list while it comes in.
+// Transformer is applied to the objects of a streamed list while it comes in, on the goroutine that calls everything
+// else. client-go keeps what it returns until the list is complete.
+//
+// The objects of the first list are handed over at once, and only their keys are kept: otherwise the objects of the
+// whole cluster would be in memory at the same time. Nothing is applied before all lists are complete, so nobody sees a
+// part of one. If the list breaks off, another one follows, and Replace deletes what that lacks.
 func (s *nameStore) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) {
-		trim(obj, s.details)
-		return obj, nil
+		if o, ok := obj.(metav1.Object); ok {
+			s.stream.sent(o.GetResourceVersion())
+		}
+		trim(obj, s.keep)
+		// Kubernetes' own tests have client-go compare the objects that it keeps with those of another list.
+		if s.listed == nil || consistencydetector.IsDataConsistencyDetectionForWatchListEnabled() {
+			return obj, nil
+		}
+		o, err := s.object(obj)
+		if err != nil {
+			return nil, err
+		}
+		s.names[nameOf(o)] = struct{}{}
+		s.handler.Update(Change{Object: o})
+		return cache.ExplicitKey(cache.MetaObjectToName(o).String()), nil
 	}
+}
+
+// nameOfKey returns the name that a key of client-go's stores has.
+func nameOfKey(k cache.ExplicitKey) (name, error) {
+	n, err := cache.ParseObjectName(string(k))
+	return name{n.Namespace, n.Name}, err
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
@@ -96,15 +97,60 @@ func TestClientsetTakesAnEmptyClusterForComplete(t *testing.T) {
 	})
 }
 
-func TestClientsetDeliversAnInitialListAsOneUpdate(t *testing.T) {
+func TestClientsetDeliversAnInitialListInOnePieceUnlessItIsStreamed(t *testing.T) {
 	onBothServers(t, func(t *testing.T, s *apiServer) {
 		s.apply(service("a"), service("b"), service("c"))
 		r := newRecorder(t)
 		start(t, newClientset(t, s.client(), ClientsetOptions{}), "", r)
 		r.waitSynced()
-		require.Equal(t, 1, r.updateCount())
-		assert.Equal(t, []string{"+services default/a", "+services default/b", "+services default/c"}, r.update(0))
+		all := []string{"+services default/a", "+services default/b", "+services default/c"}
+		if s.refuse(apiserver.Request{Verb: "watch", Options: streamed}) != nil {
+			require.Equal(t, 1, r.updateCount())
+			assert.Equal(t, all, r.update(0))
+			return
+		}
+		require.Equal(t, 3, r.updateCount())
+		for i := range all {
+			assert.Equal(t, all[i:i+1], r.update(i))
+		}
 	})
+}
+
+// streamed are options of a streamed list.
+var streamed = metav1.ListOptions{SendInitialEvents: ptr.To(true)}
+
+// What a list that breaks off has delivered is deleted if the next list lacks it.
+func TestClientsetForgetsAListThatBreaksOff(t *testing.T) {
+	for name, next := range map[string]func(apiserver.Request) error{
+		"the next list is streamed":     func(apiserver.Request) error { return nil },
+		"the next list is not streamed": noWatchList,
+	} {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			synctest.Test(t, func(t *testing.T) {
+				s := newAPIServer(t, service("a"), service("b"), service("c"))
+				first := true
+				s.SetFaults(func(_ context.Context, r apiserver.Request) (f apiserver.Fault) {
+					switch {
+					case kindOfRequest(r) != services:
+					case first:
+						first = false
+						f.EndAfter = 2
+					default:
+						s.remove(service("a"))
+						f.Err = next(r)
+					}
+					return f
+				})
+				r := newRecorder(t)
+				start(t, newClientset(t, s.client(), ClientsetOptions{}), "", r)
+				r.waitSynced()
+				assert.Equal(t, []string{"services default/b", "services default/c"}, r.atSynced)
+				assert.Equal(t, []string{"+services default/a"}, r.update(0))
+				assert.Contains(t, r.update(r.updateCount()-1), "-services default/a")
+			})
+		})
+	}
 }
 
 func TestClientsetDeliversADeletionThatHappenedBeforeACompaction(t *testing.T) {
@@ -199,6 +245,7 @@ func TestClientsetDeliversADeletionThatHappenedWhileDisconnected(t *testing.T) {
 		r := newRecorder(t)
 		start(t, newClientset(t, s.client(), ClientsetOptions{}), "", r)
 		r.waitSynced()
+		before := r.updateCount()
 		time.Sleep(time.Minute) // virtual: client-go lists again after a watch of less than a second
 		s.setRefuse(func(apiserver.Request) error { return syscall.ECONNREFUSED })
 		s.Cut()
@@ -208,8 +255,8 @@ func TestClientsetDeliversADeletionThatHappenedWhileDisconnected(t *testing.T) {
 		s.setRefuse(refuse)
 		r.waitFor("services default/stays")
 		synctest.Wait()
-		require.Equal(t, 2, r.updateCount(), "the watch was taken up where it ended")
-		assert.Equal(t, []string{"-services default/goes"}, r.update(1))
+		require.Equal(t, before+1, r.updateCount(), "the watch was taken up where it ended")
+		assert.Equal(t, []string{"-services default/goes"}, r.update(before))
 	})
 }
 
@@ -402,6 +449,38 @@ func TestClientsetSendsTheSelectors(t *testing.T) {
 	}
 }
 
+// A program that knows its node, or does not drop traffic to unallocated addresses, needs no permission for these.
+func TestClientsetOptionsLeaveOutNodesAndServiceCIDRs(t *testing.T) {
+	for _, tc := range []struct {
+		opts         ClientsetOptions
+		want         []string
+		never        []kind
+		deliverNodes bool
+	}{
+		{ClientsetOptions{NoServiceCIDRs: true}, []string{"nodes n1", "services default/a"}, []kind{serviceCIDRs}, true},
+		{ClientsetOptions{NoNodes: true}, []string{"servicecidrs.networking.k8s.io kubernetes", "services default/a"},
+			[]kind{nodes}, false},
+		{ClientsetOptions{NoNodes: true, NoServiceCIDRs: true}, []string{"services default/a"},
+			[]kind{nodes, serviceCIDRs}, false},
+	} {
+		for _, nodeName := range []string{"n1", AllNodes} {
+			onBothServers(t, func(t *testing.T, s *apiServer) {
+				s.apply(node("n1"), serviceCIDR("kubernetes"), service("a"))
+				c := newClientset(t, s.client(), tc.opts)
+				assert.Equal(t, tc.deliverNodes, c.DeliversNodes())
+				r := newRecorder(t)
+				start(t, c, nodeName, r)
+				r.waitSynced()
+				assert.Equal(t, tc.want, r.atSynced)
+				time.Sleep(time.Hour) // virtual
+				for _, q := range s.Requests() {
+					assert.NotContains(t, tc.never, kindOfRequest(q))
+				}
+			})
+		}
+	}
+}
+
 func TestClientsetStreamsListsAndAsksForProtobuf(t *testing.T) {
 	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -579,6 +658,23 @@ func TestClientsetTakesHeadlessServicesOnRequest(t *testing.T) {
 	})
 }
 
+// A program whose AdmitSlice reads annotations has them, when a slice is listed and when it changes.
+func TestClientsetKeepsAnnotationsOfSlicesOnRequest(t *testing.T) {
+	onBothServers(t, func(t *testing.T, s *apiServer) {
+		sl := slice("a-1")
+		sl.Annotations = map[string]string{"example.com/network": "blue"}
+		s.apply(sl)
+		r := newRecorder(t)
+		start(t, newClientset(t, s.client(), ClientsetOptions{SliceAnnotations: true}), "n1", r)
+		r.waitSynced()
+		assert.Equal(t, sl.Annotations, r.get(keyOf(sl)).GetAnnotations())
+		sl.Annotations = map[string]string{"example.com/network": "red", "other": "x"}
+		s.apply(sl)
+		r.wait("changed slice", func() bool { return len(r.objects[keyOf(sl)].GetAnnotations()) == 2 })
+		assert.Equal(t, sl.Annotations, r.get(keyOf(sl)).GetAnnotations())
+	})
+}
+
 func TestClientsetDropsFieldsThatHaveNoSay(t *testing.T) {
 	onBothServers(t, func(t *testing.T, s *apiServer) {
 		meta := metav1.ObjectMeta{
@@ -699,7 +795,8 @@ func TestNothingIsHeardOfAKindThatIsNotServed(t *testing.T) {
 func TestAHandlerHearsThatTheAPIServerIsAlive(t *testing.T) {
 	l := &listener{recorder: newRecorder(t)}
 	store := newNameStore(services, l, l.Synced)
-	require.NoError(t, store.Replace([]any{&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}}}, "1"))
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}}
+	require.NoError(t, store.Replace([]any{service}, "1"))
 	store.UpdateResourceVersion("2")
 	require.NoError(t, store.Replace(nil, "7"))
 	assert.Equal(t, []string{"*v1.Service 1, synced 0", "*v1.Service 2, synced 1", "*v1.Service 7, synced 1"}, l.heard)

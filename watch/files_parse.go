@@ -141,7 +141,7 @@ func (p *parser) document(file string, document manifest.Document) ([]entry, boo
 		if !wants(p.nodeName, object) {
 			continue
 		}
-		trim(object, true)
+		trim(object, kept{details: true, annotations: true})
 		e := entry{
 			key:  key{k, object.GetNamespace(), object.GetName()},
 			sum:  sha256.Sum256(fmt.Appendf(nil, "%v%s", o.Type, o.JSON)),
@@ -177,6 +177,6 @@ func (p *parser) decode(f found) (metav1.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	trim(object, true)
+	trim(object, kept{details: true, annotations: true})
 	return object, nil
 }

@@ -1,7 +1,9 @@
 package watch
 
 import (
+	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -134,7 +136,8 @@ func TestDocuments(t *testing.T) {
 		},
 		{
 			name: "JSON values one after the other, and a YAML document",
-			text: "\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\n\"metadata\":{\"name\":\"a\"}}\n\n{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\"}}\n---\n" + svcB,
+			text: "\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\n\"metadata\":{\"name\":\"a\"}}\n\n" +
+				"{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\"}}\n---\n" + svcB,
 			objects: []string{
 				"f.yaml: document 1: services default/a", "f.yaml: document 2: nodes n1",
 				"f.yaml: document 3: services other/b",
@@ -188,8 +191,10 @@ func TestDocuments(t *testing.T) {
 			},
 		},
 		{
-			name:    "a JSON item of the wrong type",
-			text:    "{\"apiVersion\":\"v1\",\"kind\":\"List\",\"items\":[\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"a\",\"namespace\":\"x\"},\"spec\":1},\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"b\"}}]}",
+			name: "a JSON item of the wrong type",
+			text: "{\"apiVersion\":\"v1\",\"kind\":\"List\",\"items\":[\n" +
+				"{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"a\",\"namespace\":\"x\"}," +
+				"\"spec\":1},\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"b\"}}]}",
 			objects: []string{"f.yaml: document 1, item 2: services default/b"},
 			malformed: []string{"f.yaml: document 1, item 1: Service x/a: json: cannot unmarshal number into Go " +
 				"struct field Service.spec of type v1.ServiceSpec"},
@@ -202,8 +207,11 @@ func TestDocuments(t *testing.T) {
 			},
 		},
 		{
-			name:      "an item that is not JSON spoils the List, and not what comes before it",
-			text:      "{\"kind\":\"Node\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"n1\"}}{\"kind\":\"List\",\"apiVersion\":\"v1\",\"items\":[\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\n\"metadata\":{\"name\" \"a\"}},\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"b]}\\\"\"}}]}",
+			name: "an item that is not JSON spoils the List, and not what comes before it",
+			text: "{\"kind\":\"Node\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"n1\"}}{\"kind\":\"List\"," +
+				"\"apiVersion\":\"v1\",\"items\":[\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\n" +
+				"\"metadata\":{\"name\" \"a\"}},\n" +
+				"{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"b]}\\\"\"}}]}",
 			objects:   []string{"f.yaml: document 1: nodes n1"},
 			malformed: []string{"f.yaml: document 2: not JSON: invalid character '\"' after object key"},
 		},
@@ -213,8 +221,9 @@ func TestDocuments(t *testing.T) {
 			malformed: []string{"f.yaml: document 1: not JSON: invalid character '{' after array element"},
 		},
 		{
-			name:      "JSON that ends too early, after a good value",
-			text:      "{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"a\"}}\n{\"apiVersion\":\"v1\",\n\"kind\":",
+			name: "JSON that ends too early, after a good value",
+			text: "{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"a\"}}\n" +
+				"{\"apiVersion\":\"v1\",\n\"kind\":",
 			objects:   []string{"f.yaml: document 1: services default/a"},
 			malformed: []string{"f.yaml: document 2: not JSON: unexpected EOF"},
 		},
@@ -232,7 +241,7 @@ func TestDocuments(t *testing.T) {
 			"Kubernetes object: json: cannot unmarshal string into Go value of type manifest.typeAndItems"}},
 		{name: "a List whose items are none", text: "apiVersion: v1\nkind: List\nitems: 3\n",
 			malformed: []string{"f.yaml: document 1: items of a List: json: cannot unmarshal number into Go value of " +
-				"type []json.RawMessage"}},
+				"type " + reflect.TypeFor[[]json.RawMessage]().String()}}, // which Go 1.27 calls otherwise
 		{name: "a List within a List", text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: List\n  " +
 			"items: []\n", malformed: []string{"f.yaml: document 1, item 1: List within a List"}},
 		{
@@ -340,9 +349,12 @@ func cluster(n, m int) (yamlText, jsonText string) {
   apiVersion: discovery.k8s.io/v1
   endpoints:
 `, i, ip)
-		fmt.Fprintf(&j, `{"apiVersion":"v1","kind":"Service","metadata":{"name":"svc-%[1]d","namespace":"default","labels":{"app":"svc-%[1]d"}},
-"spec":{"clusterIP":"%[2]s.1","clusterIPs":["%[2]s.1"],"ipFamilies":["IPv4"],"ports":[{"name":"http","port":80,"protocol":"TCP","targetPort":8080}],"type":"ClusterIP"}},
-{"addressType":"IPv4","apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice","metadata":{"name":"svc-%[1]d-x","namespace":"default","labels":{"kubernetes.io/service-name":"svc-%[1]d"}},
+		fmt.Fprintf(&j, `{"apiVersion":"v1","kind":"Service","metadata":{"name":"svc-%[1]d",
+"namespace":"default","labels":{"app":"svc-%[1]d"}},
+"spec":{"clusterIP":"%[2]s.1","clusterIPs":["%[2]s.1"],"ipFamilies":["IPv4"],"ports":[
+{"name":"http","port":80,"protocol":"TCP","targetPort":8080}],"type":"ClusterIP"}},
+{"addressType":"IPv4","apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice",
+"metadata":{"name":"svc-%[1]d-x","namespace":"default","labels":{"kubernetes.io/service-name":"svc-%[1]d"}},
 "ports":[{"name":"http","port":8080,"protocol":"TCP"}],"endpoints":[
 `, i, ip)
 		for e := range m {
@@ -364,7 +376,8 @@ func cluster(n, m int) (yamlText, jsonText string) {
 			if e == m-1 {
 				comma = "]}"
 			}
-			fmt.Fprintf(&j, `{"addresses":["%[1]s.%[2]d"],"conditions":{"ready":true,"serving":true,"terminating":false},"nodeName":"node-%[2]d",
+			fmt.Fprintf(&j, `{"addresses":["%[1]s.%[2]d"],"conditions":{"ready":true,"serving":true,
+"terminating":false},"nodeName":"node-%[2]d",
 "targetRef":{"kind":"Pod","name":"svc-%[3]d-%[2]d","namespace":"default"},"zone":"zone-a"}%[4]s
 `, ip, e, i, comma)
 		}

@@ -59,6 +59,7 @@ type InformersOptions struct {
 // a relist object by object; with [Clientset] it is one Update.
 type Informers struct {
 	inputs map[kind]cache.SharedIndexInformer
+	hint   time.Duration // notStartedHint
 }
 
 var _ Source = (*Informers)(nil)
@@ -91,7 +92,7 @@ func NewInformers(factory InformerFactory, opts InformersOptions) (*Informers, e
 				factory.Networking().V1().ServiceCIDRs())
 		}
 	}
-	s := &Informers{inputs: map[kind]cache.SharedIndexInformer{
+	s := &Informers{hint: notStartedHint, inputs: map[kind]cache.SharedIndexInformer{
 		services:       opts.ServiceInformer.Informer(),
 		endpointSlices: opts.EndpointSliceInformer.Informer(),
 	}}
@@ -160,8 +161,15 @@ func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
 			needed = append(needed, registration)
 		}
 	}
-	if !awaitSynced(ctx, needed, notStartedHint) {
-		logger.Info("Still waiting for informers to list: is the factory started, and was it after NewInformers?")
+	if !awaitSynced(ctx, needed, s.hint) {
+		logger.Info("Still waiting for informers to list: is the factory started, and was it after NewInformers? If it " +
+			"is, and client-go logs that it awaits a bookmark, something between drops the end of streamed lists: set " +
+			"KUBE_FEATURE_WatchListClient=false")
+		for k, informer := range s.inputs {
+			if k != serviceCIDRs && !informer.HasSynced() && (k != nodes || nodeName != "") {
+				reportUnended(h, k)
+			}
+		}
 		awaitSynced(ctx, needed, math.MaxInt64)
 	}
 	if !awaitSynced(ctx, optional, serviceCIDRsGrace) {
@@ -179,12 +187,12 @@ func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
 }
 
 // awaitSynced waits until the registrations have delivered everything, or ctx ends, and returns true; if that takes
-// longer than patience it returns false.
-func awaitSynced(ctx context.Context, all []cache.ResourceEventHandlerRegistration, patience time.Duration) bool {
-	patient, cancel := context.WithTimeout(ctx, patience)
+// longer than timeout it returns false.
+func awaitSynced(ctx context.Context, all []cache.ResourceEventHandlerRegistration, timeout time.Duration) bool {
+	waiting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	// client-go can signal this without polling, but only from 0.36 on.
-	err := wait.PollUntilContextCancel(patient, syncedPoll, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(waiting, syncedPoll, true, func(context.Context) (bool, error) {
 		unsynced := func(r cache.ResourceEventHandlerRegistration) bool { return !r.HasSynced() }
 		return !slices.ContainsFunc(all, unsynced), nil
 	})

@@ -18,14 +18,20 @@ type forgetful struct {
 	mu      sync.Mutex
 	objects []weak.Pointer[corev1.Service]
 	synced  chan struct{}
+	// onUpdate, if given, is called at the end of an Update, without the lock.
+	onUpdate func()
 }
 
 func (f *forgetful) Update(changes ...Change) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	for _, c := range changes {
 		f.objects = append(f.objects, weak.Make(c.Object.(*corev1.Service)))
 	}
+	f.mu.Unlock()
+	if f.onUpdate != nil {
+		f.onUpdate()
+	}
+	runtime.KeepAlive(changes)
 }
 
 func (f *forgetful) Synced() { close(f.synced) }
@@ -58,6 +64,26 @@ func TestClientsetKeepsNoObjectAlive(t *testing.T) {
 		alive, all := h.alive()
 		assert.Equal(t, 100, all)
 		assert.Zero(t, alive)
+	})
+}
+
+// While a first list is streamed, only what is being handed over and decoded is in memory.
+func TestClientsetKeepsNoObjectOfAStreamedList(t *testing.T) {
+	noLeaks(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t)
+		for i := range 50 {
+			s.apply(service(fmt.Sprint("listed-", i)))
+		}
+		h := &forgetful{synced: make(chan struct{})}
+		most := 0
+		h.onUpdate = func() {
+			alive, _ := h.alive()
+			most = max(most, alive)
+		}
+		runForgetful(t, newClientset(t, s.client(), ClientsetOptions{}), h)
+		assert.Len(t, h.objects, 50)
+		assert.LessOrEqual(t, most, 5)
 	})
 }
 

@@ -15,10 +15,10 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
-func TestMain(m *testing.M) { testleak.Main(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 // recorder is a Handler that remembers what it was told, and lets tests wait for it.
 type recorder struct {
@@ -32,19 +32,19 @@ type recorder struct {
 	over     bool     // Run has returned
 	changed  chan struct{}
 	onUpdate func() // called in Update, without the lock
-	patience time.Duration
+	timeout  time.Duration
 }
 
 // newRecorder returns a recorder for tests in virtual time. It waits longer than the longest pause of a source, the ten
 // minutes of missingRetry, before a test fails.
 func newRecorder(t *testing.T) *recorder {
-	return &recorder{t: t, objects: map[key]metav1.Object{}, changed: make(chan struct{}), patience: time.Hour}
+	return &recorder{t: t, objects: map[key]metav1.Object{}, changed: make(chan struct{}), timeout: time.Hour}
 }
 
 // newRealTimeRecorder returns a recorder for tests in real time.
 func newRealTimeRecorder(t *testing.T) *recorder {
 	r := newRecorder(t)
-	r.patience = time.Minute
+	r.timeout = time.Minute
 	return r
 }
 
@@ -90,7 +90,7 @@ func (r *recorder) notify() {
 // wait waits until cond holds. cond may read the recorder's fields.
 func (r *recorder) wait(what string, cond func() bool) {
 	r.t.Helper()
-	timeout := time.NewTimer(r.patience)
+	timeout := time.NewTimer(r.timeout)
 	defer timeout.Stop()
 	for {
 		r.mu.Lock()
@@ -261,4 +261,4 @@ func labelled[T metav1.Object](obj T, label, value string) T {
 }
 
 // noLeaks fails the test if goroutines are left after everything else has been cleaned up.
-func noLeaks(t *testing.T) { t.Cleanup(func() { testleak.None(t) }) }
+func noLeaks(t *testing.T) { t.Cleanup(func() { testkit.NoLeak(t) }) }

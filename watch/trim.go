@@ -6,10 +6,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// kept is what trim keeps on request: what identifies an endpoint for people, and all annotations of EndpointSlices.
+type kept struct{ details, annotations bool }
+
 // trim drops the fields that do not affect service traffic, see [Clientset]. A Service keeps its labels and
-// annotations, because backends with extensions read them, and an endpoint, if details are enabled, keeps what
-// identifies it for people.
-func trim(obj any, details bool) {
+// annotations, because backends with extensions read them.
+func trim(obj any, keep kept) {
 	m, ok := obj.(metav1.Object)
 	if !ok {
 		return
@@ -19,11 +21,13 @@ func trim(obj any, details bool) {
 	m.SetFinalizers(nil)
 	switch o := obj.(type) {
 	case *discoveryv1.EndpointSlice:
-		o.Annotations = onlyTriggerTime(o.Annotations)
+		if !keep.annotations {
+			o.Annotations = onlyTriggerTime(o.Annotations)
+		}
 		for i := range o.Endpoints {
 			ep := &o.Endpoints[i]
 			ep.DeprecatedTopology = nil
-			if !details {
+			if !keep.details {
 				ep.TargetRef, ep.Hostname = nil, nil
 			}
 		}

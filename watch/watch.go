@@ -32,10 +32,14 @@ type Source interface {
 // that silence of a few minutes means that the watch is dead. Without them a watch of what does not change is silent
 // until client-go begins another one, after 5 to 10 minutes.
 //
+// One that has a method ListUnended(kind metav1.Object) is told once that a streamed list of that kind does not end: by
+// a [Clientset], which lists without streaming from then on, and by [Informers], which can only wait.
+//
 // A handler that wraps another one needs these methods, too, and passes the calls on: embedding a Handler hides them.
 type Handler interface {
 	// Update delivers changes that belong together: nothing may be applied while only some of them are known. The
-	// objects belong to the source: the handler must not change or keep them.
+	// objects belong to the source: the handler must not change or keep them. What comes before Synced may come in any
+	// number of calls, because nothing of it may be applied before Synced.
 	Update(changes ...Change)
 	// Synced says that every object that existed when Run began has been delivered. It is called once for each Run,
 	// even for an empty cluster.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 // reader is a backend that reads all that it is told, and does nothing.
@@ -43,7 +44,7 @@ func (z size) service(i int) *model.Service {
 	}
 	for p := range z.ports {
 		s.Ports = append(s.Ports, model.ServicePort{Name: fmt.Sprint("p", p), Protocol: model.TCP, Port: uint16(80 + p),
-			RoutesIPv4: routes})
+			Routes: model.PerFamily[model.Routes]{IPv4: routes}})
 	}
 	return s
 }
@@ -119,6 +120,28 @@ func BenchmarkOneEndpointChanged(b *testing.B) {
 			require.Equal(b, waves, r.slots)
 			require.Zero(b, r.frontends)
 		})
+	}
+}
+
+// BenchmarkOneEndpointOfALimitedNamespace is as BenchmarkOneEndpointChanged, in a namespace that asks for more than it
+// may have: 15,712 of its ports are refused.
+func BenchmarkOneEndpointOfALimitedNamespace(b *testing.B) {
+	z := size{27, 0, 0, 20000}
+	t, err := New(Options{Families: []model.Family{model.IPv4}, Apply: (&reader{}).apply})
+	require.NoError(b, err)
+	ctx := quiet(b)
+	for _, o := range z.describe() {
+		t.SetService(o.(*model.Service))
+	}
+	require.Len(b, sink.PortErrors(t.Sync(ctx)), 15_712)
+	z.endpoints = 1
+	here, there := z.endpoint(z.service(0), 0, 7, 0), z.endpoint(z.service(0), 1, 7, 0)
+	b.ReportAllocs()
+	for b.Loop() {
+		t.DeleteEndpoint(here.Key())
+		t.SetEndpoint(there)
+		require.Error(b, t.Sync(ctx))
+		here, there = there, here
 	}
 }
 

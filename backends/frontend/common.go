@@ -5,22 +5,22 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/nodeports"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/sysctl"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/sysctl"
 )
 
 // Common are the options that all backends of this module have.
 type Common struct {
 	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the node supports it.
 	Families []model.Family
-	// NodePortAddresses says which of the host's addresses serve node ports (S35); its type is nodeaddr.Choice. Default,
-	// the zero Choice: all of them. The backends that filter packets except loopback addresses. HNS serves node ports on
-	// all addresses, and its backend refuses any other choice.
-	NodePortAddresses nodeports.Choice
-	// Host is the source of the host's addresses; its type is nodeaddr.Host. Default: this host, in the network namespace
-	// of the thread that calls New, or, for a dataplane in memory, that dataplane's host.
-	Host nodeports.Host
+	// NodePortAddresses says which of the host's addresses serve node ports (S35). Default, the zero Choice: all of
+	// them. The backends that filter packets except loopback addresses. HNS serves node ports on all addresses, and its
+	// backend refuses any other choice.
+	NodePortAddresses nodeaddr.Choice
+	// Host is the source of the host's addresses. Default: this host, in the network namespace of the thread that calls
+	// New, or, for a dataplane in memory, that dataplane's host.
+	Host nodeaddr.Host
 	// Sysctls is where kernel parameters are, for the backends that read or set some: iptables and IPVS. Default: the
 	// machine's, in the network namespace of the thread that calls New.
 	Sysctls sysctl.Root
@@ -30,7 +30,8 @@ type Common struct {
 	// Limits bound what a service and a namespace may cost.
 	Limits Limits
 	// OnProblem, if given, is called once for each part of a service port that is not served, during Sync, for example
-	// to create an Event. Problems are logged in any case.
+	// to create an Event. Problems are logged in any case. Of a service with more than nine in a family for the
+	// same reason that begin at once, eight are told, and a ninth says how many more there are.
 	OnProblem func(ctx context.Context, p Problem)
 	// Metrics, if given, is the registry for the backend's metrics, which its package documentation lists: they are
 	// registered until Close. Give each of several backends a distinct label with prometheus.WrapRegistererWith.

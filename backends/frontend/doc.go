@@ -75,6 +75,31 @@
 // it changes and at a retry, with exactly that as its Before. Until it is accepted, every Sync reports the error. A
 // backend needs no map of what is installed, nor of what has failed. See [PortChange.Refuse].
 //
+// # How "not served" travels
+//
+// What the dataplane refuses is a [sink.PortError]; what this package itself does not serve, whatever the dataplane, is
+// a [Problem]. This is the way of both, from the errno to the Event:
+//
+//	kernel    EOPNOTSUPP for the rules of one port
+//	backend   p.Refuse(has, err); it keeps only what its dataplane needs to try again: iptables searches for the rules
+//	          that a restore failed for, and refuses ports that it could not tell apart with RefuseInDoubt; ipvs and hns
+//	          know which real server, address or endpoint failed
+//	Table     remembers the port in its ledger, delivers it again, and returns one *sink.PortError for each such port
+//	          from every Sync, which says whether the dataplane has something of the port for outside clients; a backend
+//	          that knows of nothing calls LacksExternal
+//	health    fails the health check of a Service that they reach at no port
+//	Run       retries them after a pause that doubles; logs each once until its error changes, and calls OnPortError,
+//	          but of a Service eight at a time and the number of the others; and counts all in
+//	          kubeproxy_service_ports_failed
+//	page      has each service with a PortError as failing, and each with a Problem as not served in part
+//	drop-in   writes an Event: FailedToApplyServicePort, or the Reason of the Problem
+//
+//	Table     a Problem: another port owns the address, or a limit is exceeded, for example. It is logged once, and
+//	          passed to Options.OnProblem; the function given to ReportProblems learns of the Service, and Problems
+//	          says what it is
+//	Limits    a Problem of these is also the Err of a *sink.PortError, so that it is retried and counted as one; the
+//	          drop-in writes one Event for both
+//
 // # Memory
 //
 // The table needs 95 to 130 bytes for each endpoint, fewer in large services, in addition to the model values

@@ -27,6 +27,9 @@ type family struct {
 	index    int // in the table
 	limits   *budget
 	excesses excesses
+	// reported are the errors of refused ports, and of those that exceed limits, of which portErrors is made.
+	reported   [2]error
+	portErrors error
 
 	full   bool // the backend must not trust its memory
 	failed bool // the last Apply failed
@@ -44,7 +47,7 @@ func newFamily(f model.Family, index int, limits *budget) *family {
 		hairpins:     newCounted(netip.Addr.Compare),
 		clusterIPs:   newCounted(netip.Addr.Compare),
 		healthChecks: newCounted(HealthCheck.compare),
-		ledger: ledger{refused: map[*port]*refusal{}, decided: map[*port]*refusal{},
+		ledger: ledger{refused: map[*port]*refusal{}, inDoubt: map[*port]bool{}, decided: map[*port]*refusal{},
 			obsolete: map[Key]*port{}},
 		full: true,
 	}
@@ -73,7 +76,8 @@ type port struct {
 	demand   int32  // frontends within that limit, whether or not it is served
 	wantedIn uint32 // the round in which it was last wanted
 	asks     bool   // its service has it
-	excess   excess // why it is not served
+	excess   excess // why it is not served, or without affinity
+	isSticky bool   // it asks for affinity, and that is limited
 	isDirty  bool
 }
 
@@ -169,6 +173,14 @@ func (p *port) ask(next []Frontend) {
 		f.owners.remove(p, before[i])
 	}
 	p.asked = next
+	if f.excesses.of[p] != nil && hasExternal(before) != hasExternal(next) {
+		f.excesses.isNew = true
+	}
+}
+
+// hasExternal reports whether a list has a frontend for outside clients: a node port, a VIP or an external IP.
+func hasExternal(list []Frontend) bool {
+	return slices.ContainsFunc(list, func(fr Frontend) bool { return fr.Kind != ClusterIP })
 }
 
 // edit returns the port as wanted, to be changed in place. The accepted one does not change.

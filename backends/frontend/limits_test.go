@@ -2,9 +2,11 @@ package frontend
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
@@ -20,11 +22,12 @@ func withFrontends(name string, year, number, external int) *model.Service {
 }
 
 func TestANamespaceThatAsksForTooMuchAffectsNobodyElse(t *testing.T) {
-	old, big, young := withFrontends("evil/old", 2021, 1, 2), withFrontends("evil/big", 2022, 2, 9), withFrontends("evil/young", 2023, 3, 2)
-	bystander := withFrontends("prod/web", 2024, 4, 9)
+	old, big := withFrontends("evil/old", 2021, 1, 2), withFrontends("evil/big", 2022, 2, 9)
+	young, bystander := withFrontends("evil/young", 2023, 3, 2), withFrontends("prod/web", 2024, 4, 9)
 	const refused = "IPv4 evil/big:http/TCP: it is not served: the services of a namespace may have 12 frontends " +
 		"together, and older ones have them"
-	for _, order := range [][]any{{old, big, young, bystander}, {bystander, young, big, old}, {big, young, old, bystander}} {
+	for _, order := range [][]any{{old, big, young, bystander}, {bystander, young, big, old},
+		{big, young, old, bystander}} {
 		r := newRig(t)
 		r.budget.Namespace.Frontends = 12
 		for _, s := range order {
@@ -61,6 +64,75 @@ func TestFrontendsOfOthersCountForWhoAsksForThem(t *testing.T) {
 	r.DeleteService(owner.Name)
 	assert.Len(t, r.exceed(t), 1)
 	assert.Empty(t, r.v4.frontends)
+}
+
+// A service with thousands of ports that are not served does not fill the log, nor the API server with Events.
+func TestProblemsOfManyPortsAreToldTogether(t *testing.T) {
+	s := withFrontends("evil/web", 2021, 1, 1)
+	s.Ports = slices.Repeat(s.Ports, 30)
+	for i := range s.Ports {
+		s.Ports[i].Name, s.Ports[i].Port = fmt.Sprintf("p%02d", i), uint16(1+i)
+	}
+	r := newRig(t)
+	r.budget.Namespace.Frontends = 10
+	r.set(s)
+	assert.Len(t, r.exceed(t), 25)
+	require.Len(t, r.problems, 9)
+	assert.Equal(t, "p12", r.problems[7].Port.Port)
+	assert.Equal(t, "it is not served: the services of a namespace may have 10 frontends together, and older ones have "+
+		"them; the same holds for 16 more of its ports", r.problems[8].Message)
+	r.exceed(t)
+	assert.Len(t, r.problems, 9, "once")
+}
+
+// TestWhatAChangeOfALimitedNamespaceCosts: a change decides again about the ports next to it, however many ports of the
+// namespace are refused.
+func TestWhatAChangeOfALimitedNamespaceCosts(t *testing.T) {
+	const services, ports, refused = 8, 500, 900
+	r := newRig(t)
+	r.budget.Namespace.Frontends, r.budget.Namespace.Destinations = services*ports-refused, services*ports/2
+	for i := range services {
+		s := withFrontends(fmt.Sprintf("evil/s%02d", i), 2021+i, 1+i, 0)
+		s.Ports = slices.Repeat(s.Ports, ports)
+		for j := range s.Ports {
+			s.Ports[j].Name, s.Ports[j].Port = fmt.Sprintf("p%04d", j), uint16(1+j)
+		}
+		r.set(s)
+	}
+	require.Len(t, r.exceed(t), refused)
+	endpoint := func(service, port, n int) *model.Endpoint {
+		return fakemodel.Endpoint(fmt.Sprintf("evil/s%02d:p%04d/TCP", service, port), fmt.Sprintf("10.1.0.%d:80", n)).Build()
+	}
+	for _, at := range [][2]int{{0, 0}, {3, 499}, {5, 70}, {7, 499}} {
+		before := r.budget.decided
+		r.set(endpoint(at[0], at[1], 1))
+		require.Len(t, r.exceed(t), refused)
+		r.DeleteEndpoint(endpoint(at[0], at[1], 1).Key())
+		require.Len(t, r.exceed(t), refused)
+		assert.LessOrEqual(t, r.budget.decided-before, 256, "%v", at)
+	}
+}
+
+// What localstate gives no endpoints is not served, and is served again as soon as it gets some (S60).
+func TestAPortWithTooManyEndpointsIsNotServed(t *testing.T) {
+	s := withFrontends("default/web", 2021, 1, 1)
+	s.Ports = append(s.Ports, model.ServicePort{Name: "admin", Protocol: model.TCP, Port: 81, Routes: s.Ports[0].Routes})
+	limited := *s
+	limited.Ports = slices.Clone(s.Ports)
+	limited.Ports[1].TooManyEndpoints = true
+	r := newRig(t)
+	r.set(&limited)
+	const refused = "IPv4 default/web:admin/TCP: it is not served: its service, or the services of its namespace " +
+		"together, have too many addresses times ports"
+	assert.Equal(t, []string{refused}, r.exceed(t))
+	assert.Len(t, r.v4.frontends, 2, "of the other port")
+	assert.Equal(t, TooManyEndpoints, r.problems[0].Reason)
+	r.set(s)
+	r.sync(t)
+	assert.Len(t, r.v4.frontends, 4)
+	r.set(&limited)
+	assert.Equal(t, []string{refused}, r.exceed(t))
+	assert.Len(t, r.v4.frontends, 2)
 }
 
 // Endpoints come and go without their service.

@@ -324,10 +324,10 @@ func (m *mirror) compareWithAll(c *Changes) {
 				for _, other := range sets() {
 					assert.Equal(tb, slices.ContainsFunc(p.Endpoints(other), func(o *model.Endpoint) bool {
 						return o.Target == ep.Target
-					}), p.Has(other, ep.Target))
+					}), p.Sets(ep.Target).Has(other))
 				}
 			}
-			assert.False(tb, p.Has(set, netip.AddrPort{}))
+			assert.False(tb, p.Sets(netip.AddrPort{}).Has(set))
 		}
 		owned := 0
 		for fr := range p.Frontends() {

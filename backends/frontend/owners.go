@@ -227,9 +227,9 @@ func (o *owners) decide(list []*contest, report func(loser, owner *port, k Key))
 		}
 		c.sorted = len(c.rivals)
 		for i, r := range c.rivals {
-			if r.wave == o.wave || r.updated || h.port != c.before {
+			if r.wave == o.wave || r.updated || r.port == lost {
 				c.rivals[i].updated = false
-				o.reporter.lost(r.port, k, h.port)
+				o.reporter.lost(r.port, k)
 			}
 			if r.wave == o.wave || r.port == lost || i < maxTold && h.port != c.before {
 				report(r.port, h.port, k)

@@ -2,7 +2,8 @@ package frontend
 
 import "sigs.k8s.io/kube-proxy-lib/model"
 
-// Problem is a part of a service port that is not served, with the reason. Problems are comparable.
+// Problem is a part of a service port that is not served, such as an address or its session affinity, with the reason.
+// Problems are comparable.
 type Problem struct {
 	// Family is the family in which it is not served. It may be served in the other one.
 	Family model.Family
@@ -42,4 +43,9 @@ const (
 	TooManySourceRanges Reason = "TooManySourceRanges"
 	// TooManyDestinations: its service, or namespace, has more endpoints times frontends in a family than [Limits] allow.
 	TooManyDestinations Reason = "TooManyDestinations"
+	// TooManyStickyEndpoints: it is served without session affinity, because its service, or namespace, has more endpoints
+	// with affinity in a family than [Limits] allow: see [Options].LimitAffinity.
+	TooManyStickyEndpoints Reason = "TooManyStickyEndpoints"
+	// TooManyEndpoints: its service, or namespace, asks for more than [localstate.EndpointLimits] allow.
+	TooManyEndpoints Reason = "TooManyEndpoints"
 )

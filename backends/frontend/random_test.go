@@ -35,37 +35,39 @@ type described struct {
 func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			dice, refusals := rand.New(rand.NewPCG(seed, 7)), rand.New(rand.NewPCG(seed, 8))
+			random, refusals := rand.New(rand.NewPCG(seed, 7)), rand.New(rand.NewPCG(seed, 8))
 			r := newRig(t)
 			reported := r.follow()
 			d := described{services: map[model.ServiceName]*model.Service{},
 				endpoints: map[model.EndpointKey]*model.Endpoint{}, inWave: map[model.ServiceName]bool{},
 				versions: map[model.ServiceName]string{}, limit: r.budget.Namespace}
 			if seed%2 == 0 { // with limits that services meet now and then
-				d.limit = Budget{Frontends: 10, SourceRanges: 2, Destinations: 40}
-				r.budget.Namespace, r.budget.Service.Destinations = d.limit, 25
+				d.limit = Budget{Frontends: 10, SourceRanges: 2, Destinations: 40, StickyEndpoints: 8}
+				r.budget.Namespace, r.budget.Service.Destinations, r.budget.Service.StickyEndpoints = d.limit, 25, 5
+				r.budget.affinity = true
+				r.budget.blockSize = 1 + int(seed/2)%2
 			}
 			for range 80 {
 				clear(d.inWave)
-				if dice.IntN(4) == 0 {
+				if random.IntN(4) == 0 {
 					r.nodeAddrs = nil
 					for i := range 5 {
-						if dice.IntN(2) == 0 {
+						if random.IntN(2) == 0 {
 							r.nodeAddrs = append(r.nodeAddrs, netip.AddrFrom4([4]byte{10, 96, 0, byte(i)}))
 						}
 					}
 				}
-				for range dice.IntN(6) {
-					d.step(dice, r)
+				for range random.IntN(6) {
+					d.step(random, r)
 				}
-				r.v4.fail, r.v6.fail, r.v4.early = nil, nil, dice.IntN(2) == 0
-				if dice.IntN(5) == 0 {
+				r.v4.fail, r.v6.fail, r.v4.early = nil, nil, random.IntN(2) == 0
+				if random.IntN(5) == 0 {
 					r.v4.fail = errDataplane
 				}
-				if dice.IntN(5) == 0 {
+				if random.IntN(5) == 0 {
 					r.v6.fail = errDataplane
 				}
-				switch dice.IntN(8) {
+				switch random.IntN(8) {
 				case 0:
 					r.ForceResync()
 				case 1:
@@ -92,8 +94,9 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 						}
 					}
 					assert.Equal(t, served, ownersOf(r.v4))
+					d.compareAffinity(t, model.IPv4, r.v4)
 				}
-				if dice.IntN(8) == 0 {
+				if random.IntN(8) == 0 {
 					r.v4.fail, r.v6.fail, r.v4.returns, r.v6.returns = nil, nil, false, false
 					r.repair(t)
 				}
@@ -137,9 +140,9 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 	}
 }
 
-func (d *described) step(dice *rand.Rand, r *rig) {
-	name := model.ServiceName{Namespace: "ns", Name: fmt.Sprintf("s%d", dice.IntN(4))}
-	action := dice.IntN(10)
+func (d *described) step(random *rand.Rand, r *rig) {
+	name := model.ServiceName{Namespace: "ns", Name: fmt.Sprintf("s%d", random.IntN(4))}
+	action := random.IntN(10)
 	if action < 4 {
 		if d.inWave[name] {
 			return
@@ -148,7 +151,7 @@ func (d *described) step(dice *rand.Rand, r *rig) {
 	}
 	switch action {
 	case 0, 1, 2:
-		s := randomService(dice, name)
+		s := randomService(random, name)
 		d.services[name] = s
 		r.SetService(s)
 	case 3:
@@ -167,64 +170,68 @@ func (d *described) step(dice *rand.Rand, r *rig) {
 			return
 		}
 	default:
-		a := netip.AddrFrom4([4]byte{10, 1, 0, byte(dice.IntN(50))})
-		if dice.IntN(3) == 0 {
-			a = netip.AddrFrom16([16]byte{0: 0xfd, 15: byte(dice.IntN(20))})
+		a := netip.AddrFrom4([4]byte{10, 1, 0, byte(random.IntN(50))})
+		if random.IntN(3) == 0 {
+			a = netip.AddrFrom16([16]byte{0: 0xfd, 15: byte(random.IntN(20))})
 		}
 		ep := &model.Endpoint{
-			Port:   model.PortName{Service: name, Port: fmt.Sprintf("p%d", dice.IntN(2)), Protocol: model.TCP},
-			Target: netip.AddrPortFrom(a, uint16(dice.IntN(3))), // 0 is not valid
-			Sets:   model.EndpointSets(dice.IntN(4)), Local: dice.IntN(3) == 0, Serving: dice.IntN(2) == 0}
+			Port:   model.PortName{Service: name, Port: fmt.Sprintf("p%d", random.IntN(2)), Protocol: model.TCP},
+			Target: netip.AddrPortFrom(a, uint16(random.IntN(3))), // 0 is not valid
+			Sets:   model.EndpointSets(random.IntN(4)), Local: random.IntN(3) == 0, Serving: random.IntN(2) == 0}
 		d.endpoints[ep.Key()] = ep
 		r.SetEndpoint(ep)
 	}
 }
 
-func randomService(dice *rand.Rand, name model.ServiceName) *model.Service {
-	version := max(0, dice.IntN(4)-1)
+func randomService(random *rand.Rand, name model.ServiceName) *model.Service {
+	version := max(0, random.IntN(4)-1)
 	s := &model.Service{Name: name, Created: time.Unix(int64(2*version+int(name.Name[1]))%3, 0)}
 	if version > 0 {
 		s.UID = fmt.Sprint(version)
 	}
-	if dice.IntN(5) > 0 {
-		s.ClusterIPs = append(s.ClusterIPs, netip.AddrFrom4([4]byte{10, 96, 0, byte(dice.IntN(5))}))
+	if random.IntN(5) > 0 {
+		s.ClusterIPs = append(s.ClusterIPs, netip.AddrFrom4([4]byte{10, 96, 0, byte(random.IntN(5))}))
 	}
-	if dice.IntN(2) > 0 {
-		s.ClusterIPs = append(s.ClusterIPs, netip.AddrFrom16([16]byte{0: 0xfd, 1: 1, 15: byte(dice.IntN(5))}))
+	if random.IntN(2) > 0 {
+		s.ClusterIPs = append(s.ClusterIPs, netip.AddrFrom16([16]byte{0: 0xfd, 1: 1, 15: byte(random.IntN(5))}))
 	}
-	if dice.IntN(3) == 0 {
-		s.HealthCheck = &model.HealthCheck{NodePort: 32000 + uint16(dice.IntN(2)), LocalEndpointsIPv4: dice.IntN(2)}
+	if random.IntN(3) == 0 {
+		s.HealthCheck = &model.HealthCheck{NodePort: 32000 + uint16(random.IntN(2)),
+			LocalEndpoints: model.PerFamily[int]{IPv4: random.IntN(2)}}
 	}
 	for i := range 5 {
-		if dice.IntN(3) == 0 {
+		if random.IntN(3) == 0 {
 			s.ExternalIPs = append(s.ExternalIPs, netip.AddrFrom4([4]byte{10, 96, 0, byte(i)}))
 		}
-		if dice.IntN(4) == 0 {
+		if random.IntN(4) == 0 {
 			s.LoadBalancerIPs = append(s.LoadBalancerIPs, netip.AddrFrom4([4]byte{10, 96, 0, byte(i)}))
 		}
 	}
-	if dice.IntN(3) == 0 {
+	if len(s.ExternalIPs) < 2 {
+		s.SessionAffinityTimeout = time.Hour
+	}
+	if random.IntN(3) == 0 {
 		s.LoadBalancerSourceRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	}
-	for i := range dice.IntN(4) {
-		p := model.ServicePort{Name: fmt.Sprintf("p%d", i%2), Protocol: model.TCP, Port: uint16(dice.IntN(3))}
-		if dice.IntN(3) == 0 {
+	for i := range random.IntN(4) {
+		p := model.ServicePort{Name: fmt.Sprintf("p%d", i%2), Protocol: model.TCP, Port: uint16(random.IntN(3))}
+		if random.IntN(3) == 0 {
 			p.Port = 30000
 		}
-		if dice.IntN(3) == 0 {
-			p.NodePort = 30000 + uint16(dice.IntN(2))
+		if random.IntN(3) == 0 {
+			p.NodePort = 30000 + uint16(random.IntN(2))
 		}
 		policy := model.RoutePolicy{
 			Internal: model.TrafficPolicyCluster, External: model.TrafficPolicyCluster, ClusterIP: true,
-			ExternalAddresses: dice.IntN(3) > 0, DetectsLocalPods: dice.IntN(2) == 0}
-		if dice.IntN(2) == 0 {
+			ExternalAddresses: random.IntN(3) > 0, DetectsLocalPods: random.IntN(2) == 0}
+		if random.IntN(2) == 0 {
 			policy.External = model.TrafficPolicyLocal
 		}
 		for _, a := range s.ClusterIPs {
 			if a.Is4() {
-				p.RoutesIPv4 = model.NewRoutes(policy)
+				p.Routes.IPv4 = model.NewRoutes(policy)
 			} else {
-				p.RoutesIPv6 = model.NewRoutes(policy)
+				p.Routes.IPv6 = model.NewRoutes(policy)
 			}
 		}
 		s.Ports = append(s.Ports, p)
@@ -241,7 +248,8 @@ type want struct {
 
 // wants lists who wants which key, of those that keep to the limits.
 func (d *described) wants(f model.Family) map[Key][]want {
-	wants, exceed := d.asks(f), d.exceedIn(f)
+	wants := d.asks(f)
+	exceed, _ := d.decide(f)
 	for k, list := range wants {
 		list = slices.DeleteFunc(list, func(w want) bool { return slices.Contains(exceed, fmt.Sprint(w.port, f)) })
 		if wants[k] = list; len(list) == 0 {
@@ -252,7 +260,13 @@ func (d *described) wants(f model.Family) map[Key][]want {
 }
 
 // exceedIn lists the ports that exceed the limits of their namespace or service.
-func (d *described) exceedIn(f model.Family) (list []string) {
+func (d *described) exceedIn(f model.Family) []string {
+	exceed, _ := d.decide(f)
+	return exceed
+}
+
+// decide lists the ports that are not served because of limits, and those that have affinity, with their family.
+func (d *described) decide(f model.Family) (exceed, sticky []string) {
 	frontends := map[model.PortName]int{}
 	for _, wants := range d.asks(f) {
 		for _, w := range wants {
@@ -266,34 +280,38 @@ func (d *described) exceedIn(f model.Family) (list []string) {
 	for _, s := range services {
 		ports := map[model.PortName]bool{}
 		for _, sp := range s.Ports {
-			if sp.Routes(f).Sets() != 0 && sp.Port != 0 {
+			if sp.Routes.At(f).Sets() != 0 && sp.Port != 0 {
 				ports[s.PortName(sp)] = true
 			}
 		}
-		ranges, own, any := 0, 25, false
+		ranges, own, ownSticky, any := 0, 25, 5, false
 		if hasVIP(f, s) {
 			ranges = len(s.SourceRanges(f))
 		}
 		for _, name := range slices.SortedFunc(maps.Keys(ports), model.PortName.Compare) {
-			n := frontends[name]
-			destinations := 0
+			n, endpoints := frontends[name], 0
 			for k, ep := range d.endpoints {
 				if k.Port == name && ep.Family() == f {
-					destinations += max(n, 1)
+					endpoints++
 				}
 			}
+			destinations := endpoints * max(n, 1)
 			if limited && (ranges > left.SourceRanges || n > left.Frontends || destinations > min(own, left.Destinations)) {
-				list = append(list, fmt.Sprint(name, f))
+				exceed = append(exceed, fmt.Sprint(name, f))
 				continue
 			}
 			own, any = own-destinations, true
 			left.Frontends, left.Destinations = left.Frontends-n, left.Destinations-destinations
+			if s.SessionAffinityTimeout > 0 && (!limited || endpoints <= min(ownSticky, left.StickyEndpoints)) {
+				ownSticky, left.StickyEndpoints = ownSticky-endpoints, left.StickyEndpoints-endpoints
+				sticky = append(sticky, fmt.Sprint(name, f))
+			}
 		}
 		if any {
 			left.SourceRanges -= ranges
 		}
 	}
-	return list
+	return exceed, sticky
 }
 
 // asks lists who asks for which key.
@@ -302,7 +320,7 @@ func (d *described) asks(f model.Family) map[Key][]want {
 	for _, s := range d.services {
 		seen := map[string]bool{}
 		for _, sp := range s.Ports {
-			routes := sp.Routes(f)
+			routes := *sp.Routes.At(f)
 			if routes.Sets() == 0 || sp.Port == 0 || seen[sp.Name] {
 				continue
 			}
@@ -400,8 +418,19 @@ func (m *mirror) refusedIn(f model.Family) (list []string) {
 	return list
 }
 
+// compareAffinity compares which ports have affinity, of those that are not refused.
+func (d *described) compareAffinity(t *testing.T, f model.Family, m *mirror) {
+	_, sticky := d.decide(f)
+	for name, p := range m.ports {
+		if !m.isRefused(name) {
+			assert.Equal(t, slices.Contains(sticky, fmt.Sprint(name, f)), p.AffinityTimeout > 0, "affinity of %v", name)
+		}
+	}
+}
+
 // compare compares the backend sets and hairpins of a mirror with what was described.
 func (d *described) compare(t *testing.T, f model.Family, m *mirror) {
+	d.compareAffinity(t, f, m)
 	hairpins := map[string]bool{}
 	for name, p := range m.ports {
 		for i, set := range sets() {

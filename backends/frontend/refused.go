@@ -32,6 +32,21 @@ func (c *PortChange) Refuse(has *Port, err error) {
 	r.has, r.errs = has, append(r.errs, cmp.Or(err, errors.New("the backend names no cause")))
 }
 
+// RefuseInDoubt is [PortChange.Refuse] for a port that may not be at fault, because it was refused together with
+// others: it is delivered again in every call of Apply, not only at a retry.
+func (c *PortChange) RefuseInDoubt(has *Port, err error) {
+	c.Refuse(has, err)
+	c.port.family.ledger.decided[c.port].inDoubt = true
+}
+
+// LacksExternal says of a port refused with After that none of its node port, VIPs and external IPs is served: see
+// [sink.PortError]. Without it, some of them count as served. Call it after Refuse.
+func (c *PortChange) LacksExternal() {
+	if r := c.port.family.ledger.decided[c.port]; r != nil {
+		r.lacksExternal = true
+	}
+}
+
 // Accept says that the dataplane has the port as wanted. Delivered ports are accepted without it: it is for a
 // backend that tries a refused port again of its own accord.
 func (c *PortChange) Accept() { c.port.family.ledger.decided[c.port] = nil }
@@ -44,9 +59,13 @@ func (c *PortChange) Refused() error {
 	return nil
 }
 
+// IsInDoubt reports whether the port was refused with [PortChange.RefuseInDoubt] when it was last delivered.
+func (c *PortChange) IsInDoubt() bool { return c.port.family.ledger.inDoubt[c.port] }
+
 // ledger has the service ports of a family that the dataplane refused.
 type ledger struct {
 	refused map[*port]*refusal
+	inDoubt map[*port]bool // those of them that are delivered in every call
 	// decided is what the present call of Apply says about ports, nil for those that it accepts. It counts when the
 	// changes are accepted.
 	decided map[*port]*refusal
@@ -57,9 +76,18 @@ type ledger struct {
 
 // refusal is what Apply said about a port.
 type refusal struct {
-	has  *Port // what the dataplane has of it
-	errs []error
-	err  error // all of errs, once it counts
+	has     *Port // what the dataplane has of it
+	inDoubt bool
+	// lacksExternal: of has, nothing is served to outside clients.
+	lacksExternal bool
+	errs          []error
+	err           error // all of errs, once it counts
+}
+
+// servesExternal reports whether the dataplane serves a refused port to outside clients.
+func (r *refusal) servesExternal(p *port) bool {
+	has := p.accepted
+	return has != nil && !r.lacksExternal && has.NumFrontends() > has.Count(ClusterIP)
 }
 
 // keeps reports whether the dataplane still has what it had of a port.
@@ -68,10 +96,13 @@ func (r *refusal) keeps(p *port) bool { return r != nil && r.has != nil && r.has
 // isHeld reports whether a port is not delivered, because it was refused and has not changed since.
 func (p *port) isHeld() bool { return !p.isDirty && p.accepted != p.current }
 
-// begin starts a call of Apply or Look. At a retry it delivers what is refused.
+// begin starts a call of Apply or Look. It delivers what is refused in doubt and, at a retry, all that is refused.
 func (f *family) begin() {
 	if f.early = false; len(f.ledger.decided) > 0 {
 		f.ledger.decided = map[*port]*refusal{}
+	}
+	for p := range f.ledger.inDoubt {
+		p.mark()
 	}
 	if f.retry {
 		for p := range f.ledger.refused {
@@ -108,12 +139,16 @@ func (l *ledger) accept(p *port) {
 			p.endpoints.sets[i].accept(has != nil)
 		}
 	}
+	delete(l.inDoubt, p)
 	if r == nil || p.current == nil && p.accepted == nil {
 		delete(l.refused, p)
 		return
 	}
 	r.err, r.errs = join(r.errs), nil
 	l.refused[p] = r
+	if r.inDoubt {
+		l.inDoubt[p] = true
+	}
 }
 
 // moveFrontends takes the frontends that the dataplane has of a port now from refused ports that it had them of.
@@ -147,7 +182,9 @@ func (l *ledger) finish(before int) {
 	l.decided = map[*port]*refusal{}
 	var errs []error
 	for _, p := range slices.SortedFunc(maps.Keys(l.refused), func(a, b *port) int { return a.name.Compare(b.name) }) {
-		errs = append(errs, &sink.PortError{Port: p.name, Family: p.family.family, Err: l.refused[p].err})
+		r := l.refused[p]
+		errs = append(errs, &sink.PortError{Port: p.name, Family: p.family.family, Err: r.err,
+			ServesExternal: r.servesExternal(p)})
 	}
 	l.err = errors.Join(errs...)
 }

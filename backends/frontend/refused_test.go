@@ -23,6 +23,7 @@ type groups struct {
 	buckets map[model.PortName]map[int]netip.AddrPort
 	refuse  map[model.PortName]bool
 	loses   bool // what it refuses it removes
+	inDoubt bool // what it refuses may not be at fault
 	puts    []string
 }
 
@@ -35,7 +36,11 @@ func (g *groups) apply(_ context.Context, c *frontend.Changes) error {
 				delete(g.buckets, p.Name())
 				has = nil
 			}
-			p.Refuse(has, err)
+			if g.inDoubt {
+				p.RefuseInDoubt(has, err)
+			} else {
+				p.Refuse(has, err)
+			}
 		}
 	}
 	return nil
@@ -135,6 +140,33 @@ func TestARefusedPortIsDeliveredAgainWithWhatTheDataplaneHas(t *testing.T) {
 	}
 }
 
+// A port that may not be at fault is tried in every Sync that has something to apply, until it is accepted or its fault
+// is certain.
+func TestAPortInDoubtIsDeliveredInEveryCall(t *testing.T) {
+	table, g, s := refusing(t)
+	a, b := s.PortName(s.Ports[0]), s.PortName(s.Ports[1])
+	next := 1
+	changeA := func() []string {
+		next++
+		table.SetEndpoint(fm.Endpoint(a.String(), fmt.Sprintf("10.1.0.%d:80", next)).Build())
+		_ = table.Sync(t.Context())
+		return g.puts
+	}
+	g.refuse[b], g.inDoubt = true, true
+	table.SetEndpoint(fm.Endpoint(b.String(), "10.1.0.9:80").Build())
+	require.Len(t, sink.PortErrors(table.Sync(t.Context())), 1)
+	for range 2 {
+		assert.Equal(t, []string{"a", "b"}, changeA())
+	}
+	g.inDoubt = false
+	assert.Equal(t, []string{"a", "b"}, changeA())
+	assert.Equal(t, []string{"a"}, changeA(), "its fault is certain")
+	g.refuse[b] = false
+	table.ResyncFailed()
+	require.NoError(t, table.Sync(t.Context()))
+	assert.Equal(t, []string{"a"}, changeA())
+}
+
 func texts(buckets map[int]netip.AddrPort) (list []string) {
 	for _, a := range buckets {
 		list = append(list, a.String())
@@ -190,4 +222,36 @@ func TestAReturnedPortErrorRefusesThePort(t *testing.T) {
 	table.ResyncFailed()
 	require.NoError(t, table.Sync(t.Context()))
 	assert.Len(t, g.buckets[b], 1)
+}
+
+// A Sync in which nothing is refused anew returns the error of the one before, which costs nobody anything to look at.
+func TestAnErrorThatStaysIsTheSameOne(t *testing.T) {
+	refuse := true
+	table, err := frontend.New(frontend.Options{Apply: func(_ context.Context, c *frontend.Changes) error {
+		for p := range c.Ports() {
+			if refuse {
+				p.Refuse(nil, errors.New("no space"))
+			}
+		}
+		return nil
+	}})
+	require.NoError(t, err)
+	service := func(n int) *model.Service {
+		return fm.Service(fmt.Sprint("shop/web-", n)).ClusterIP(fmt.Sprint("10.96.0.", 1+n)).Port("http", 80).Build()
+	}
+	table.SetService(service(0))
+	first := table.Sync(t.Context())
+	require.Len(t, sink.PortErrors(first), 1)
+	require.Same(t, first, table.Sync(t.Context()))
+
+	table.SetService(service(1))
+	second := table.Sync(t.Context())
+	require.Len(t, sink.PortErrors(second), 2)
+	require.Same(t, second, table.Sync(t.Context()))
+
+	refuse = false
+	table.SetService(service(2))
+	require.Same(t, second, table.Sync(t.Context()), "another service is accepted")
+	table.ResyncFailed()
+	require.NoError(t, table.Sync(t.Context()))
 }

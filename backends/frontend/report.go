@@ -11,31 +11,56 @@ import (
 
 var _ sink.ProblemReporter = (*Table)(nil)
 
-// ReportProblems implements [sink.ProblemReporter]. The problems are those of Options.OnProblem, except InvalidEndpoint.
-// Call it before the first Sync.
-func (t *Table) ReportProblems(report func(name model.ServiceName, problems []string)) {
+// ReportProblems implements [sink.ProblemReporter]. The problems are those of Options.OnProblem, except
+// InvalidEndpoint. Call it before the first Sync.
+//
+// Of an address that passes from one owner to another, those who still wait for it are not reported: there may be
+// thousands, and only [Table.Problems] names the owner.
+func (t *Table) ReportProblems(report func(name model.ServiceName, any bool)) {
 	t.reporter = &reporter{report: report, changed: map[model.ServiceName]bool{},
-		losses: map[model.ServiceName]*losses{}}
+		losses: map[model.ServiceName]map[waiting]bool{}}
 	for _, f := range t.families {
 		f.owners.reporter = t.reporter
 	}
 }
 
-// reporter tells what is not served of each service whenever that changes. A nil reporter is for a table that nobody
-// asks.
+// Problems implements [sink.ProblemReporter]. It needs [Table.ReportProblems].
+func (t *Table) Problems(name model.ServiceName) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var texts []string
+	if s := t.services[name]; s != nil {
+		for p, found := range s.problems {
+			if p.Reason != InvalidEndpoint {
+				texts = append(texts, found.message)
+			}
+		}
+	}
+	slices.Sort(texts)
+	texts = slices.Compact(texts) // of both families
+	if t.reporter == nil {
+		return texts
+	}
+	lost := t.reporter.losses[name]
+	if len(lost) == 0 {
+		return texts
+	}
+	first := slices.MinFunc(slices.Collect(maps.Keys(lost)), func(a, b waiting) int { return a.key.Compare(b.key) })
+	text := fmt.Sprintf("%v belongs to %v", first.key, first.port.family.owners.byKey[first.key].port.name)
+	if n := len(lost) - 1; n > 0 {
+		text += fmt.Sprintf(", and %d more belong to others", n)
+	}
+	return append(texts, text)
+}
+
+// reporter tells of which services something is not served. A nil reporter is for a table that nobody asks.
 type reporter struct {
-	report  func(model.ServiceName, []string)
-	changed map[model.ServiceName]bool // those to be reported
-	losses  map[model.ServiceName]*losses
+	report  func(name model.ServiceName, any bool)
+	changed map[model.ServiceName]bool             // those to be reported
+	losses  map[model.ServiceName]map[waiting]bool // never empty
 }
 
-// losses are the keys that the ports of a service ask for and other ones have.
-type losses struct {
-	owners map[waiting]*port
-	told   waiting // the one that was named last
-}
-
-// waiting is a port that asks for a key.
+// waiting is a key that a port asks for and another one has.
 type waiting struct {
 	port *port
 	key  Key
@@ -49,18 +74,18 @@ func (r *reporter) mark(name model.ServiceName) {
 }
 
 // lost says that a port asks for a key that another one has.
-func (r *reporter) lost(loser *port, k Key, owner *port) {
+func (r *reporter) lost(loser *port, k Key) {
 	if r == nil {
 		return
 	}
-	name, w := loser.name.Service, waiting{loser, k}
-	l := r.losses[name]
-	if l == nil {
-		l = &losses{owners: map[waiting]*port{}}
-		r.losses[name] = l
+	name, l := loser.name.Service, waiting{loser, k}
+	lost := r.losses[name]
+	if lost == nil {
+		lost = map[waiting]bool{}
+		r.losses[name] = lost
 	}
-	if l.owners[w] != owner {
-		l.owners[w] = owner
+	if !lost[l] {
+		lost[l] = true
 		r.mark(name)
 	}
 }
@@ -70,29 +95,15 @@ func (r *reporter) found(p *port, k Key) {
 	if r == nil {
 		return
 	}
-	name, w := p.name.Service, waiting{p, k}
-	l := r.losses[name]
-	if l == nil || l.owners[w] == nil {
+	name, l := p.name.Service, waiting{p, k}
+	lost := r.losses[name]
+	if !lost[l] {
 		return
 	}
-	if delete(l.owners, w); len(l.owners) == 0 {
+	if delete(lost, l); len(lost) == 0 {
 		delete(r.losses, name)
 	}
 	r.mark(name)
-}
-
-// text names one of the keys: the same for as long as it is lost.
-func (l *losses) text() string {
-	if l.owners[l.told] == nil {
-		for l.told = range l.owners {
-			break
-		}
-	}
-	text := fmt.Sprintf("%v belongs to %v", l.told.key, l.owners[l.told].name)
-	if n := len(l.owners) - 1; n > 0 {
-		text += fmt.Sprintf(", and %d more belong to others", n)
-	}
-	return text
 }
 
 // tell reports what has changed.
@@ -101,20 +112,13 @@ func (r *reporter) tell(services map[model.ServiceName]*service) {
 		return
 	}
 	for name := range r.changed {
-		var texts []string
+		any := len(r.losses[name]) > 0
 		if s := services[name]; s != nil {
-			for p, found := range s.problems {
-				if p.Reason != InvalidEndpoint {
-					texts = append(texts, found.message)
-				}
+			for p := range s.problems {
+				any = any || p.Reason != InvalidEndpoint
 			}
 		}
-		slices.Sort(texts)
-		texts = slices.Compact(texts) // of both families
-		if l := r.losses[name]; l != nil {
-			texts = append(texts, l.text())
-		}
-		r.report(name, texts)
+		r.report(name, any)
 	}
 	r.changed = map[model.ServiceName]bool{}
 }

@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -10,11 +11,11 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// follow returns what is reported of each service that has problems, as of the last Sync.
-func (r *rig) follow() map[model.ServiceName][]string {
-	reported := map[model.ServiceName][]string{}
-	r.ReportProblems(func(name model.ServiceName, problems []string) {
-		if reported[name] = problems; len(problems) == 0 {
+// follow returns which services have problems, as it is reported.
+func (r *rig) follow() map[model.ServiceName]bool {
+	reported := map[model.ServiceName]bool{}
+	r.ReportProblems(func(name model.ServiceName, any bool) {
+		if reported[name] = any; !any {
 			delete(reported, name)
 		}
 	})
@@ -22,8 +23,8 @@ func (r *rig) follow() map[model.ServiceName][]string {
 }
 
 // compareReport compares what is reported with what the table has.
-func (r *rig) compareReport(t *testing.T, reported map[model.ServiceName][]string) {
-	want, has := map[waiting]*port{}, map[waiting]*port{}
+func (r *rig) compareReport(t *testing.T, reported map[model.ServiceName]bool) {
+	want, has := map[waiting]bool{}, map[waiting]bool{}
 	lines := map[model.ServiceName]int{}
 	for _, f := range r.families {
 		for k, h := range f.owners.byKey {
@@ -31,15 +32,13 @@ func (r *rig) compareReport(t *testing.T, reported map[model.ServiceName][]strin
 				continue
 			}
 			for _, rival := range h.contest.rivals {
-				want[waiting{rival.port, k}] = h.port
+				want[waiting{rival.port, k}] = true
 				lines[rival.port.name.Service] = 1
 			}
 		}
 	}
-	for _, l := range r.reporter.losses {
-		for w, owner := range l.owners {
-			has[w] = owner
-		}
+	for _, lost := range r.reporter.losses {
+		maps.Copy(has, lost)
 	}
 	assert.Equal(t, want, has)
 	for _, s := range r.services {
@@ -55,8 +54,8 @@ func (r *rig) compareReport(t *testing.T, reported map[model.ServiceName][]strin
 		}
 	}
 	got := map[model.ServiceName]int{}
-	for name, texts := range reported {
-		got[name] = len(texts)
+	for name := range reported {
+		got[name] = len(r.Problems(name))
 	}
 	assert.Equal(t, lines, got)
 }
@@ -68,7 +67,8 @@ func TestProblemsAreReportedUntilTheyEnd(t *testing.T) {
 	r.set(claimant("prod/web", 2025), claimant("x/younger", 2026))
 	r.sync(t)
 	younger := model.ServiceName{Namespace: "x", Name: "younger"}
-	assert.Equal(t, map[model.ServiceName][]string{younger: {contested + " belongs to prod/web:http/TCP"}}, reported)
+	assert.Equal(t, map[model.ServiceName]bool{younger: true}, reported)
+	assert.Equal(t, []string{contested + " belongs to prod/web:http/TCP"}, r.Problems(younger))
 
 	for i := range 20 { // more than are told once again
 		r.set(claimant(fmt.Sprintf("y/s%02d", i), 2027))
@@ -76,11 +76,15 @@ func TestProblemsAreReportedUntilTheyEnd(t *testing.T) {
 	r.sync(t)
 	assert.Len(t, reported, 21)
 	r.DeleteService(model.ServiceName{Namespace: "prod", Name: "web"})
+	told := 0
+	report := r.reporter.report
+	r.reporter.report = func(name model.ServiceName, any bool) { told++; report(name, any) }
 	r.sync(t)
+	assert.LessOrEqual(t, told, 2, "whoever got the address, not all who wait for it")
 	assert.Len(t, reported, 20)
 	assert.NotContains(t, reported, younger, "it has the address now")
 	assert.Equal(t, []string{contested + " belongs to x/younger:http/TCP"},
-		reported[model.ServiceName{Namespace: "y", Name: "s19"}])
+		r.Problems(model.ServiceName{Namespace: "y", Name: "s19"}))
 
 	last := *claimant("y/s19", 2027)
 	last.ExternalIPs = nil
@@ -94,7 +98,7 @@ func TestProblemsAreReportedUntilTheyEnd(t *testing.T) {
 	invalid.Ports[1].Name, invalid.Ports[1].Port = "zero", 0
 	r.set(&invalid)
 	r.sync(t)
-	assert.Equal(t, []string{"it has no port number or protocol"}, reported[invalid.Name])
+	assert.Equal(t, []string{"it has no port number or protocol"}, r.Problems(invalid.Name))
 	valid := invalid
 	valid.Ports = invalid.Ports[:1]
 	r.set(&valid)

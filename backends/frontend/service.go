@@ -2,7 +2,6 @@ package frontend
 
 import (
 	"cmp"
-	"math"
 	"net/netip"
 	"slices"
 
@@ -17,8 +16,9 @@ type service struct {
 	ports    list[portID, *port]
 	problems map[Problem]told // that were reported, by key
 	tenant   *tenant
-	// destinations and ranges are what it asks for in each family.
-	destinations, ranges [2]int
+	// destinations, source ranges and sticky endpoints are what it asks for in each family.
+	destinations   [2]int
+	ranges, sticky [2]int32
 }
 
 // portID identifies a port in its service.
@@ -54,6 +54,7 @@ func (s *service) leave(p *port) {
 	}
 	before := p.cost()
 	p.asks, p.demand, p.omitted, p.excess = false, 0, 0, noExcess
+	p.touch()
 	p.charge(before)
 	p.family.excesses.note(p, nil)
 	p.mark() // it may be unused now
@@ -65,13 +66,6 @@ func (s *service) isEmpty() bool { return s.object == nil && len(s.ports.all) ==
 // isSame reports whether two versions are of one object: a service that was deleted and created again is another one.
 func isSame(a, b *model.Service) bool { return a.UID == b.UID && a.Created.Equal(b.Created) }
 
-// setAge follows the service's object.
-func (s *service) setAge() {
-	if s.age = s.object.Created.UnixMicro(); s.object.Created.IsZero() {
-		s.age = math.MaxInt64
-	}
-}
-
 // sameFrontends reports whether a service asks for the same keys with the same restrictions as before, apart from its
 // ports.
 func sameFrontends(a, b *model.Service) bool {
@@ -80,8 +74,8 @@ func sameFrontends(a, b *model.Service) bool {
 		slices.Equal(a.LoadBalancerSourceRanges, b.LoadBalancerSourceRanges)
 }
 
-// addresses are those of a service in one family, each once. A cluster IP is nothing else, and one that is a VIP as well
-// as an external IP is a VIP: otherwise its source ranges would have no effect.
+// addresses are those of a service in one family, each once. A cluster IP is nothing else, and one that is a VIP as
+// well as an external IP is a VIP: otherwise its source ranges would have no effect.
 type addresses struct {
 	cluster         netip.Addr
 	vips, externals []netip.Addr

@@ -27,10 +27,13 @@ type Options struct {
 	// Errors need no family in their text: Sync adds it.
 	Apply func(ctx context.Context, c *Changes) error
 	// OnProblem, if given, is called once for each part of a service that is not served, during Sync, for example to
-	// create an Event. Problems are logged in any case.
+	// create an Event. Problems are logged in any case. Of a service with more than nine in a family for the
+	// same reason that begin at once, eight are told, and a ninth says how many more there are.
 	OnProblem func(ctx context.Context, p Problem)
 	// Limits bound what a service and a namespace may cost.
 	Limits Limits
+	// LimitAffinity limits sticky endpoints as well. It is for dataplanes where everybody pays for them.
+	LimitAffinity bool
 	// NodePortAddresses, if given, returns the addresses of one family on which the backend serves node ports (S35). It
 	// is called by every Sync. There a node port and an external IP or VIP of the same number have one owner (S59): if
 	// it is the node port, the other one is not among the frontends. Without it, the node port always gives way.
@@ -88,6 +91,11 @@ type Table struct {
 	current  *model.Node
 	round    uint64
 	active   bool // there has been a Sync, and no CleanUp since
+
+	announced map[announced]more // in the present update
+
+	errs []error // of the last Sync, as report returns them
+	err  error   // all of errs
 }
 
 // call is one call of the sink.
@@ -110,8 +118,10 @@ func New(o Options) (*Table, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("frontend: %w", err)
 	}
-	t := &Table{options: o, budget: &budget{o.Limits.complete(), map[*tenant]bool{}}, current: &model.Node{},
-		services: map[model.ServiceName]*service{}, tenants: map[string]*tenant{}}
+	t := &Table{options: o, current: &model.Node{},
+		budget: &budget{Limits: o.Limits.complete(), due: map[*tenant]bool{}, affinity: o.LimitAffinity,
+			blockSize: 128},
+		services: map[model.ServiceName]*service{}, tenants: map[string]*tenant{}, announced: map[announced]more{}}
 	if o.Families == nil {
 		o.Families = model.Families()
 	}
@@ -183,15 +193,33 @@ func (t *Table) Sync(ctx context.Context) error {
 			}
 			f.accept(t)
 		}
-		if err = errors.Join(err, f.ledger.err, f.excesses.error()); err != nil {
-			errs = append(errs, &sink.FamilyError{Family: f.family, Err: err})
+		if err := f.report(err); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	t.resyncAll, t.resyncFailed = false, false
 	if ctx.Err() != nil && slices.ContainsFunc(t.families, func(f *family) bool { return f.failed }) {
 		return ctx.Err()
 	}
-	return errors.Join(errs...)
+	if !slices.Equal(errs, t.errs) {
+		t.errs, t.err = errs, errors.Join(errs...)
+	}
+	return t.err // the same one as before if nothing differs: there may be thousands of service ports in it
+}
+
+// report returns what Sync reports of a family after Apply has returned failure, except for service ports.
+func (f *family) report(failure error) error {
+	ports := [2]error{f.ledger.err, f.excesses.error()}
+	if failure != nil {
+		return &sink.FamilyError{Family: f.family, Err: errors.Join(failure, ports[0], ports[1])}
+	}
+	if ports != f.reported {
+		f.reported, f.portErrors = ports, nil
+		if err := errors.Join(ports[0], ports[1]); err != nil {
+			f.portErrors = &sink.FamilyError{Family: f.family, Err: err}
+		}
+	}
+	return f.portErrors
 }
 
 // View calls show for each family with the ports that a service has there, as new and sorted by name, while no Sync
@@ -213,18 +241,6 @@ func (t *Table) View(name model.ServiceName, show func(c *Changes, ports []*Port
 		}
 		slices.SortFunc(ports, func(a, b *PortChange) int { return a.After.Name.Compare(b.After.Name) })
 		show(&Changes{t, f, f.full}, ports)
-	}
-}
-
-// ViewFamilies calls show for each family, while no Sync changes it: for a backend that is a [sink.TrafficCounter]. It
-// does not call show before the first Sync nor after CleanUp. It may be called from any goroutine, but not from Apply.
-func (t *Table) ViewFamilies(show func(c *Changes)) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, f := range t.families {
-		if t.active {
-			show(&Changes{t, f, f.full})
-		}
 	}
 }
 

@@ -188,7 +188,7 @@ func TestWhatIsNoBackendSetIsEmpty(t *testing.T) {
 				assert.Zero(t, p.After.Size(set))
 				assert.Empty(t, p.Endpoints(set))
 				assert.Empty(t, p.EndpointChanges(set))
-				assert.False(t, p.Has(set, target))
+				assert.False(t, p.Sets(target).Has(set))
 			}
 		}
 		return nil
@@ -280,7 +280,8 @@ func TestACancelledSyncReturnsTheContextsError(t *testing.T) {
 
 func TestWhatCannotBeServedIsSkippedByName(t *testing.T) {
 	s := web().Build()
-	none := model.ServicePort{Name: "none", Protocol: model.TCP, RoutesIPv4: s.Ports[0].RoutesIPv4}
+	none := model.ServicePort{Name: "none", Protocol: model.TCP,
+		Routes: model.PerFamily[model.Routes]{IPv4: s.Ports[0].Routes.IPv4}}
 	s.Ports = append(s.Ports, s.Ports[0], none)
 	r := newRig(t)
 	r.set(s, ep("10.1.0.1:0", model.ClusterSet), ep("10.1.0.2:0", model.ClusterSet),
@@ -374,7 +375,8 @@ func TestTheVIPsOfAServiceWithTooManySourceRangesAreNotServed(t *testing.T) {
 	assert.Empty(t, r.problems)
 
 	r.set(build(11))
-	assert.Equal(t, []string{"IPv4 default/web:http/TCP: its load-balancer IPs are not served: a service may have 10 source ranges"},
+	assert.Equal(t, []string{
+		"IPv4 default/web:http/TCP: its load-balancer IPs are not served: a service may have 10 source ranges"},
 		r.exceed(t))
 	assert.Empty(t, r.v4.owner("203.0.113.1:80/TCP"))
 	assert.Empty(t, r.v4.owner("203.0.113.2:80/TCP"), "as an external IP it would be open to all")
@@ -402,7 +404,7 @@ func TestAnotherPodCIDRChangesWhoMayReachItself(t *testing.T) {
 	r := newRig(t)
 	policy := model.RoutePolicy{ClusterIP: true, DetectsLocalPods: true}
 	s := web().Build()
-	s.Ports[0].RoutesIPv4 = model.NewRoutes(policy)
+	s.Ports[0].Routes.IPv4 = model.NewRoutes(policy)
 	r.set(s, ep("10.1.0.1:80", model.ClusterSet))
 	r.sync(t)
 	assert.Empty(t, r.v4.hairpins, "it is on another node, and masqueraded as such")

@@ -18,6 +18,7 @@ func TestNoTenantCostsMoreThanItAsksFor(t *testing.T) {
 	backendtest.Tenants{
 		Price: backendtest.Price{Service: 1, Port: 1, Frontend: 4, Endpoint: 1, Bytes: 15},
 		Text:  backendtest.Unchanged,
+		Pairs: true,
 		New: func(t *testing.T, limits frontend.Limits) (backendtest.TenantBackend, func() backendtest.Work) {
 			b := &counting{}
 			var err error

@@ -64,6 +64,7 @@ func (t *Table) update(ctx context.Context) {
 	for _, f := range t.families {
 		f.settle(func(p Problem) { t.report(ctx, p) })
 	}
+	t.announceRest(ctx)
 	t.reporter.tell(t.services)
 }
 
@@ -120,8 +121,7 @@ func (t *Table) setService(ctx context.Context, s *service, next *model.Service)
 		before = nil
 	}
 	s.object = next
-	s.setAge()
-	t.aged(s)
+	t.setAge(s)
 	t.countHealthCheck(before, next)
 	same := sameFrontends(before, next)
 	t.round++
@@ -158,7 +158,7 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 	known := false // addrs are
 	for i := range next.Ports {
 		sp := &next.Ports[i]
-		wanted := Port{Name: next.PortName(*sp), Routes: sp.Routes(f.family), AffinityTimeout: affinity}
+		wanted := Port{Name: next.PortName(*sp), Routes: *sp.Routes.At(f.family), AffinityTimeout: affinity}
 		if wanted.Routes.Sets() == 0 {
 			continue
 		}
@@ -202,15 +202,27 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 		}
 		left -= len(asked)
 		before := p.cost()
-		p.asks, p.demand = true, int32(len(asked))
+		wasAsked := p.asks
+		if p.asks, p.demand = true, int32(len(asked)); !wasAsked {
+			p.touch()
+		}
+		p.isSticky = affinity > 0 && t.budget.affinity
 		p.charge(before)
+		if p.excess.deniesAffinity() {
+			wanted.AffinityTimeout = 0
+		}
 		if p.excess != noExcess {
 			found = append(found, p.excess.problem(p, &t.budget.Limits))
+		}
+		if sp.TooManyEndpoints {
+			found = append(found, Problem{Family: f.family, Port: wanted.Name, Reason: TooManyEndpoints,
+				Message: "it is not served: its service, or the services of its namespace together, have too many " +
+					"addresses times ports"})
 		}
 		for _, problem := range found {
 			t.found(ctx, s, problem)
 		}
-		if f.excesses.note(p, found); p.excess != noExcess {
+		if f.excesses.note(p, found); p.excess.refuses() || sp.TooManyEndpoints {
 			p.remove()
 			continue
 		}
@@ -240,7 +252,7 @@ func (t *Table) deleteService(s *service) {
 	for _, f := range t.families {
 		t.setRanges(s, f, 0)
 	}
-	t.aged(s)
+	t.decideAgain(s.tenant)
 }
 
 // setRanges notes how many source ranges a service has: only those of load-balancer IPs count.
@@ -248,8 +260,8 @@ func (t *Table) setRanges(s *service, f *family, n int) {
 	if n > 0 && !hasVIP(f.family, s.object) {
 		n = 0
 	}
-	if before := s.ranges[f.index]; n != before {
-		s.ranges[f.index] = n
+	if before := int(s.ranges[f.index]); n != before {
+		s.ranges[f.index] = int32(n)
 		s.charge(f, Budget{SourceRanges: n - before})
 	}
 }
@@ -272,12 +284,55 @@ func (t *Table) found(ctx context.Context, s *service, p Problem) {
 	}
 	before, known := s.problems[p.key()]
 	if !known {
-		t.report(ctx, p)
+		t.announce(ctx, p)
 	}
 	if before.message != p.Message {
 		t.reporter.mark(s.name)
 	}
 	s.problems[p.key()] = told{t.round, p.Message}
+}
+
+// announced identifies problems that may be thousands, of the ports of one service.
+type announced struct {
+	service model.ServiceName
+	family  model.Family
+	reason  Reason
+}
+
+// announceAtMost is how many new problems of one kind a service has reported one by one in an update.
+const announceAtMost = 8
+
+// more are the problems beyond that.
+type more struct {
+	n    int
+	last Problem
+}
+
+// announce reports a new problem, or counts it.
+func (t *Table) announce(ctx context.Context, p Problem) {
+	kind := announced{p.Port.Service, p.Family, p.Reason}
+	m := t.announced[kind]
+	if m.n++; m.n <= announceAtMost {
+		t.report(ctx, p)
+	}
+	m.last = p
+	t.announced[kind] = m
+}
+
+// announceRest reports, for each service, the problems that announce has only counted.
+func (t *Table) announceRest(ctx context.Context) {
+	for _, m := range t.announced {
+		if m.n <= announceAtMost {
+			continue
+		}
+		if rest := m.n - announceAtMost - 1; rest > 0 {
+			m.last.Message += fmt.Sprintf("; the same holds for %d more of its ports", rest)
+		}
+		t.report(ctx, m.last)
+	}
+	if len(t.announced) > 0 {
+		t.announced = map[announced]more{} // not clear, whose cost depends on what the map once held
+	}
 }
 
 func (t *Table) report(ctx context.Context, p Problem) {

@@ -194,17 +194,6 @@ func (f *family) resolve(ctx context.Context, b *balancer, s *spec) (lb *dp.Load
 		}
 		lb.Endpoints = []string{f.root}
 	}
-	if s.vip && f.isOverlay() { // before the endpoints, of which one may have taken its address
-		vip, err := f.vipEndpoint(ctx, b.key.Addr)
-		switch {
-		case endsCommit(err):
-			return nil, nil, err
-		case err != nil:
-			errs.Add(err)
-		default:
-			f.setVIP(b, vip)
-		}
-	}
 	for _, t := range s.targets {
 		id, err := f.lookup(ctx, t)
 		switch {
@@ -218,6 +207,17 @@ func (f *family) resolve(ctx context.Context, b *balancer, s *spec) (lb *dp.Load
 	}
 	if len(lb.Endpoints) == 0 {
 		return nil, errs.Err(), nil
+	}
+	if s.vip && f.isOverlay() {
+		vip, err := f.vipEndpoint(ctx, b.key.Addr)
+		switch {
+		case endsCommit(err):
+			return nil, nil, err
+		case err != nil:
+			errs.Add(err)
+		default:
+			f.setVIP(b, vip)
+		}
 	}
 	return lb, errs.Err(), nil
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 )
 

@@ -28,7 +28,8 @@
 //
 // It touches only load balancers with the address and port of a service, or of one that it served before
 // (Options.RecordFile). It deletes only endpoints that it has made, which it names "kube-proxy-lib ...", or an earlier
-// kube-proxy, which have hardware addresses 02-11-..., and never one of a local pod. It does not clean up, except on request ([Backend.CleanUp], [CleanUp]).
+// kube-proxy, which have hardware addresses 02-11-..., and never one of a local pod. It does not clean up, except on
+// request ([Backend.CleanUp], [CleanUp]).
 //
 // # From services to load balancers
 //

@@ -153,6 +153,19 @@ func (f *family) setVIP(b *balancer, id string) {
 	b.vip = id
 }
 
+// reserve notes the cluster IPs. A load balancer that has an endpoint with such an address is due.
+func (f *family) reserve(d frontend.Diff[netip.Addr]) {
+	for _, a := range d.Removed {
+		delete(f.clusterIPs, a)
+	}
+	for _, a := range d.Added {
+		if id, ok := f.endpoints.remote[a]; ok && !f.clusterIPs[a] && f.endpoints.used[id] > 0 {
+			f.endpoints.replaced[id] = true
+		}
+		f.clusterIPs[a] = true
+	}
+}
+
 // nodeIP returns the node's address.
 func (f *family) nodeIP() (netip.Addr, error) {
 	for _, a := range f.nodeIPs {

@@ -100,16 +100,20 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 			return err
 		}
 	}
+	changes := c
+	var gone map[model.PortName][]dp.Key
 	if rebuild {
-		c := c.All()
+		changes, gone = c.All(), maps.Clone(f.ports)
 		clear(f.clusterIPs)
-		f.reserve(c.ClusterIPs())
-		f.rebuild(ctx, c)
-	} else {
-		f.reserve(c.ClusterIPs())
-		for p := range c.Ports() {
-			f.change(ctx, p)
+	}
+	f.reserve(changes.ClusterIPs())
+	for p := range changes.Ports() {
+		if f.change(ctx, p); p.After != nil {
+			delete(gone, p.After.Name)
 		}
+	}
+	for name := range gone {
+		f.forget(name)
 	}
 	if full {
 		if err := f.adopt(ctx); err != nil {
@@ -117,29 +121,23 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 		}
 	}
 	f.known = false
+	refused := map[model.PortName]*frontend.PortChange{}
 	err := f.commit(ctx, func(name model.PortName, err error) {
 		p := c.Port(name)
 		p.Refuse(p.After, err)
+		refused[name] = p
 	})
+	for name, p := range refused {
+		if !f.servesExternal(name) {
+			p.LacksExternal()
+		}
+	}
 	f.taken = true
 	c.Accept() // what else has failed is found by reading
 	if err == nil {
 		f.known, f.broken = true, false
 	}
 	return err
-}
-
-// reserve notes the cluster IPs. A load balancer that has an endpoint with such an address is due.
-func (f *family) reserve(d frontend.Diff[netip.Addr]) {
-	for _, a := range d.Removed {
-		delete(f.clusterIPs, a)
-	}
-	for _, a := range d.Added {
-		if id, ok := f.endpoints.remote[a]; ok && !f.clusterIPs[a] && f.endpoints.used[id] > 0 {
-			f.endpoints.replaced[id] = true
-		}
-		f.clusterIPs[a] = true
-	}
 }
 
 // read reads the network and its endpoints.
@@ -212,62 +210,6 @@ func (f *family) readEndpoints(ctx context.Context) error {
 	f.endpoints.set(list, f.key)
 	f.listedEndpoints, f.root = true, ""
 	return nil
-}
-
-// rebuild computes everything again.
-func (f *family) rebuild(ctx context.Context, c *frontend.Changes) {
-	gone := maps.Clone(f.ports)
-	for p := range c.Ports() {
-		f.change(ctx, p)
-		delete(gone, p.After.Name)
-	}
-	for name := range gone {
-		f.forget(name)
-	}
-}
-
-// change applies the changes of a service port to the wanted state.
-func (f *family) change(ctx context.Context, c *frontend.PortChange) {
-	var name model.PortName
-	specs := map[dp.Key]*spec{}
-	if c.After != nil {
-		name = c.After.Name
-		f.unsupported.count(name.Service, 1)
-		specs = f.specs(ctx, c)
-	} else {
-		name = c.Before.Name
-	}
-	f.forget(name)
-	if c.After == nil {
-		return
-	}
-	keys := slices.SortedFunc(maps.Keys(specs), dp.Key.Compare)
-	f.ports[name] = keys
-	for _, key := range keys {
-		b := f.balancers[key]
-		if b == nil {
-			b = &balancer{key: key, asked: map[model.PortName]*spec{}}
-			f.balancers[key] = b
-		}
-		b.asked[name] = specs[key]
-		f.dirty[b] = true
-	}
-}
-
-// forget withdraws what a service port asked for.
-func (f *family) forget(name model.PortName) {
-	keys, there := f.ports[name]
-	if !there {
-		return
-	}
-	for _, key := range keys {
-		b := f.balancers[key]
-		b.last = b.asked[name].kind
-		delete(b.asked, name)
-		f.dirty[b] = true
-	}
-	delete(f.ports, name)
-	f.unsupported.count(name.Service, -1)
 }
 
 // adopt compares with the load balancers that HNS has. Those at the address and port of a service are taken over,

@@ -354,3 +354,68 @@ func TestFailedDeletionsAreLoggedInOneLine(t *testing.T) {
 	require.Contains(t, lines[0], "Could not delete HNS endpoints, trying again later")
 	require.Contains(t, lines[0], "and 91 more errors")
 }
+
+// In an overlay network a cluster IP has an endpoint of its own. While none of the service's endpoints can be used, it
+// has nothing to lead to: it is not created and deleted at every resync.
+func TestAServiceWithoutAUsableEndpointCostsNothingAtAResync(t *testing.T) {
+	m := newOverlay(t)
+	b := m.start(t, overlay)
+	backendtest.Set(t, b, backendtest.Node(), fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build(),
+		fm.Endpoint(webPort, "10.244.1.9:8080").Local().Build())
+	failsOnly(t, b.Sync(t.Context()), webPort)
+	m.writes()
+	for range 2 {
+		b.ForceResync()
+		failsOnly(t, b.Sync(t.Context()), webPort)
+		require.Empty(t, m.writes())
+	}
+	m.addPod("10.244.1.9")
+	b.ResyncFailed()
+	require.NoError(t, b.Sync(t.Context()))
+	require.Contains(t, m.hns.Dump(), "load balancer 10.96.0.10:80/TCP")
+	m.writes()
+	m.hns.RemoveEndpoint(netip.MustParseAddr("10.244.1.9"))
+	for range 2 { // it was there and is not usable any more
+		b.ForceResync()
+		failsOnly(t, b.Sync(t.Context()), webPort)
+	}
+	m.writes()
+	b.ForceResync()
+	failsOnly(t, b.Sync(t.Context()), webPort)
+	require.Empty(t, m.writes())
+}
+
+// A load balancer must not send to a node where none of a Service's external frontends is served (S38).
+func TestAnErrorSaysWhetherOutsideClientsReachThePort(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	var fails string
+	m.hns.Fail = func(call string) error {
+		if strings.HasPrefix(call, "create load balancer "+fails) {
+			return errors.New("the parameter is incorrect (0x57)")
+		}
+		return nil
+	}
+	service := func(vips ...string) *model.Service {
+		return fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).NodePort(30080).
+			LoadBalancerIP(vips...).Build()
+	}
+	sync := func() bool {
+		errs := sink.PortErrors(b.Sync(t.Context()))
+		require.Len(t, errs, 1)
+		return errs[0].ServesExternal
+	}
+	backendtest.Set(t, b, web()...)
+	b.SetService(service())
+	fails = "IPv4 node port 30080/TCP"
+	require.False(t, sync(), "the cluster IP alone is served")
+	require.False(t, sync(), "as long as it is refused")
+	b.SetService(service("203.0.113.1"))
+	require.True(t, sync(), "the VIP is served")
+	fails = "none"
+	b.ResyncFailed()
+	require.NoError(t, b.Sync(t.Context()))
+	fails = "203.0.113.2"
+	b.SetService(service("203.0.113.1", "203.0.113.2"))
+	require.True(t, sync(), "others are served")
+}

@@ -18,6 +18,7 @@ import (
 type machine struct {
 	hns    *dp.Fake
 	record string
+	last   *Backend // that was started
 }
 
 const network = "cbr0"
@@ -53,10 +54,13 @@ func (m *machine) addPod(ips ...string) string {
 	return m.hns.AddEndpoint(network, e)
 }
 
-// start starts a backend, as after a restart of the process if there was one before. It checks for changes of others
-// when the test says so.
+// start starts a backend, as after a restart of the process if there was one before: that one has ended. It checks for
+// changes of others when the test says so.
 func (m *machine) start(t testing.TB, change ...func(*Options)) *Backend {
 	t.Helper()
+	if m.last != nil {
+		require.NoError(t, m.last.Close())
+	}
 	o := Options{Network: network, RecordFile: m.record, Dataplane: m.hns, checkInterval: -1,
 		hostMAC: func(netip.Addr) (string, error) { return "00-15-5d-00-00-aa", nil }}
 	for _, c := range change {
@@ -64,6 +68,7 @@ func (m *machine) start(t testing.TB, change ...func(*Options)) *Backend {
 	}
 	b, err := New(context.Background(), o)
 	require.NoError(t, err)
+	m.last = b
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	m.hns.TakeCalls()
 	return b

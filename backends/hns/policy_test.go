@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"k8s.io/klog/v2"
+
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -34,13 +36,75 @@ type spec struct {
 
 func (s *spec) isEmpty() bool { return s == nil || len(s.targets) == 0 && !s.root }
 
-// specs returns the load balancers that a service port asks for.
-func (f *family) specs(ctx context.Context, c *frontend.PortChange) map[dp.Key]*spec {
+// change applies the changes of a service port to the wanted state.
+func (f *family) change(ctx context.Context, c *frontend.PortChange) {
+	if c.After == nil {
+		f.forget(c.Before.Name)
+		return
+	}
+	name := c.After.Name
+	specs, lacks := f.specs(c)
+	f.unsupported.tell(ctx, f.key, name, lacks)
+	if _, known := f.ports[name]; !known {
+		f.unsupported.ports[name.Service]++
+	}
+	f.withdraw(name)
+	keys := slices.SortedFunc(maps.Keys(specs), dp.Key.Compare)
+	f.ports[name] = keys
+	for _, key := range keys {
+		b := f.balancers[key]
+		if b == nil {
+			b = &balancer{key: key, asked: map[model.PortName]*spec{}}
+			f.balancers[key] = b
+		}
+		b.asked[name] = specs[key]
+		f.dirty[b] = true
+	}
+}
+
+// forget forgets a service port that is gone.
+func (f *family) forget(name model.PortName) {
+	if _, known := f.ports[name]; !known {
+		return
+	}
+	f.withdraw(name)
+	delete(f.ports, name)
+	u := f.unsupported
+	if u.ports[name.Service]--; u.ports[name.Service] == 0 {
+		delete(u.ports, name.Service)
+		delete(u.told, name.Service)
+	}
+}
+
+// withdraw withdraws what a service port asked for.
+func (f *family) withdraw(name model.PortName) {
+	for _, key := range f.ports[name] {
+		b := f.balancers[key]
+		b.last = b.asked[name].kind
+		delete(b.asked, name)
+		f.dirty[b] = true
+	}
+}
+
+// servesExternal reports whether HNS has a load balancer for a node port, a VIP or an external IP of a service port.
+func (f *family) servesExternal(name model.PortName) bool {
+	return slices.ContainsFunc(f.ports[name], func(key dp.Key) bool {
+		b := f.balancers[key]
+		kind := b.asked[name].kind
+		return b.have != nil && kind != ofClusterIP && kind != ofHealthCheck
+	})
+}
+
+// specs returns the load balancers that a service port asks for, and what HNS lacks for them.
+func (f *family) specs(c *frontend.PortChange) (specs map[dp.Key]*spec, missing []capability) {
 	p := c.After
-	lacks := func(what capability) { f.unsupported.tell(ctx, f.key, p.Name, what) }
+	lacks := func(what capability) {
+		if !slices.Contains(missing, what) {
+			missing = append(missing, what)
+		}
+	}
 	if p.Name.Protocol == model.SCTP {
-		lacks(sctp)
-		return nil
+		return nil, []capability{sctp}
 	}
 	if p.AffinityTimeout > 0 {
 		if f.features.SessionAffinity {
@@ -49,13 +113,13 @@ func (f *family) specs(ctx context.Context, c *frontend.PortChange) map[dp.Key]*
 			lacks(noAffinity)
 		}
 	}
-	specs := map[dp.Key]*spec{}
+	specs = map[dp.Key]*spec{}
 	chosen := map[choice]spec{}
 	for fr := range c.Frontends() {
 		if fr.Restricted {
 			lacks(sourceRanges)
 		}
-		s := f.frontend(ctx, c, fr, chosen)
+		s := f.frontend(c, fr, chosen, lacks)
 		specs[dp.Key{Family: f.key, Addr: fr.Addr, Port: fr.Port, Protocol: fr.Protocol}] = s
 		if fr.Kind == frontend.LoadBalancerIP && f.options.RootEndpoint != "" && !s.isEmpty() {
 			if key, hc := f.healthCheck(p, fr.Addr); hc != nil {
@@ -65,7 +129,7 @@ func (f *family) specs(ctx context.Context, c *frontend.PortChange) map[dp.Key]*
 			}
 		}
 	}
-	return specs
+	return specs, missing
 }
 
 // frontend returns the load balancer of a frontend (S53, S55):
@@ -78,10 +142,9 @@ func (f *family) specs(ctx context.Context, c *frontend.PortChange) map[dp.Key]*
 //
 // With the annotation preserve-destination node ports and load-balancer IPs keep to local endpoints, and the latter
 // have DSR, UseMux and PreserveDIP.
-func (f *family) frontend(ctx context.Context, c *frontend.PortChange, fr frontend.Frontend,
-	chosen map[choice]spec) *spec {
+func (f *family) frontend(c *frontend.PortChange, fr frontend.Frontend, chosen map[choice]spec,
+	lacks func(capability)) *spec {
 	p := c.After
-	lacks := func(what capability) { f.unsupported.tell(ctx, f.key, p.Name, what) }
 	routes := p.RoutesOf(fr.Kind)
 	route := routes.Other
 	s := &spec{kind: kindOf(fr.Kind), vip: fr.Kind == frontend.ClusterIP}
@@ -183,4 +246,53 @@ func (f *family) healthCheck(p *frontend.Port, vip netip.Addr) (dp.Key, *spec) {
 		s.portFlags = dp.UseMux | dp.PreserveDIP
 	}
 	return dp.Key{Family: f.key, Addr: vip, Port: number, Protocol: model.TCP}, s
+}
+
+// Unsupported is the reason of a [frontend.Problem] about a feature of a service that HNS does not support.
+const Unsupported frontend.Reason = "UnsupportedByHNS"
+
+// capability is something that services may ask for and that HNS cannot do, or not in every version.
+type capability string
+
+const (
+	sctp            capability = "SCTP ports are not served"
+	noAffinity      capability = "session affinity: this version of Windows chooses an endpoint for each connection"
+	affinityTimeout capability = "session affinity is a hash of the client's address: it has no timeout, and a " +
+		"client may get another endpoint when the endpoints change"
+	sourceRanges capability = "load-balancer source ranges: the load-balancer IPs are open to all sources"
+	sourceRoutes capability = "external traffic policy Local: pods of the node, and the node itself, reach the node's " +
+		"endpoints alone, as everybody does"
+	noDSR capability = "external traffic policy Local: this version of Windows cannot keep the source of connections"
+	ports capability = "endpoints with different target ports: only those with the most frequent one are used"
+	host  capability = "endpoints in the network of this node itself are not used: HNS has no endpoint for them"
+)
+
+// unsupported reports, once for each service, features that HNS does not support.
+type unsupported struct {
+	onProblem func(context.Context, frontend.Problem)
+	told      map[model.ServiceName]map[capability]bool // forgotten with the last port of the service
+	ports     map[model.ServiceName]int                 // wanted at present, in all families
+}
+
+func newUnsupported(onProblem func(context.Context, frontend.Problem)) *unsupported {
+	return &unsupported{onProblem: onProblem, told: map[model.ServiceName]map[capability]bool{},
+		ports: map[model.ServiceName]int{}}
+}
+
+// tell logs what HNS cannot do for a service port.
+func (u *unsupported) tell(ctx context.Context, f model.Family, p model.PortName, list []capability) {
+	for _, c := range list {
+		if u.told[p.Service][c] {
+			continue
+		}
+		if u.told[p.Service] == nil {
+			u.told[p.Service] = map[capability]bool{}
+		}
+		u.told[p.Service][c] = true
+		klog.FromContext(ctx).Info("HNS does not support everything that a service requests", "service", p.Service,
+			"what", string(c))
+		if u.onProblem != nil {
+			u.onProblem(ctx, frontend.Problem{Family: f, Port: p, Reason: Unsupported, Message: string(c)})
+		}
+	}
 }

@@ -1,9 +1,11 @@
 package iptables
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"k8s.io/klog/v2"
@@ -45,10 +47,15 @@ func (f *family) write(ctx context.Context) error {
 // translated. Where a change does both, the side with more rules decides.
 func (f *family) changes() *dp.Batch {
 	nat, filter := f.tables[inNAT].changes(), f.tables[inFilter].changes()
-	if f.tables[inFilter].growsBy(filter) > 0 {
-		return &dp.Batch{Tables: []dp.TableBatch{filter, nat}}
+	most := math.MaxInt
+	if f.features.Variant == dp.NFT {
+		most = cmp.Or(f.backend.options.maxNames, dp.MaxNames)
 	}
-	return &dp.Batch{Tables: []dp.TableBatch{nat, filter}}
+	parts := [][]dp.TableBatch{f.tables[inNAT].split(nat, most), f.tables[inFilter].split(filter, most)}
+	if f.tables[inFilter].growsBy(filter) > 0 {
+		slices.Reverse(parts)
+	}
+	return &dp.Batch{Tables: slices.Concat(parts...)}
 }
 
 // restore writes all changes; read says whether they were found by reading the tables.

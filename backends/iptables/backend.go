@@ -41,7 +41,7 @@ type Backend struct {
 func New(ctx context.Context, o Options) (*Backend, error) {
 	b := &Backend{options: o, kernel: newKernel(o.Sysctls)}
 	s := &lifecycle.Spec[*family]{Name: "iptables", Common: o.Common, MasqueradeMark: &b.options.MasqueradeMark,
-		Open: b.open, IsAbsent: dp.IsAbsent, Apply: (*family).apply, Look: (*family).look,
+		Open: b.open, IsAbsent: dp.IsAbsent, Apply: (*family).apply, LimitAffinity: true, Look: (*family).look,
 		Every: cmp.Or(o.driftInterval, defaultDriftInterval), Describe: (*family).describeService, Remove: (*family).cleanUp}
 	var err error
 	if b.Running, err = s.Start(ctx); err != nil {
@@ -60,6 +60,7 @@ func (b *Backend) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 		}
 		s.Add(f, newFamily(b, d, &s.Metrics))
 		s.UseHostOf(d)
+		s.Yield = append(s.Yield, d.Yield)
 	}
 	if len(b.options.Dataplanes) > 0 {
 		return nil
@@ -70,6 +71,7 @@ func (b *Backend) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 			return nil, err
 		}
 		s.Own(d.Close)
+		s.Yield = append(s.Yield, d.Yield)
 		return newFamily(b, d, &s.Metrics), nil
 	})
 }

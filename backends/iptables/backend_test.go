@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
-	"sigs.k8s.io/kube-proxy-lib/sysctl"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/sysctl"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
@@ -175,7 +175,7 @@ func TestNamesAreBoundedAndDoNoHarm(t *testing.T) {
 		s := &model.Service{Name: n, ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(i)})},
 			SessionAffinityTimeout: timeout,
 			Ports: []model.ServicePort{{Name: "x\ny", Protocol: model.TCP, Port: 80,
-				RoutesIPv4: model.NewRoutes(model.RoutePolicy{ClusterIP: true})}}}
+				Routes: model.PerFamily[model.Routes]{IPv4: model.NewRoutes(model.RoutePolicy{ClusterIP: true})}}}}
 		r.Set(s, &model.Endpoint{Port: s.PortName(s.Ports[0]), Sets: model.ClusterSet,
 			Target: netip.MustParseAddrPort("10.244.1.1:80")})
 	}
@@ -188,9 +188,9 @@ func TestBadInputIsSkipped(t *testing.T) {
 	routes := model.NewRoutes(model.RoutePolicy{ClusterIP: true})
 	s := &model.Service{Name: model.ServiceName{Namespace: "ns", Name: "bad"},
 		ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")},
-		Ports: []model.ServicePort{{Name: "none", RoutesIPv4: routes},
-			{Name: "a", Protocol: model.TCP, Port: 80, RoutesIPv4: routes},
-			{Name: "a", Protocol: model.TCP, Port: 81, RoutesIPv4: routes}}}
+		Ports: []model.ServicePort{{Name: "none", Routes: model.PerFamily[model.Routes]{IPv4: routes}},
+			{Name: "a", Protocol: model.TCP, Port: 80, Routes: model.PerFamily[model.Routes]{IPv4: routes}},
+			{Name: "a", Protocol: model.TCP, Port: 81, Routes: model.PerFamily[model.Routes]{IPv4: routes}}}}
 	port := s.PortName(s.Ports[1])
 	r.backend.SetNode(nil)
 	r.backend.SetService(nil)

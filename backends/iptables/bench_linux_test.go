@@ -12,9 +12,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 )
 
 // The benchmarks run the programs of both variants against this machine's kernel, in a namespace of their own:
@@ -22,12 +21,6 @@ import (
 //	go test -run - -bench . -benchtime 5x ./backends/iptables
 
 var clusterSizes = backendtest.Sizes(10, 1000, 5000, 10000)
-
-// BenchmarkScale is for iptables-nft alone: with iptables-legacy the kernel replaces whole tables.
-func BenchmarkScale(b *testing.B) {
-	needPrograms(b, dataplane.NFT)
-	conformance.Scale(b, factory(b, dataplane.NFT))
-}
 
 func newBackend(tb testing.TB, o iptables.Options) *iptables.Backend {
 	tb.Helper()
@@ -43,7 +36,7 @@ func eachSize(b *testing.B, f func(backendtest.Bench, *testing.B)) {
 		for _, c := range clusterSizes {
 			b.Run(string(v)+"/"+c.String(), func(b *testing.B) {
 				needPrograms(b, v)
-				testns.Enter(b)
+				testkit.EnterNamespace(b)
 				b.ReportAllocs()
 				f(backendtest.Bench{Size: c,
 					New: func() backendtest.Backend { return newBackend(b, iptables.Options{}.Of(v)) }}, b)
@@ -80,7 +73,7 @@ func BenchmarkNewFlow(b *testing.B) {
 			}{{"first", 0}, {"last", c.Services - 1}} {
 				b.Run(fmt.Sprintf("%s/%v/%s", v, c, at.name), func(b *testing.B) {
 					needPrograms(b, v)
-					flows := backendtest.NewFlows(b, testns.Enter(b))
+					flows := backendtest.NewFlows(b, testkit.EnterNamespace(b))
 					backend := newBackend(b, iptables.Options{}.Of(v))
 					defer func() { require.NoError(b, backend.Close()) }()
 					backend.SetNode(c.Node())

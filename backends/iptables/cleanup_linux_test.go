@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -20,7 +20,7 @@ import (
 
 // A node that has never used iptables-legacy must not begin to when mode iptables is cleaned up.
 func TestCleanUpMakesNoTablesOfIPTablesLegacy(t *testing.T) {
-	n := testns.New(t)
+	n := testkit.NewNamespace(t)
 	needPrograms(t, dataplane.Legacy)
 	n.Do(func() error {
 		if err := iptables.CleanUp(t.Context(), iptables.Options{}); err != nil {
@@ -39,7 +39,7 @@ func TestCleanUpMakesNoTablesOfIPTablesLegacy(t *testing.T) {
 
 func TestSomebodyElseFindsNothingOfOursAfterCleanUp(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
-		testns.Enter(t)
+		testkit.EnterNamespace(t)
 		other, err := somebodyElse(model.IPv4, v)
 		require.NoError(t, err)
 		rules := func() string {
@@ -79,7 +79,7 @@ func TestSomebodyElseFindsNothingOfOursAfterCleanUp(t *testing.T) {
 
 func TestTheProgramsRefuseAnUnknownProtocol(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
-		testns.Enter(t)
+		testkit.EnterNamespace(t)
 		leavesOutUnknownProtocol(t, newKernelRig(t, v))
 	})
 }
@@ -88,7 +88,7 @@ func TestTheProgramsRefuseAnUnknownProtocol(t *testing.T) {
 func TestARuleOfNftInTableNATHoldsUpNothing(t *testing.T) {
 	needPrograms(t, dataplane.NFT)
 	nft := need.Program(t, "nft")
-	testns.Enter(t)
+	testkit.EnterNamespace(t)
 	run := func(cmd *exec.Cmd) string {
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)

@@ -6,7 +6,7 @@ import (
 
 	dp "sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )
 
 // chainPrefix is the prefix of the names of all our chains, and of no others.

@@ -9,10 +9,11 @@
 //   - A restart keeps traffic. The first Sync reads our chains as an earlier process left them, rewrites those that
 //     differ, and removes those that are no longer needed; nothing is flushed. Jumps to our chains are put into the
 //     built-in ones together with them, never before.
-//   - Endpoints are added and removed atomically: each table changes as a whole. A change that adds more rules to table
-//     filter than it removes writes that table first, any other writes table nat first: a service that gets its first
-//     endpoint is served before its refusal is removed, and one that loses its last is refused before it is no longer
-//     served.
+//   - Endpoints are added and removed atomically: all that packets notice in a table changes at once. With iptables-nft
+//     many new chains come before that, in transactions of their own, and many old ones go after it. A change that adds
+//     more rules to table filter than it removes writes that table first, any other writes table nat first: a service
+//     that gets its first endpoint is served before its refusal is removed, and one that loses its last is refused
+//     before it is no longer served.
 //   - Changes by others are noticed and repaired, usually within a second, and at a resync at the latest.
 //   - A service port that iptables or the kernel refuses, for example because a match is missing, is left out and named
 //     in a [sink.PortError]. Everything else is served. It is tried again when it changes, at a retry and at a resync.

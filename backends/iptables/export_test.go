@@ -18,5 +18,11 @@ func (o Options) Looking(every time.Duration) Options {
 	return o
 }
 
+// Splitting returns the options with another number of names that a transaction of iptables-nft may have.
+func (o Options) Splitting(maxNames int) Options {
+	o.maxNames = maxNames
+	return o
+}
+
 // Looks reports whether the options have an interval.
 func (o Options) Looks() bool { return o.driftInterval != 0 }

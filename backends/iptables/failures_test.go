@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/node/sysctl"
 	"sigs.k8s.io/kube-proxy-lib/sink"
-	"sigs.k8s.io/kube-proxy-lib/sysctl"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 

@@ -8,7 +8,15 @@ import (
 // Dataplane is an iptables of one family: see [Options] and [NewFake].
 type Dataplane = dataplane.Interface
 
-// NewFake returns an iptables in memory, for Options.Dataplanes: tests of programs that use this backend then run
-// anywhere, without root. It keeps the text of chains, which Dump prints as iptables-save does, and does not check it
-// beyond references to chains.
-func NewFake(f model.Family) *dataplane.Fake { return dataplane.NewFake(f) }
+// Fake is an iptables in memory, for Options.Dataplanes: tests of programs that use this backend then run anywhere,
+// without root. It keeps the text of chains, and does not check it beyond references to chains.
+type Fake struct {
+	// Fake is for the backend alone.
+	*dataplane.Fake
+}
+
+// NewFake returns a Fake of a family, without chains of its own.
+func NewFake(f model.Family) Fake { return Fake{dataplane.NewFake(f)} }
+
+// Dump returns the chains as iptables-save prints them.
+func (f Fake) Dump() string { return f.Fake.Dump() }

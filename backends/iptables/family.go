@@ -22,8 +22,6 @@ type family struct {
 	state      state
 	generation uint64 // of the tables, as they were left
 	failed     error  // error of the last Sync, apart from those of service ports that are left out
-	// inDoubt are the service ports that a search has left out without knowing whether they are at fault.
-	inDoubt map[model.PortName]bool
 }
 
 // state is how much is known about the tables of a family. The package documentation has the transitions.
@@ -42,7 +40,7 @@ func (s state) isTrusted() bool { return s >= suspect }
 func newFamily(b *Backend, d dp.Interface, g *shared.Group) *family {
 	features := d.Features()
 	return &family{backend: b, dataplane: d, features: features, plan: newPlan(),
-		metrics: newMetrics(g, features.Family), inDoubt: map[model.PortName]bool{}}
+		metrics: newMetrics(g, features.Family)}
 }
 
 // apply applies the changes to the tables. It refuses the service ports that are left out.
@@ -56,7 +54,7 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 	}
 	before, changes := f.config, c.Difference()
 	f.config = newConfig(f.features, f.backend, c.Node())
-	f.leaveOutAgain(c, changes)
+	f.leaveOutAgain(changes)
 	if f.failed != nil && !c.Retry() { // a failed family is left alone until its retry
 		f.update(before, c, changes, nil)
 	} else {
@@ -66,9 +64,13 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 			f.failed = f.leaveOut(ctx, c, f.failed)
 		}
 	}
-	for name, err := range f.leftOut {
-		if p := c.Port(name); p != nil {
-			p.Refuse(nil, err)
+	for name, r := range f.leftOut {
+		switch p := c.Port(name); {
+		case p == nil:
+		case r.inDoubt:
+			p.RefuseInDoubt(nil, r.err)
+		default:
+			p.Refuse(nil, r.err)
 		}
 	}
 	c.Accept() // chains know what is not in the tables yet

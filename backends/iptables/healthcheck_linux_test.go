@@ -11,7 +11,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
@@ -19,7 +19,7 @@ import (
 // A load balancer that gets no answer takes the node out (S38).
 func TestHealthChecksAreAnsweredWhereTheFirewallDropsEverythingElse(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
-		testns.Enter(t)
+		testkit.EnterNamespace(t)
 		lo, err := netlink.LinkByName("lo")
 		require.NoError(t, err)
 		require.NoError(t, netlink.LinkSetUp(lo))

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 

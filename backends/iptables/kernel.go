@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"sigs.k8s.io/kube-proxy-lib/sysctl"
+	"sigs.k8s.io/kube-proxy-lib/node/sysctl"
 )
 
 // kernel is the kernel configuration that rules depend on.

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
@@ -33,7 +33,7 @@ func TestNoNewFlowIsLostWhileTheBackendIsRestarted(t *testing.T) {
 
 // newLoaded makes a rig on the kernel, and describes the service that is to be under load to it.
 func newLoaded(t *testing.T, v dataplane.Variant) (*rig, backendtest.Loaded) {
-	flows := backendtest.NewFlows(t, testns.Enter(t))
+	flows := backendtest.NewFlows(t, testkit.EnterNamespace(t))
 	r := newKernelRig(t, v)
 	return r, backendtest.NewLoaded(flows, r.Driver)
 }

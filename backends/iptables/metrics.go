@@ -30,12 +30,15 @@ func newMetrics(g *shared.Group, f model.Family) *metrics {
 }
 
 func (m *metrics) written(b *dp.Batch) {
+	rules := map[dp.Table]int{} // a table may be changed in several transactions
 	for _, t := range b.Tables {
-		rules := len(t.Insert)
+		rules[t.Table] += len(t.Insert)
 		for _, c := range t.Chains {
-			rules += len(c.Rules)
+			rules[t.Table] += len(c.Rules)
 		}
-		m.last.WithLabelValues(string(t.Table)).Set(float64(rules))
+	}
+	for table, n := range rules {
+		m.last.WithLabelValues(string(table)).Set(float64(n))
 	}
 }
 

@@ -27,7 +27,9 @@ type Options struct {
 	// runs, the chains of the earlier one stay until [CleanUp] is called.
 	Dataplanes []Dataplane
 
-	// Tests choose the variant of the programs, and driftInterval instead of defaultDriftInterval; negative: never.
+	// Tests choose the variant of the programs, driftInterval instead of defaultDriftInterval (negative: never), and
+	// maxNames instead of dataplane.MaxNames.
 	variant       dataplane.Variant
 	driftInterval time.Duration
+	maxNames      int
 }

@@ -19,7 +19,7 @@ type plan struct {
 	ports        map[model.PortName]*port
 	uses         map[sharedChain]int // how many ports use a chain
 	// leftOut are those of the service ports at hand that are refused, and in no chain or tree.
-	leftOut map[model.PortName]error
+	leftOut map[model.PortName]refusal
 }
 
 // The places of the tables in arrays.

@@ -53,7 +53,7 @@ func (p *plan) setPort(c *frontend.PortChange) {
 	name := c.Name()
 	none := &port{name: name}
 	old, next := cmp.Or(p.ports[name], none), none
-	if c.After != nil && p.leftOut[name] == nil {
+	if c.After != nil && p.leftOut[name].err == nil {
 		next = p.config.render(c)
 		p.ports[name] = next
 	} else {

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
@@ -223,8 +223,12 @@ func TestAnyWayToAStateDoesWhatTheOracleSays(t *testing.T) {
 	for seed := range uint64(15) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			reg := prometheus.NewRegistry()
+			split := 0 // as by default
+			if seed%7 == 5 {
+				split = 12
+			}
 			w := &randomWorld{Rand: rand.New(rand.NewPCG(seed, 0)),
-				r:        newRig(t, iptables.Options{Common: frontend.Common{Metrics: reg}}),
+				r:        newRig(t, iptables.Options{Common: frontend.Common{Metrics: reg}}.Splitting(split)),
 				names:    5 + 15*int(seed%5),
 				services: map[model.ServiceName]*model.Service{}, endpoints: map[model.EndpointKey]*model.Endpoint{}}
 			faults := fm.NewFaults(seed, 0)
@@ -247,7 +251,14 @@ func TestAnyWayToAStateDoesWhatTheOracleSays(t *testing.T) {
 				if w.chance(5) {
 					w.r.Restart()
 				}
-				if err := w.r.TrySync(); err != nil {
+				before := map[model.Family]string{model.IPv4: w.r.dump(model.IPv4), model.IPv6: w.r.dump(model.IPv6)}
+				err := w.r.TrySync()
+				if split > 0 || seed%5 == 0 { // it takes as long as everything else
+					for f, fake := range w.r.fakes {
+						changesAtOnce(t, f, before[f], fake.Batches())
+					}
+				}
+				if err != nil {
 					require.ErrorIs(t, err, fm.ErrFault)
 					continue
 				}

@@ -32,11 +32,16 @@ type search struct {
 	*plan
 	dataplane dp.Interface
 	left      int
-	refused   map[model.PortName]error // what was found
-	// inDoubt are those of the refused that may not be at fault: their rules were refused together.
-	inDoubt map[model.PortName]bool
+	refused   map[model.PortName]refusal // what was found
 	// failed is why the search has to end: a try failed for a reason unrelated to its rules.
 	failed error
+}
+
+// refusal is why the rules of a service port are in no chain. If they were refused together with those of others, the
+// port may not be at fault.
+type refusal struct {
+	err     error
+	inDoubt bool
 }
 
 // isAboutRules reports whether an error of a restore may go away with a rule.
@@ -80,7 +85,6 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 		return err
 	}
 	maps.Copy(f.leftOut, s.refused)
-	maps.Copy(f.inDoubt, s.inDoubt)
 	for _, p := range suspects {
 		f.setPort(p)
 	}
@@ -89,22 +93,15 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 }
 
 func (f *family) newSearch() *search {
-	return &search{plan: f.plan, dataplane: f.dataplane, left: maxProbes, refused: map[model.PortName]error{},
-		inDoubt: map[model.PortName]bool{}}
+	return &search{plan: f.plan, dataplane: f.dataplane, left: maxProbes, refused: map[model.PortName]refusal{}}
 }
 
-// leaveOutAgain leaves out the service ports that were refused before and are delivered again, and those in doubt: they
-// are tried in every Sync.
-func (f *family) leaveOutAgain(c, changes *frontend.Changes) {
-	f.leftOut = map[model.PortName]error{}
+// leaveOutAgain leaves out the service ports that were refused before and are delivered again.
+func (f *family) leaveOutAgain(changes *frontend.Changes) {
+	f.leftOut = map[model.PortName]refusal{}
 	for p := range changes.Ports() {
 		if err := p.Refused(); err != nil {
-			f.leftOut[p.Name()] = err
-		}
-	}
-	for name := range f.inDoubt {
-		if p := c.Port(name); p != nil {
-			f.leftOut[name] = p.Refused()
+			f.leftOut[p.Name()] = refusal{err, p.IsInDoubt()}
 		}
 	}
 }
@@ -124,8 +121,8 @@ func (f *family) tryLeftOut(ctx context.Context, c *frontend.Changes) (taken []*
 		return nil // nothing was learned
 	}
 	f.adopt(before, after)
-	f.leftOut, f.inDoubt = s.refused, s.inDoubt
-	return slices.DeleteFunc(candidates, func(p *frontend.PortChange) bool { return s.refused[p.Name()] != nil })
+	f.leftOut = s.refused
+	return slices.DeleteFunc(candidates, func(p *frontend.PortChange) bool { return s.refused[p.Name()].err != nil })
 }
 
 // suspects returns the service ports that have rules in chains that were to change.
@@ -196,9 +193,7 @@ func (s *search) find(ctx context.Context, ports []*frontend.PortChange) {
 	if len(ports) == 1 || s.left <= 0 {
 		err = fmt.Errorf("the kernel refuses its rules: %w", err)
 		for _, p := range ports {
-			if s.refused[p.Name()] = err; len(ports) > 1 {
-				s.inDoubt[p.Name()] = true
-			}
+			s.refused[p.Name()] = refusal{err, len(ports) > 1}
 		}
 		return
 	}

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
@@ -27,7 +27,7 @@ func replay(t testing.TB, fake *dataplane.Fake) {
 	}
 	ctx := context.WithoutCancel(t.Context()) // this is for the end of a test
 	var real *dataplane.IPTables
-	testns.New(t).Do(func() (err error) {
+	testkit.NewNamespace(t).Do(func() (err error) {
 		real, err = dataplane.New(ctx, dataplane.Options{Family: fake.Features().Family, Variant: dataplane.NFT})
 		return err
 	})

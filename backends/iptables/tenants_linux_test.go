@@ -10,8 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/testneed"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -28,11 +27,11 @@ func (c onKernel) Restore(ctx context.Context, b *dataplane.Batch) error {
 
 // The same on the kernel, which takes all that the fake takes.
 func TestNoTenantCostsTheKernelMoreThanItAsksFor(t *testing.T) {
-	testneed.Root(t)
+	testkit.NeedRoot(t)
 	needPrograms(t, dataplane.NFT)
 	backendtest.Tenants{Price: tenantPrice(), Slack: tenantSlack, Few: true,
 		New: func(t *testing.T, limits frontend.Limits) (backendtest.TenantBackend, func() backendtest.Work) {
-			testns.Enter(t)
+			testkit.EnterNamespace(t)
 			kernel, err := dataplane.New(t.Context(), dataplane.Options{Family: model.IPv4, Variant: dataplane.NFT})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, kernel.Close()) })

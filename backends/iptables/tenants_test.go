@@ -16,7 +16,7 @@ import (
 // The work is the rules and chains that are written. A bystander's rules may be in one chain with others', which has 96
 // at most, and two Syncs write it.
 func TestNoTenantCostsMoreThanItAsksFor(t *testing.T) {
-	backendtest.Tenants{Price: tenantPrice(), Slack: tenantSlack,
+	backendtest.Tenants{Price: tenantPrice(), Slack: tenantSlack, Pairs: true,
 		New: func(t *testing.T, limits frontend.Limits) (backendtest.TenantBackend, func() backendtest.Work) {
 			fake := dataplane.NewFake(model.IPv4)
 			o := iptables.Options{Dataplanes: []dataplane.Interface{fake}, Common: frontend.Common{Limits: limits}}
@@ -35,7 +35,7 @@ func TestNoTenantCostsMoreThanItAsksFor(t *testing.T) {
 const tenantSlack = 2 * 96
 
 func tenantPrice() backendtest.Price {
-	return backendtest.Price{Service: 2, Port: 12, Frontend: 2, Range: 2, Endpoint: 1, Bytes: 125}
+	return backendtest.Price{Service: 2, Port: 12, Frontend: 2, Range: 2, Endpoint: 2, Bytes: 165}
 }
 
 func countRules(work *backendtest.Work, b *dataplane.Batch) {

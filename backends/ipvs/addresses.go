@@ -13,23 +13,27 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// addresses are those of the dummy interface. The packet filter guards an address from before it is added until after
-// it is removed.
+// addresses are those of the dummy interface, and those of other machines, which are not there. The packet filter
+// guards an address from before it is added until after it is removed. When an address changes from one kind to the
+// other, packets to its virtual servers get there by the old way until they do by the new one.
 type addresses struct {
 	dataplane dp.Interface
 	filter    *filter
+	others    *others
 
-	host    []netip.Addr                    // the host's own, sorted: they are not put on the dummy interface
-	users   map[netip.Addr]map[*server]bool // what is wanted: the virtual servers that need an address, at least one
-	bound   map[netip.Addr]bool             // what is there
-	dirty   map[netip.Addr]bool             // where the two may differ
-	refused map[netip.Addr]error            // why an address could not be added
-	suspect bool                            // another program may have deleted some
+	host     []netip.Addr                    // the host's own, sorted: they are not put on the dummy interface
+	users    map[netip.Addr]map[*server]bool // what is wanted: the virtual servers that need an address, at least one
+	bound    map[netip.Addr]bool             // what is there
+	dirty    map[netip.Addr]bool             // where the two may differ
+	refused  map[netip.Addr]error            // why an address could not be added
+	external map[*server]bool                // the users that are not virtual servers of cluster IPs
+	suspect  bool                            // another program may have deleted some
 }
 
-func newAddresses(d dp.Interface, f *filter) *addresses {
-	return &addresses{dataplane: d, filter: f, users: map[netip.Addr]map[*server]bool{}, bound: map[netip.Addr]bool{},
-		dirty: map[netip.Addr]bool{}, refused: map[netip.Addr]error{}}
+func newAddresses(d dp.Interface, f *filter, o *others) *addresses {
+	return &addresses{dataplane: d, filter: f, others: o, users: map[netip.Addr]map[*server]bool{},
+		bound: map[netip.Addr]bool{}, dirty: map[netip.Addr]bool{}, refused: map[netip.Addr]error{},
+		external: map[*server]bool{}}
 }
 
 // read reads the addresses of the dummy interface.
@@ -46,6 +50,9 @@ func (a *addresses) read(ctx context.Context, f model.Family) error {
 	for addr := range a.users {
 		a.dirty[addr] = true
 	}
+	for addr := range a.others.ports {
+		a.dirty[addr] = true
+	}
 	return nil
 }
 
@@ -57,24 +64,71 @@ func guards(a netip.Addr) []element {
 // guardAll guards the addresses again after the filter's content was forgotten. That includes those that nobody needs:
 // their guards go when they are removed.
 func (a *addresses) guardAll() {
+	a.others.markAll(a.filter)
 	for addr := range a.users {
-		a.filter.set(guards(addr)...)
+		a.prepare(addr)
 	}
 	for addr := range a.bound {
 		a.filter.set(guards(addr)...)
 	}
 }
 
+// prepare has the filter do what an address needs before it is applied.
+func (a *addresses) prepare(addr netip.Addr) {
+	switch {
+	case a.users[addr] == nil:
+	case !a.belongsToOthers(addr):
+		a.filter.set(guards(addr)...)
+	default:
+		for s := range a.users[addr] {
+			a.others.takePort(a.filter, s.key)
+		}
+	}
+}
+
+// prepareAll prepares the addresses that may have changed.
+func (a *addresses) prepareAll() {
+	for addr := range a.dirty {
+		a.prepare(addr)
+	}
+}
+
+// belongsToOthers reports whether only the ports of virtual servers are taken at an address.
+func (a *addresses) belongsToOthers(addr netip.Addr) bool {
+	for s := range a.users[addr] {
+		if s.clusterIP {
+			return false
+		}
+	}
+	return a.others.have(addr, a.bound[addr])
+}
+
+// follow takes in whose addresses are other machines'. It reports whether an address that is needed is concerned.
+func (a *addresses) follow(apiServers []netip.AddrPort) (concerned bool) {
+	if !a.others.follow(apiServers, len(a.external) > 0) {
+		return false
+	}
+	for s := range a.external {
+		addr := s.key.Addr
+		if a.belongsToOthers(addr) != (a.others.ports[addr] != nil && !a.bound[addr]) {
+			a.dirty[addr], concerned = true, true
+		}
+	}
+	return concerned
+}
+
 // update notes whether a virtual server needs its address.
 func (a *addresses) update(s *server) {
 	addr := s.key.Addr
-	_, own := slices.BinarySearchFunc(a.host, addr, netip.Addr.Compare)
-	needs := s.key.Mark == 0 && !own && (s.owner != nil && !s.blocked || s.exists)
-	users := a.users[addr]
-	if needs == users[s] {
+	needs := s.key.Mark == 0 && !has(a.host, addr) && (s.owner != nil && !s.blocked || s.exists)
+	users, external := a.users[addr], needs && !s.clusterIP
+	if needs == users[s] && external == a.external[s] {
 		return
 	}
 	a.dirty[addr] = true
+	if delete(a.external, s); external {
+		a.external[s] = true
+	}
 	switch {
 	case !needs:
 		if delete(users, s); len(users) == 0 {
@@ -82,44 +136,77 @@ func (a *addresses) update(s *server) {
 		}
 	case users == nil:
 		a.users[addr] = map[*server]bool{s: true}
-		a.filter.set(guards(addr)...)
 	default:
 		users[s] = true
 	}
 }
 
-// add adds the addresses that virtual servers need. One that cannot be added, such as an IPv6 multicast address, does
-// not affect the others.
+// retry makes the next commit try again to add those that could not be added.
+func (a *addresses) retry() {
+	for addr := range a.refused {
+		a.dirty[addr] = true
+	}
+}
+
+// add adds the addresses that virtual servers need, or has packets to those of other machines delivered. One that
+// cannot be added, such as an IPv6 multicast address, does not affect the others.
 func (a *addresses) add(ctx context.Context) error {
-	return a.each(true, func(addr netip.Addr) error {
-		if a.bound[addr] {
-			return nil
+	needed := func(addr netip.Addr) bool { return a.users[addr] != nil }
+	return a.each(needed, func(addr netip.Addr) (err error) {
+		if a.belongsToOthers(addr) {
+			err = a.others.deliver(ctx, a.dataplane)
+		} else if !a.bound[addr] {
+			if err = a.dataplane.AddAddress(ctx, addr); err == nil {
+				a.bound[addr] = true
+			}
 		}
-		err := a.dataplane.AddAddress(ctx, addr)
 		if err == nil {
-			a.bound[addr] = true
 			delete(a.refused, addr)
 		} else if !concernsAll(err) {
 			a.refused[addr] = err
 			return nil
 		}
 		return err
-	})
+	}, func(addr netip.Addr) bool { return !a.mayLeave(addr) })
 }
 
-// remove removes the addresses that no virtual server needs, and then what guards them.
+// mayLeave reports whether something of an address may have to be removed.
+func (a *addresses) mayLeave(addr netip.Addr) bool {
+	return a.users[addr] == nil || a.belongsToOthers(addr) || a.others.ports[addr] != nil
+}
+
+// remove removes the addresses that no virtual server needs, or that are other machines', and then what guards them. It
+// gives up the ports that are no longer taken one by one.
 func (a *addresses) remove(ctx context.Context) error {
-	return a.each(false, func(addr netip.Addr) error {
-		if a.bound[addr] {
-			if err := a.dataplane.DeleteAddress(ctx, addr); err != nil {
-				return err
+	err := a.each(a.mayLeave, func(addr netip.Addr) error {
+		byPort := a.users[addr] != nil && a.belongsToOthers(addr)
+		if a.users[addr] == nil || byPort {
+			if a.bound[addr] {
+				if err := a.dataplane.DeleteAddress(ctx, addr); err != nil {
+					return err
+				}
+				delete(a.bound, addr)
 			}
-			delete(a.bound, addr)
+			a.filter.unset(guards(addr)...)
 		}
-		a.filter.unset(guards(addr)...)
-		delete(a.refused, addr)
+		if a.users[addr] == nil {
+			delete(a.refused, addr)
+		}
+		used := map[dp.ServerKey]bool{}
+		for s := range a.users[addr] {
+			used[s.key] = true
+		}
+		for key := range a.others.ports[addr] {
+			if !used[key] || !byPort && a.bound[addr] {
+				a.others.releasePort(a.filter, key)
+			}
+		}
 		return nil
-	})
+	}, func(netip.Addr) bool { return true })
+	if len(a.others.ports) == 0 {
+		err = errors.Join(err, a.others.deliver(ctx, a.dataplane))
+	}
+	return err
 }
 
 // repair adds the addresses that another program has deleted. It returns how many they were.
@@ -130,8 +217,9 @@ func (a *addresses) repair(ctx context.Context, f model.Family) (lost int, err e
 	if err := a.read(ctx, f); err != nil {
 		return 0, err
 	}
+	a.prepareAll()
 	for addr := range a.users {
-		if !a.bound[addr] && a.refused[addr] == nil {
+		if !a.bound[addr] && a.refused[addr] == nil && a.others.ports[addr] == nil {
 			lost++
 		}
 	}
@@ -142,16 +230,16 @@ func (a *addresses) repair(ctx context.Context, f model.Family) (lost int, err e
 	return lost, nil
 }
 
-// each applies the dirty addresses that are needed, or those that are not. One that fails stays dirty.
-func (a *addresses) each(needed bool, apply func(netip.Addr) error) error {
+// each applies dirty addresses of a kind. One that is not done, or fails, stays dirty.
+func (a *addresses) each(kind func(netip.Addr) bool, apply func(netip.Addr) error, done func(netip.Addr) bool) error {
 	var errs failures.List
 	for _, addr := range slices.SortedFunc(maps.Keys(a.dirty), netip.Addr.Compare) {
-		if needed != (a.users[addr] != nil) {
+		if !kind(addr) {
 			continue
 		}
 		if err := apply(addr); err != nil {
 			errs.Add(err)
-		} else {
+		} else if done(addr) {
 			delete(a.dirty, addr)
 		}
 	}

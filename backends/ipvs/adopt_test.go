@@ -20,9 +20,9 @@ import (
 	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/sysctl"
 	"sigs.k8s.io/kube-proxy-lib/sink"
-	"sigs.k8s.io/kube-proxy-lib/sysctl"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
@@ -343,7 +343,8 @@ func TestCleanUpUpstreamLeavesVirtualServersTakenOverAndThoseOfOthers(t *testing
 		require.NoError(t, upstream.AddAddress(t.Context(), netip.MustParseAddr(a)))
 	}
 	require.NoError(t, CleanUpUpstream(t.Context(), withLinks{k.ipvs, upstream},
-		Options{ExcludeCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.7.0/24")}}, []netip.Addr{netip.MustParseAddr("192.0.2.10")}))
+		Options{ExcludeCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.7.0/24")}},
+		[]netip.Addr{netip.MustParseAddr("192.0.2.10")}))
 	dump := k.ipvs.Dump()
 	for _, stays := range []string{"-t 10.96.0.10:80 -s rr -b flag-3\n", "-t 192.0.2.10:80", "-t 172.16.0.1:80",
 		"-t 10.96.7.7:80"} {

@@ -15,19 +15,16 @@ import (
 	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )
 
 // Backend is a [sink.Sink] whose Sync applies services with IPVS, with all optional interfaces of package sink. Its
 // methods are called from one goroutine at a time, as those of every sink, except Close and CleanUp.
 //
 // DescribeService returns, for each family, the virtual servers of a service with their real servers, as "ipvsadm -Sn"
-// prints them, and its elements in the packet filter with the chains that they point at, which it may share with others,
-// as commands for nft. The virtual servers are as the kernel was last known to have them; real servers of weight 0 take
-// no new connections.
-//
-// CountTraffic returns what the kernel has counted for the virtual servers of each service. A virtual server that is
-// made again begins at 0.
+// prints them, and its elements in the packet filter with the chains that they point at, which it may share with
+// others, as commands for nft. The virtual servers are as the kernel was last known to have them; real servers of
+// weight 0 take no new connections.
 //
 // CleanUp deletes the backend's virtual servers, its dummy interface and its tables. Connections end. A later Sync
 // applies everything again. Close ends the background work and releases the backend's resources. Everything applied
@@ -53,7 +50,8 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 }
 
 // CleanUp deletes what a backend that is not running has left: of o only Families, Link, Dataplane and
-// NFTables matter. It is not an error if nothing is left, or if the kernel has not loaded IPVS: CleanUp does not load it.
+// NFTables matter. It is not an error if nothing is left, or if the kernel has not loaded IPVS: CleanUp does not load
+// it.
 func CleanUp(ctx context.Context, o Options) error {
 	return o.spec(func(ctx context.Context, s *lifecycle.Spec[*family]) error {
 		if err := o.openKernel(ctx, s, dp.IsLoaded()); err != nil {
@@ -68,7 +66,7 @@ func (o *Options) spec(open func(context.Context, *lifecycle.Spec[*family]) erro
 	err := o.complete()
 	return &lifecycle.Spec[*family]{Name: "ipvs", Common: o.Common, MasqueradeMark: &o.MasqueradeMark, Invalid: err,
 		Open: open, Apply: (*family).sync, Look: (*family).look, Every: o.drainInterval,
-		Describe: (*family).describeService, Count: (*family).count, Remove: (*family).cleanUp, RemoveShared: o.deleteLink}
+		Describe: (*family).describeService, Remove: (*family).cleanUp, RemoveShared: o.deleteLink}
 }
 
 // openKernel opens the parts of the kernel that the options do not give; IPVS only if it is wanted.
@@ -118,6 +116,10 @@ func (o *Options) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 	}
 	s.NodePorts.Tracker = nodePorts
 	s.Drift = append(s.Drift, o.NFTables.Drift(), o.Dataplane.Drift())
+	if o.OtherNodes != nil {
+		s.Drift = append(s.Drift, o.OtherNodes.Changed())
+	}
+	s.Yield = append(s.Yield, o.NFTables.Yield)
 	return s.Serve(ctx, func(key model.Family) (*family, error) {
 		if err := probeFilter(ctx, o, key); err != nil {
 			return nil, err
@@ -158,8 +160,8 @@ func (h withoutLinks) Addresses() ([]nodeaddr.HostAddress, error) {
 
 // checkScheduler finds out whether the kernel has a scheduler. The kernel loads its module if it can.
 func checkScheduler(ctx context.Context, d dp.Interface, scheduler string) error {
-	// No packet should have such a mark, and the virtual server exists for a moment only. One that is there already is
-	// another program's, or of a process that died here: the first Sync deletes that.
+	// No packet should have this mark, and the virtual server exists for a moment only. If there is one already, another
+	// program made it, or a process that died right here, whose virtual server the first Sync deletes.
 	probe := dp.Server{ServerKey: dp.ServerKey{Family: model.IPv4, Mark: 0x7fffffff}, Scheduler: scheduler,
 		Flags: dp.Owned}
 	err := d.AddServer(ctx, probe)
@@ -204,14 +206,21 @@ func (f *family) sync(ctx context.Context, c *frontend.Changes) error {
 // nextConfig returns the configuration that the family is to have.
 func (f *family) nextConfig(c *frontend.Changes) *config {
 	f.nodePorts.SetNode(c.Node())
-	return newConfig(f.key, f.options, c.Node(), f.nodePorts.Addresses().Of(f.key),
-		f.hosts.Addresses().Of(f.key))
+	next := newConfig(f.key, f.options, c.Node(), f.nodePorts.Addresses().Of(f.key), f.hosts.Addresses().Of(f.key))
+	next.apiServers = apiServers(c)
+	return next
 }
 
-// look drains, and repairs what others have changed, except in virtual servers, which are compared at each resync.
+// look drains, and repairs what others have changed. Of virtual servers it finds those that have gone; everything else
+// about them is compared at each resync.
 func (f *family) look(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
 	if !f.known {
-		return frontend.Look{}, nil // the next Sync does everything
+		if !f.missing.failed {
+			return frontend.Look{}, nil // the next Sync does everything
+		}
+		err := f.apply(ctx, c, f.nextConfig(c))
+		f.missing.failed = err != nil
+		return frontend.Look{Repaired: true}, err
 	}
 	now := time.Now()
 	// Somebody may have woken it for another reason. The ticker need not be exact.
@@ -223,8 +232,15 @@ func (f *family) look(ctx context.Context, c *frontend.Changes) (frontend.Look, 
 	if next := f.nextConfig(c); !next.equal(f.ports.config) {
 		return frontend.Look{Repaired: true}, errors.Join(undrained, f.apply(ctx, c, next))
 	}
+	if f.addresses.follow(f.ports.config.apiServers) {
+		err := f.commit(ctx, c)
+		f.refuse(c)
+		f.known = err == nil
+		return frontend.Look{Repaired: true}, errors.Join(undrained, err)
+	}
 	repaired, err := f.repair(ctx)
-	return frontend.Look{Repaired: repaired}, errors.Join(undrained, err)
+	restored, lost := f.restoreServers(ctx, c, now)
+	return frontend.Look{Repaired: repaired || restored}, errors.Join(undrained, err, lost)
 }
 
 // repair repairs what another program has changed of the packet filter and of the interface, in this order: the filter
@@ -245,5 +261,11 @@ func (f *family) repair(ctx context.Context) (repaired bool, err error) {
 		f.metrics.repairs.Inc()
 		logger.Info("Restored service addresses that another program had deleted", "family", f.key, "count", lost)
 	}
-	return repaired || lost > 0, err
+	delivered, failed := f.addresses.others.repair(ctx, f.dataplane)
+	if delivered {
+		f.metrics.repairs.Inc()
+		logger.Info("Restored the routing rule or route of services at other machines' addresses, which another program "+
+			"had deleted", "family", f.key, "priority", dp.DeliveryPriority, "table", dp.DeliveryTable)
+	}
+	return repaired || lost > 0 || delivered, errors.Join(err, failed)
 }

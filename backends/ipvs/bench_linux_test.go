@@ -1,15 +1,12 @@
 package ipvs
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/sink"
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 )
 
 // The benchmarks are what the backend itself takes, with the fakes in the place of the kernel:
@@ -39,13 +36,6 @@ func BenchmarkRestart(b *testing.B) { eachSize(b, backendtest.Bench.Restart) }
 func BenchmarkOneEndpointChanged(b *testing.B) { eachSize(b, backendtest.Bench.OneEndpointChanged) }
 
 func BenchmarkAddOrDeleteService(b *testing.B) { eachSize(b, backendtest.Bench.AddOrDeleteService) }
-
-func BenchmarkScale(b *testing.B) {
-	k := newKernel(b)
-	conformance.Scale(b, conformance.Factory{New: func(context.Context, conformance.Env) (sink.Sink, error) {
-		return k.start(b), nil
-	}})
-}
 
 // BenchmarkBigService is a wave in which an endpoint of one big service is replaced.
 func BenchmarkBigService(b *testing.B) {

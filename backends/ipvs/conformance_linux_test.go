@@ -3,7 +3,9 @@ package ipvs_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -17,15 +19,22 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 func options(env conformance.Env) ipvs.Options {
-	return ipvs.Options{Common: frontend.Common{
+	return ipvs.Options{OtherNodes: nodes(env.OtherNodeIPs), Common: frontend.Common{
 		Families: env.Families, NodePortAddresses: env.NodePorts}}.Draining(500 * time.Millisecond)
 }
+
+// nodes are other nodes that stay as they are.
+type nodes []netip.Addr
+
+func (n nodes) Addresses() ([]netip.Addr, bool) { return n, true }
+func (n nodes) Changed() <-chan struct{}        { return nil }
 
 // midway is a kernel that fails while it is told to, all changes of endpoints but the first one.
 type midway struct {
@@ -96,6 +105,7 @@ func factory() conformance.Factory {
 			}
 			return err
 		},
+		RepairsItself: true,
 		// What IPVS does not have: a client stays with an endpoint per virtual server, that is, per address and port;
 		// and for as long as one of its connections is remembered, which for UDP is 5 minutes. And all of a service's
 		// addresses are the node's own, so that nothing is forwarded to them; its processes take the way there for as
@@ -127,6 +137,14 @@ func dump(ctx context.Context, _ conformance.Env) (string, error) {
 			return "", err
 		}
 		b.WriteString(dataplane.Text(s, destinations))
+	}
+	for _, f := range model.Families() {
+		if rules, err := netlink.RuleList(map[model.Family]int{model.IPv4: netlink.FAMILY_V4,
+			model.IPv6: netlink.FAMILY_V6}[f]); err == nil {
+			for _, r := range rules {
+				fmt.Fprintln(&b, r)
+			}
+		}
 	}
 	ruleset, err := backendtest.Ruleset(ctx)
 	return b.String() + ruleset, err

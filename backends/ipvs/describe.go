@@ -12,11 +12,16 @@ import (
 )
 
 // describeService is DescribeService in one family.
-func (f *family) describeService(_ model.ServiceName, _ *frontend.Changes, ports []*frontend.PortChange) string {
+func (f *family) describeService(n model.ServiceName, c *frontend.Changes, ports []*frontend.PortChange) string {
 	d := &description{family: f, filter: newFilter(nil, f.filter.key)}
 	d.filter.there = true
 	for _, pc := range ports {
 		d.add(pc)
+	}
+	for _, h := range c.All().HealthChecks().Added { // answered in both families, whatever those of the service
+		if h.Service == n {
+			d.addElements(healthCheck(h.NodePort))
+		}
 	}
 	return d.text()
 }
@@ -35,7 +40,9 @@ func (d *description) add(c *frontend.PortChange) {
 		return
 	}
 	for s := range p.servers {
-		d.addElements(s.elements...)
+		if s.shown != "" {
+			d.addElements(s.element())
+		}
 		if !s.exists {
 			continue
 		}

@@ -15,39 +15,51 @@
 //     address and port of a service are taken over as they stand, with their connections. Virtual servers of others by
 //     packet mark never are: the service port gets another mark.
 //   - Changes by others in its nftables tables, and the deletion of its interface or of an address there, are noticed
-//     and repaired at once; changes in IPVS, at the next full resync.
+//     and repaired at once; virtual servers that others delete are back within about 10 seconds. Other changes in
+//     IPVS are noticed at the next full resync.
 //   - A request that fails, for example because no host can have the endpoint's address, fails only its service port: a
 //     [sink.PortError]. Everything else is served. It is tried again when it changes, at a retry and at a resync.
-//     Errors that concern all requests, such as missing privileges, fail the family: the next Sync reads what the kernel
-//     has.
+//     Errors that concern all requests, such as missing privileges, fail the family: the next Sync reads what the
+//     kernel has.
 //   - A virtual server that another program has changed is read again as soon as a request meets the difference.
 //   - An address is on the dummy interface only while the packet filter guards it: ports of the node can never be
-//     reached through a service's address.
+//     reached through a service's address, except for health checks (S38).
+//   - What is for a service is not for other programs that translate what is for the node's own addresses, such as
+//     host ports of pods (S62).
+//   - At addresses of API servers, and of other nodes as far as Options.OtherNodes tells them, only the services' ports
+//     are taken: such an address is never on the dummy interface (S63).
 //
 // # What it never does
 //
 // It touches only its own virtual servers, which it marks with a flag that no scheduler of the kernel reads
 // ([dataplane.Owned]), and those that it takes over; in Options.ExcludeCIDRs it takes over none. It touches only the
-// tables of its name and its own interface. It does not clean up, except on request ([Backend.CleanUp], [CleanUp]). It
+// tables of its name, its own interface, and a routing rule and a route of its own protocol
+// ([dataplane.DeliveryProtocol]). It does not clean up, except on request ([Backend.CleanUp], [CleanUp]). It
 // does not delete flows of connection tracking: wrap it with package conntrack.
 //
 // # The path of a packet
 //
 //	from pods and from outside                          from the node itself
 //	        │                                                  │
-//	nat prerouting, priority -100                       nat output, priority -100
+//	filter prerouting, priority -150                           │
+//	  in other-ips? set a mark, by which it is                 │
+//	  delivered locally after prerouting (S63)                 │
+//	        │                                                  │
+//	nat prerouting, priority -110                       nat output, priority -110
 //	        └───────────────────────┬──────────────────────────┘
 //	                                ▼   (only the first packet of a connection)
 //	  1. address . protocol . port in service-ips? ──► go to the chain that it says:
 //	        reject-traffic, drop-traffic                no endpoint (S25)
-//	        keep-source                                 go on
-//	        masquerade-traffic                          set the mark of S31, go on
+//	        keep-source                                 bind it to its destination (S62), go on
+//	        masquerade-traffic                          set the mark of S31, bind it, go on
 //	        masquerade-nonpod                           ... unless a pod of this node sends (S28)
 //	        restricted-LIST-...                         drop unless sources-LIST returns (S26), then as above
 //	        pod-...-node-...-other-...                  one of these by source; pods and the node get a mark (S27)
-//	  2. address in bound-ips? ──────────────────────► reject: a port that no service has (S33)
+//	  2. address in bound-ips? ──────────────────────► reject: a port that no service has (S33),
+//	                                │                  unless it is that of a health check (S38)
 //	                                │
-//	   the address is the node's own, on the dummy interface or as one for node ports: local delivery
+//	   the address is the node's own, on the dummy interface or as one for node ports, or there is the mark of S63:
+//	   local delivery
 //	                                ▼
 //	IPVS, in input at priority 99, in output at -98
 //	        ├── connection known? ─────────────────────────► its endpoint
@@ -89,10 +101,10 @@
 //     and IPVS refuses what does not fit the real one. Datagrams of pods and from outside come in fragments, and pass.
 //   - Node ports are not served on loopback addresses (S36). Each node port has a virtual server at each address of the
 //     node that serves node ports: choose few.
-//   - While a TCP connection to a removed node port lasts, or to a removed external IP that is the node's own address,
-//     its virtual server stays, because the kernel drops the packets of connections without one. The kernel refuses new
-//     connections there, also those to a process of the node that listens on this port. They reach it at most
-//     10 seconds after the last connection has ended, which "ipvsadm -D -t ADDRESS:PORT" does at once.
+//   - While a TCP connection to a removed node port lasts, or to a removed external IP that is the node's own address
+//     or another machine's, its virtual server stays, because the kernel drops the packets of connections without one.
+//     The kernel refuses new connections there, also those to a process of the node that listens on this port. They
+//     reach it at most 10 seconds after the last connection has ended, which "ipvsadm -D -t ADDRESS:PORT" does at once.
 //   - Marks are compared as a whole. If another program has set bits of a packet's mark, the sources of S27 are treated
 //     like all others.
 //
@@ -111,8 +123,8 @@
 // The first has its name from kube-proxy's mode nftables. Kube-proxy's mode ipvs, which uses iptables, has the
 // counterpart of mode iptables instead, and no metrics for IPVS. Requests are those to IPVS and those for addresses on
 // the dummy interface. A resync is a Sync with a full comparison with the kernel: the first one, one after a failure,
-// and periodic ones. Repairs are those of the nftables tables and of the interface. A draining endpoint counts once for
-// each of its virtual servers.
+// and periodic ones. Repairs are those of the nftables tables, of the interface, and of the rule and route of S63. A
+// draining endpoint counts once for each of its virtual servers.
 //
 // # Kernels
 //

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
 	"sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
@@ -22,7 +22,7 @@ import (
 func TestTheKernelsInterfaceComesBackAtOnce(t *testing.T) {
 	needIPVS(t)
 	const link = "kube-ipvs0"
-	ns := testns.New(t)
+	ns := testkit.NewNamespace(t)
 	var b *ipvs.Backend
 	var kernel *dataplane.Kernel
 	ns.Do(func() (err error) {

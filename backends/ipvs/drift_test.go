@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
+	"sigs.k8s.io/kube-proxy-lib/model"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
@@ -51,6 +52,49 @@ func TestWhatSomebodyDeletesOfTheInterfaceComesBackAtOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The kernel does not report it, so the backend looks for it. It lists virtual servers and nothing else.
+func TestVirtualServersThatSomebodyDeletesComeBackWithoutAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKernel(t)
+		b := k.start(t)
+		defer b.Close()
+		put(t, b, append(web(), backendtest.Node())...)
+		want, table := k.ipvs.Dump(), k.table(model.IPv4)
+		k.ipvs.TakeCalls()
+		time.Sleep(3*time.Hour + time.Minute)
+		calls := k.ipvs.TakeCalls()
+		require.Equal(t, slices.Repeat([]string{"Servers"}, 3*2), calls.Reads, "one an hour for each family")
+		require.Empty(t, calls.Writes)
+
+		gone := key("10.96.0.10:80", model.TCP)
+		require.NoError(t, k.ipvs.DeleteServer(t.Context(), gone))
+		k.ipvs.TakeCalls()
+		time.Sleep(time.Hour)
+		require.Equal(t, want, k.ipvs.Dump())
+		require.Equal(t, table, k.table(model.IPv4))
+		require.Equal(t, []string{"add virtual server 10.96.0.10:80/TCP",
+			"add endpoint 10.244.1.5:8080 to 10.96.0.10:80/TCP",
+			"add endpoint 10.244.2.5:8080 to 10.96.0.10:80/TCP"}, k.ipvs.TakeCalls().Writes)
+		_, repairs := b.Repairs()
+		require.Equal(t, 1, repairs)
+
+		// One that cannot be added is reported, and tried again.
+		require.NoError(t, k.ipvs.DeleteServer(t.Context(), gone))
+		fail := func(f func(string) error) {
+			k.ipvs.Lock()
+			defer k.ipvs.Unlock()
+			k.ipvs.Fail = f
+		}
+		fail(func(string) error { return syscall.ENOBUFS })
+		time.Sleep(time.Hour)
+		fail(nil)
+		last, _ := b.Repairs()
+		require.ErrorIs(t, last[0].Err, syscall.ENOBUFS)
+		time.Sleep(time.Minute)
+		require.Equal(t, want, k.ipvs.Dump())
+	})
 }
 
 // One that fails is tried again, although the kernel does not report it again.

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
-	"sigs.k8s.io/kube-proxy-lib/sysctl"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/sysctl"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 

@@ -3,7 +3,6 @@ package ipvs
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -14,9 +13,8 @@ import (
 	shared "sigs.k8s.io/kube-proxy-lib/backends/internal/metrics"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )
 
 // family is the backend in one IP family. It sees to the order in which its parts are read, computed and applied.
@@ -34,7 +32,8 @@ type family struct {
 	filter    *filter
 
 	drained time.Time // the last check for connections that have ended
-	known   bool      // the kernel has been read, and nothing has failed since
+	missing missing
+	known   bool // the kernel has been read, and nothing has failed since
 }
 
 // newFamily returns a family without any known state. The kernel may have no IPVS, which only cleaning up allows.
@@ -46,7 +45,7 @@ func newFamily(f model.Family, o *Options, g *shared.Group) *family {
 	filter := newFilter(o.NFTables, nft.TableKey{Family: f, Name: tableName})
 	servers := newServers()
 	return &family{key: f, options: o, dataplane: d, metrics: m, ports: newPorts(o, servers, filter), servers: servers,
-		addresses: newAddresses(d, filter), filter: filter, drained: time.Now()}
+		addresses: newAddresses(d, filter, newOthers(f, o)), filter: filter, drained: time.Now()}
 }
 
 // apply applies the changes of the family.
@@ -65,9 +64,11 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes, next *config) e
 		f.reset(next)
 		changes = c.All()
 	}
-	f.update(changes)
+	f.ports.update(changes)
+	f.filter.setHairpins(changes.Hairpins())
+	f.filter.setHealthChecks(changes.HealthChecks())
 	if c.Retry() {
-		f.retryRefused(c)
+		f.addresses.retry()
 	}
 	err := f.commit(ctx, c)
 	f.refuse(c)
@@ -78,7 +79,7 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes, next *config) e
 
 // read reads the virtual servers, addresses and rules of the kernel.
 func (f *family) read(ctx context.Context) error {
-	list, err := f.dataplane.Servers(ctx)
+	list, err := f.listServers(ctx)
 	if err != nil {
 		return err
 	}
@@ -104,6 +105,9 @@ func (f *family) read(ctx context.Context) error {
 		}
 	}
 	f.filter.known = false
+	if err := f.addresses.others.read(ctx, f.dataplane); err != nil {
+		return err
+	}
 	return f.addresses.read(ctx, f.key)
 }
 
@@ -117,21 +121,6 @@ func (f *family) reset(next *config) {
 	f.ports.reset(next)
 	f.addresses.guardAll()
 }
-
-// update takes in the changes of a wave.
-func (f *family) update(c *frontend.Changes) {
-	f.ports.update(c)
-	diff := c.Hairpins()
-	for _, a := range diff.Removed {
-		f.filter.unset(hairpin(a))
-	}
-	for _, a := range diff.Added {
-		f.filter.set(hairpin(a))
-	}
-}
-
-// hairpin is the element for an endpoint that may reach itself through a service.
-func hairpin(a netip.Addr) element { return element{set: hairpins, key: rules.HairpinKey(a)} }
 
 // commit applies everything. First comes what serves new connections, then the packet filter that sends them there;
 // then obsolete objects are deleted. An address is on the dummy interface only while the filter guards it.
@@ -152,6 +141,8 @@ func (f *family) commit(ctx context.Context, c *frontend.Changes) error {
 		klog.FromContext(ctx).Info("Taking over virtual servers of another program", "family", f.key,
 			"count", len(taken), "first", taken[0].key)
 	}
+	f.addresses.follow(f.ports.config.apiServers)
+	f.addresses.prepareAll()
 	if err := f.commitFilter(ctx, false); err != nil {
 		return errors.Join(err, errs.Err())
 	}
@@ -169,15 +160,11 @@ func (f *family) commit(ctx context.Context, c *frontend.Changes) error {
 // failed, and those of them that were other programs'.
 func (f *family) grow(ctx context.Context, errs *failures.List) (grown, taken []*server) {
 	for _, s := range f.servers.takeDirty() {
-		blocked := s.blocked
-		if err := s.grow(ctx, f.dataplane); err != nil {
+		err := s.grow(ctx, f.dataplane)
+		f.filter.show(s)
+		if err != nil {
 			errs.Add(err)
 			continue
-		}
-		if s.blocked {
-			f.filter.unset(s.elements...)
-		} else if blocked {
-			f.filter.set(s.elements...)
 		}
 		if s.taken {
 			taken = append(taken, s)
@@ -238,6 +225,7 @@ func (f *family) cleanUp(ctx context.Context) error {
 	for _, a := range addrs {
 		errs.Add(f.dataplane.DeleteAddress(ctx, a))
 	}
+	errs.Add(f.dataplane.Deliver(ctx, f.key, 0))
 	for _, s := range list {
 		if s.Family == f.key && s.Flags&dp.Owned != 0 {
 			errs.Add(f.dataplane.DeleteServer(ctx, s.ServerKey))

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net/netip"
 	"slices"
 	"syscall"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/diffstore"
 	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
+	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // filter is the nftables table: its wanted content, and what it was last known to hold.
@@ -21,6 +24,8 @@ type filter struct {
 	elements  [numSets]*diffstore.Store[string, *elementLeaf] // by key
 	chains    *diffstore.Store[string, *chainLeaf]            // by name
 	ranges    *diffstore.Store[string, *rangesLeaf]           // sets of source ranges, by name
+	uses      frontend.RefCounts[string]                      // of chains, by service ports
+	checks    frontend.RefCounts[uint16]                      // ports of health checks, by services
 
 	known   bool // the stores have what the table holds; otherwise it has to be read
 	there   bool // the table exists, with this layout
@@ -86,29 +91,49 @@ func (f *filter) each(do func(store)) {
 }
 
 // reset forgets the wanted content.
-func (f *filter) reset() { f.each(store.Reset) }
+func (f *filter) reset() {
+	f.each(store.Reset)
+	clear(f.uses)
+	clear(f.checks)
+}
 
 func (f *filter) addChain(c rules.Chain) {
 	f.chains.Get(c.Name).Set(chain{&c, nft.RuleIDs(c.Rules, f.key.Family)})
 }
 
-// addSources adds the chain of a list of source ranges, and the set that it refers to, if any.
-func (f *filter) addSources(c rules.Chain, set *nft.Set, ranges []nft.Element) {
-	f.addChain(c)
-	if set != nil {
-		f.ranges.Get(set.Name).Set(ranges)
+// hold has the table have chains for a service port, until they are released as often. Those that restrict traffic to
+// sources come with the chain of that list, and the set that it refers to, if any. hold returns all their names.
+func (f *filter) hold(sources *rules.Sources, chains []rules.Chain) (names []string) {
+	if sources != nil {
+		c, set, ranges := sources.Chain()
+		if set != nil {
+			f.ranges.Get(set.Name).Set(ranges)
+		}
+		chains = append(chains, c)
 	}
+	for _, c := range chains {
+		if f.uses.Add(c.Name) {
+			f.addChain(c)
+		}
+		names = append(names, c.Name)
+	}
+	return names
 }
 
-// removeChain marks a chain for deletion, with the set of source ranges that it refers to. Nothing that is wanted may
-// point at it.
-func (f *filter) removeChain(name string) {
-	if leaf, wanted := f.chains.Wanted(name); wanted {
-		for _, s := range leaf.Get().rangesSets() {
-			f.ranges.Delete(s)
+// release has those chains go that nothing holds any more, with the sets of source ranges that they refer to. Nothing
+// that is wanted may point at them.
+func (f *filter) release(names []string) {
+	for _, name := range names {
+		if !f.uses.Remove(name) {
+			continue
 		}
+		if leaf, wanted := f.chains.Wanted(name); wanted {
+			for _, s := range leaf.Get().rangesSets() {
+				f.ranges.Delete(s)
+			}
+		}
+		f.chains.Delete(name)
 	}
-	f.chains.Delete(name)
 }
 
 // has reports whether a chain is wanted.
@@ -128,6 +153,57 @@ func (f *filter) unset(list ...element) {
 		f.elements[e.set].Delete(e.key)
 	}
 }
+
+// show has packets to a virtual server go to its chain, unless it cannot serve them.
+func (f *filter) show(s *server) {
+	chain := s.chain
+	if s.owner == nil || s.blocked || s.key.Mark != 0 {
+		chain = ""
+	}
+	switch chain {
+	case s.shown:
+	case "":
+		f.unset(s.element())
+	default:
+		f.set(s.element())
+	}
+	s.shown = chain
+}
+
+// setHealthChecks follows the ports at which the node answers load balancers.
+func (f *filter) setHealthChecks(d frontend.Diff[frontend.HealthCheck]) {
+	for _, h := range d.Removed {
+		if f.checks.Remove(h.NodePort) {
+			f.unset(healthCheck(h.NodePort))
+		}
+	}
+	for _, h := range d.Added {
+		if f.checks.Add(h.NodePort) { // two services may have the same one, by mistake
+			f.set(healthCheck(h.NodePort))
+		}
+	}
+}
+
+func healthCheck(port uint16) element {
+	return element{set: healthChecks, key: string(nft.AppendPort(nft.AppendProtocol(nil, model.TCP), port))}
+}
+
+// element is what sends packets to a virtual server.
+func (s *server) element() element {
+	return element{serviceIPs, rules.Key(s.key.Addr, s.key.Protocol, s.key.Port), s.chain}
+}
+
+// setHairpins follows the endpoints that may reach themselves through a service.
+func (f *filter) setHairpins(d frontend.Diff[netip.Addr]) {
+	for _, a := range d.Removed {
+		f.unset(hairpin(a))
+	}
+	for _, a := range d.Added {
+		f.set(hairpin(a))
+	}
+}
+
+func hairpin(a netip.Addr) element { return element{set: hairpins, key: rules.HairpinKey(a)} }
 
 // read reads the table. One of another layout counts as none: it is replaced.
 func (f *filter) read(ctx context.Context) error {
@@ -170,12 +246,12 @@ func (f *filter) sameLayout(table *nft.Table) bool {
 			sets = append(sets, s)
 		}
 	}
-	return len(table.Sets) == len(sets) &&
-		rules.IsCompatible(table, layoutComment, (&config{}).baseChains(f.sets), sets)
+	chains := append((&config{}).baseChains(f.sets), (&others{}).chains(f.sets)...)
+	return len(table.Sets) == len(sets) && rules.IsCompatible(table, layoutComment, chains, sets)
 }
 
-// commit applies the wanted content. With final it also deletes chains, which packets may be on their way to until then,
-// and their sets.
+// commit applies the wanted content. With final it also deletes chains, which packets may be on their way to until
+// then, and their sets.
 func (f *filter) commit(ctx context.Context, final bool) error {
 	err := rules.Retry(func() error {
 		if !f.known {

@@ -9,7 +9,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
 // counting is a real packet filter that counts transactions.
@@ -27,7 +27,7 @@ func (c *counting) Apply(ctx context.Context, tx *nft.Transaction) error {
 
 // A table that is replaced, or a chain that is written anew, loses packets: a restart must find what it has made.
 func TestARestartFindsItsTableInTheKernelAsItShouldBe(t *testing.T) {
-	testns.New(t).Do(func() error {
+	testkit.NewNamespace(t).Do(func() error {
 		real, err := nft.NewNetlink()
 		require.NoError(t, err)
 		defer real.Close()

@@ -15,8 +15,8 @@ import (
 	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
-	"sigs.k8s.io/kube-proxy-lib/sysctl"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/sysctl"
 )
 
 // kernel is everything that a backend changes.
@@ -25,6 +25,7 @@ type kernel struct {
 	nft  *nft.Fake
 	host *nodeaddr.Fake
 	root string
+	last *Backend // that was started
 }
 
 func newKernel(t testing.TB) *kernel {
@@ -48,15 +49,20 @@ func (k *kernel) options() Options {
 		Sysctls: sysctl.Root(k.root), NodePortAddresses: nodeaddr.Choice{Primary: true}}, drainInterval: time.Hour}
 }
 
-// start starts a backend, as after a restart of the process if there was one before.
+// start starts a backend, as after a restart of the process if there was one before: that one has ended, and repairs
+// nothing any more.
 func (k *kernel) start(t testing.TB, change ...func(*Options)) *Backend {
 	t.Helper()
+	if k.last != nil {
+		require.NoError(t, k.last.Close())
+	}
 	o := k.options()
 	for _, c := range change {
 		c(&o)
 	}
 	b, err := New(context.Background(), o)
 	require.NoError(t, err)
+	k.last = b
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	k.ipvs.TakeCalls()
 	return b

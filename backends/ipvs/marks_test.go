@@ -156,8 +156,8 @@ func policyLocal(n int) []any {
 		fm.Endpoint(name+":http/TCP", pod2.String()).Build()}
 }
 
-// withFewMarks has 255 marks, and another masquerade mark than by default.
-func withFewMarks(o *Options) { o.Marks, o.MasqueradeMark = 0xf00f<<8, 1<<31 }
+// withFewMarks has 255 marks, beside the bit of S63, and another masquerade mark than by default.
+func withFewMarks(o *Options) { o.Marks, o.MasqueradeMark = 1<<30|0xf00f<<8, 1<<31 }
 
 func TestMarksAreMadeOfTheGivenBits(t *testing.T) {
 	k := newKernel(t)
@@ -194,7 +194,8 @@ func TestWhenMarksRunOutOnlyTheServicesThatGetNoneFail(t *testing.T) {
 	backendtest.Set(t, b, policyLocal(255)...)
 	err := b.Sync(t.Context())
 	require.Equal(t, []string{"default/local-255:http/TCP"}, failedPorts(t, err))
-	require.ErrorContains(t, err, "no packet mark is left: other service ports and programs have those of Options.Marks 0xf00f00")
+	require.ErrorContains(t, err,
+		"no packet mark is left: other service ports and programs have those of Options.Marks 0x40f00f00")
 	dump := k.ipvs.Dump()
 	for line := range strings.Lines(want) {
 		require.Contains(t, dump, line, "everybody else is served as before")
@@ -213,6 +214,26 @@ func TestWhenMarksRunOutOnlyTheServicesThatGetNoneFail(t *testing.T) {
 	b.DeleteService(policyLocal(255)[0].(*model.Service).Name)
 	put(t, b, policyLocal(7)...)
 	require.Equal(t, want, k.ipvs.Dump())
+}
+
+// A port that has no mark, and an endpoint that was refused, gets both at a retry.
+func TestARetryGivesAPortItsMarkAndItsEndpoint(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t, withFewMarks)
+	put(t, b, backendtest.Node())
+	for n := range 255 {
+		backendtest.Set(t, b, policyLocal(n)...)
+	}
+	require.NoError(t, b.Sync(t.Context()))
+	k.ipvs.Fail = failOn("add endpoint "+pod2.String()+" to 10.96.1.255:80/TCP", syscall.EINVAL)
+	backendtest.Set(t, b, policyLocal(255)...)
+	failedPorts(t, b.Sync(t.Context()))
+	k.ipvs.Fail = nil
+	b.DeleteService(policyLocal(7)[0].(*model.Service).Name)
+	b.ResyncFailed()
+	put(t, b)
+	require.Contains(t, k.ipvs.Dump(), "-a -t 10.96.1.255:80 -r "+pod2.String())
+	require.Equal(t, 2*255, strings.Count(k.ipvs.Dump(), "-A -f "))
 }
 
 // A port that has a mark keeps it, whatever else comes and goes.

@@ -72,11 +72,6 @@ func (c *countedRequests) Destinations(ctx context.Context, key dp.ServerKey) ([
 	return list, c.count(err)
 }
 
-func (c *countedRequests) Counters(ctx context.Context) (map[dp.ServerKey]dp.Counter, error) {
-	counters, err := c.Interface.Counters(ctx)
-	return counters, c.count(err)
-}
-
 func (c *countedRequests) AddDestination(ctx context.Context, key dp.ServerKey, d dp.Destination) error {
 	return c.count(c.Interface.AddDestination(ctx, key, d))
 }

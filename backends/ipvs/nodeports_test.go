@@ -10,13 +10,13 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// A service may list an address of the node as its external IP, at a port number that is a node port. Of the same service
-// the external IP comes first. If it is another one's, whoever has the address keeps it (S59), and the node port serves
-// it again when the external IP goes.
+// A service may list an address of the node as its external IP, at a port number that is a node port. Of the same
+// service the external IP comes first. If it is another one's, whoever has the address keeps it (S59), and the node
+// port serves it again when the external IP goes.
 func TestANodePortAndAnExternalIPOfTheNodeTakeTurns(t *testing.T) {
 	const atNode = "-t 192.0.2.10:30080"
 	nodePort := func(external ...string) *model.Service {

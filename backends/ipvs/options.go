@@ -44,16 +44,21 @@ type Options struct {
 	StrictARP bool
 	// Timeouts are the timeouts of connections. 0 leaves the kernel's value unchanged.
 	Timeouts Timeouts
-	// Marks are the bits of packet marks by which the backend selects a virtual server for pods of this node and for the
-	// node itself, where a service's external traffic policy is Local (S27). There are 2^n-1 marks for n bits, one for
-	// each service port with such a policy; a port that gets none is a [sink.PortError], and these clients of it are
-	// served like all others. Give at least 8 bits that no other program of the node uses, without MasqueradeMark.
-	// Default: 0x7fff00ff without MasqueradeMark.
+	// Marks are the bits of packet marks that the backend uses. Give at least 8 bits that no other program of the node
+	// uses, without MasqueradeMark. Default: 0xffff00ff without MasqueradeMark.
+	//
+	// By the highest one the kernel delivers packets to services at addresses of other machines (S63). By the others the
+	// backend selects a virtual server for pods of this node and for the node itself, where a service's external traffic
+	// policy is Local (S27). There are 2^n-1 marks for n such bits, one for each service port with this policy; a port
+	// that gets none is a [sink.PortError], and these clients of it are served like all others.
 	Marks uint32
 	// Link is the name of the dummy interface that has the service addresses. The backend creates it, or takes over a
 	// dummy interface of that name. Default: kpl-ipvs0. Programs that look for kube-proxy's, kube-ipvs0, find it under
 	// that name.
 	Link string
+	// OtherNodes are the addresses of the cluster's other nodes, where only single ports are taken. Default: none is
+	// known, and what is not an address of an API server is put on the interface.
+	OtherNodes OtherNodes
 	// Dataplane is the kernel's IPVS with the interface Link, and NFTables its packet filter. The backend does not close
 	// them if given. Default: the kernel's, in the network namespace of the thread that calls New.
 	Dataplane dataplane.Interface

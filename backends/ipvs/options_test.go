@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )
 
 // withMark returns options with marks, beside that for packets to masquerade.

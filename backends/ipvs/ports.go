@@ -3,6 +3,7 @@ package ipvs
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
@@ -10,8 +11,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// ports are the service ports of a family, as wanted. They say what is wanted of virtual servers and of the packet
-// filter, and ask the kernel nothing. A virtual server that is wanted has one owner, which is one of the ports.
+// ports are the service ports of a family, as wanted. They say what is wanted of virtual servers and which chains the
+// packet filter needs, and ask the kernel nothing. A virtual server that is wanted has one owner, which is one of the
+// ports.
 type ports struct {
 	options *Options
 	sticky  string // scheduler of virtual servers by mark with session affinity
@@ -20,89 +22,168 @@ type ports struct {
 	servers *servers
 	filter  *filter
 
-	byName   map[model.PortName]*port
-	marked   map[uint32]bool         // marks of ports
-	unmarked map[model.PortName]bool // ports that need marks when none was left
-	foreign  map[uint32]bool         // marks of virtual servers of other programs
-	uses     map[string]int          // how many ports use a chain that goes with its last port
-	lists    rules.SourceLists       // of the present wave
+	byName  map[model.PortName]*port
+	touched map[model.PortName]*frontend.PortChange // in the present wave
+	marked  map[uint32]bool                         // marks of ports
+	foreign map[uint32]bool                         // marks of virtual servers of other programs
+	lists   rules.SourceLists                       // of the present wave
 	// freed are virtual servers at addresses that serve node ports, which have lost their owner in the present wave.
 	freed []dp.ServerKey
 }
 
 // port is a service port.
 type port struct {
-	name    model.PortName
-	servers map[*server]bool // that it owns
-	mark    uint32           // that its marks are made of, 0 for none
-	marks   marks
-	sources rules.SourcesID // of its restricted frontends, if any
-	chains  map[string]bool // those whose uses are counted
+	name              model.PortName
+	affinity          time.Duration
+	clusterIP, extern path                          // of its frontends
+	mark              uint32                        // that its marks are made of, 0 for none
+	marks             map[uint32]model.EndpointSets // which set serves packets with a mark (S27)
+	err               error                         // why it has no marks, if it needs some
+	chains            []string                      // that it uses
+	servers           map[*server]bool              // that it owns
+}
+
+// path is the way of packets to frontends of a kind.
+type path struct {
+	chain      string
+	restricted string // the chain for restricted frontends
+	set        model.EndpointSets
 }
 
 func newPorts(o *Options, s *servers, filter *filter) *ports {
-	return &ports{options: o, servers: s, filter: filter, byName: map[model.PortName]*port{}, marked: map[uint32]bool{},
-		unmarked: map[model.PortName]bool{}, foreign: map[uint32]bool{}, uses: map[string]int{}, lists: rules.SourceLists{}}
+	return &ports{options: o, servers: s, filter: filter, byName: map[model.PortName]*port{},
+		touched: map[model.PortName]*frontend.PortChange{}, marked: map[uint32]bool{}, foreign: map[uint32]bool{},
+		lists: rules.SourceLists{}}
 }
 
 // reset forgets all ports.
 func (p *ports) reset(c *config) {
 	p.config = c
 	for _, s := range p.servers.byKey {
-		s.owner, s.elements = nil, nil
+		s.owner, s.shown = nil, ""
 		p.servers.dirty[s] = true
 	}
 	clear(p.byName)
 	clear(p.marked)
-	clear(p.unmarked)
-	clear(p.uses)
 	p.freed = nil
 }
 
 // update takes in the changes of a wave.
 func (p *ports) update(c *frontend.Changes) {
+	var again []*frontend.PortChange
 	for pc := range c.Ports() {
-		p.change(pc)
+		if p.put(pc); c.Retry() && pc.After != nil && pc.Refused() != nil {
+			again = append(again, pc)
+		}
 	}
 	// Node ports are served at addresses and ports that services have given up.
 	for _, key := range p.freed {
 		if pc := c.Owner(frontend.Key{Port: key.Port, Protocol: key.Protocol}); pc != nil {
-			p.add(pc)
+			p.put(pc)
 		}
 	}
 	p.freed = nil
+	for _, pc := range again {
+		p.retry(c, p.byName[pc.After.Name])
+	}
 	clear(p.lists)
 }
 
-// change takes in the changes of a service port.
-func (p *ports) change(c *frontend.PortChange) {
+// retry makes the next commit try again what was refused of a port. Otherwise that is tried only when it changes.
+func (p *ports) retry(c *frontend.Changes, own *port) {
+	if own.err != nil && p.hasMark() {
+		p.put(c.Port(own.name))
+		own = p.byName[own.name]
+	}
+	for s := range own.servers {
+		for target := range s.refused {
+			s.changed[target] = true
+		}
+		p.servers.dirty[s] = true
+	}
+}
+
+// avoid gives other marks to ports with one by which another program has a virtual server, among those that have just
+// been tried: that is never taken over. It reports whether there are any.
+func (p *ports) avoid(c *frontend.Changes, tried []*server) bool {
+	var names []model.PortName
+	for _, s := range tried {
+		if s.blocked && s.key.Mark != 0 && s.owner != nil {
+			p.foreign[s.key.Mark] = true
+			names = append(names, s.owner.name)
+		}
+	}
+	for _, name := range names {
+		p.put(c.Port(name))
+	}
+	return len(names) > 0
+}
+
+// put takes in a service port that is new or has changed, or withdraws one that is gone.
+func (p *ports) put(c *frontend.PortChange) {
 	if c.After == nil {
-		p.release(p.byName[c.Before.Name], &port{})
-		delete(p.byName, c.Before.Name)
-		delete(p.unmarked, c.Before.Name)
+		if old := p.byName[c.Before.Name]; old != nil {
+			p.release(old, 0)
+			delete(p.byName, old.name)
+		}
 		return
 	}
-	own := p.byName[c.After.Name]
-	if own == nil || c.Before == nil || changesEverywhere(c.Before, c.After) {
-		p.add(c)
-		return
+	old := p.byName[c.After.Name]
+	own := old
+	if old == nil || c.Before == nil || changesEverywhere(c.Before, c.After) {
+		c.Before = nil // it is added as a new one, which takes over what it had
+		own = p.newPort(c.After, old)
+		p.byName[own.name] = own
 	}
+	p.touched[own.name] = c
+	var filled []*server
 	for fr := range c.FrontendChanges() {
 		if fr.Before != nil {
-			p.withdraw(c, own, fr.Before)
+			for _, key := range p.keys(fr.Before.Key) {
+				if s := p.servers.byKey[key]; s != nil && s.owner == own {
+					p.releaseServer(s)
+				}
+			}
 		}
 		if fr.After != nil {
-			p.serveFrontend(c, own, fr.After)
+			for _, key := range p.keys(fr.After.Key) {
+				s := p.serve(own, key, own.pathOf(fr.After))
+				s.nodePort, s.clusterIP = fr.After.IsNodePort(), fr.After.Kind == frontend.ClusterIP
+				filled = append(filled, s)
+			}
 		}
 	}
-	changed := map[netip.AddrPort]bool{}
+	if own != old {
+		for mark, set := range own.marks {
+			filled = append(filled, p.serve(own, dp.ServerKey{Family: p.config.family, Mark: mark}, path{set: set}))
+		}
+		if old != nil {
+			p.release(old, own.mark)
+		}
+	}
+	for _, s := range filled {
+		for target := range s.destinations {
+			s.assign(target, c.Sets(target))
+		}
+		for _, ep := range c.Endpoints(s.set) {
+			s.assign(ep.Target, s.set)
+		}
+	}
+	if own == old {
+		p.changeEndpoints(c, own)
+	}
+}
+
+// changeEndpoints follows the endpoints that have changed.
+func (p *ports) changeEndpoints(c *frontend.PortChange, own *port) {
+	changed := map[netip.AddrPort]model.EndpointSets{}
 	for _, set := range allSets() {
 		for _, e := range c.EndpointChanges(set) {
 			if e.Before != nil {
-				changed[e.Before.Target] = true
+				changed[e.Before.Target] = c.Sets(e.Before.Target)
 			}
 			if e.After != nil {
-				changed[e.After.Target] = true
+				changed[e.After.Target] = c.Sets(e.After.Target)
 			}
 		}
 	}
@@ -110,8 +191,8 @@ func (p *ports) change(c *frontend.PortChange) {
 		return
 	}
 	for s := range own.servers {
-		for target := range changed {
-			s.assign(target, roleOf(c, s.set, target))
+		for target, sets := range changed {
+			s.assign(target, sets)
 		}
 		p.servers.dirty[s] = true
 	}
@@ -130,147 +211,80 @@ func allSets() []model.EndpointSets {
 	return []model.EndpointSets{model.ClusterSet, model.LocalSet, frontend.Draining}
 }
 
-// roleOf returns the role of an endpoint in a virtual server that balances over a set. An endpoint in another set, or a
-// draining one, only serves its existing connections.
-func roleOf(c *frontend.PortChange, set model.EndpointSets, target netip.AddrPort) role {
+// pathOf returns the way of packets to a frontend.
+func (own *port) pathOf(fr *frontend.Frontend) path {
 	switch {
-	case c.Has(set, target):
-		return active
-	case slices.ContainsFunc(allSets(), func(other model.EndpointSets) bool { return c.Has(other, target) }):
-		return serving
+	case fr.Kind == frontend.ClusterIP:
+		return own.clusterIP
+	case fr.Restricted:
+		return path{chain: own.extern.restricted, set: own.extern.set}
 	}
-	return gone
-}
-
-// add adds a service port as if it were new. It takes over what the port had before.
-func (p *ports) add(c *frontend.PortChange) {
-	old := p.byName[c.After.Name]
-	own := &port{name: c.After.Name, servers: map[*server]bool{}, chains: map[string]bool{}}
-	p.byName[own.name] = own
-	p.setMarks(c.After, own, old)
-	for fr := range c.Frontends() {
-		p.serveFrontend(c, own, &fr)
-	}
-	r := c.After.RoutesOf(frontend.ExternalIP)
-	if m := own.marks.pod; m != 0 {
-		p.serve(c, own, p.keyOf(m), r.FromPod.Endpoints, nil)
-	}
-	if m := own.marks.node; m != 0 && m != own.marks.pod {
-		p.serve(c, own, p.keyOf(m), r.FromNode.Endpoints, nil)
-	}
-	p.release(old, own)
-}
-
-// serveFrontend adds a frontend to a port.
-func (p *ports) serveFrontend(c *frontend.PortChange, own *port, fr *frontend.Frontend) {
-	chain := p.dispatchChain(c.After, own, fr.Kind, fr.Restricted)
-	set := c.After.RoutesOf(fr.Kind).Other.Endpoints
-	for _, key := range p.keys(c, fr) {
-		vip := rules.Key(key.Addr, key.Protocol, key.Port)
-		p.serve(c, own, key, set, []element{{serviceIPs, vip, chain}})
-	}
+	return own.extern
 }
 
 // keys returns the virtual servers of a frontend: for a node port, one at each of the node's addresses that serve node
 // ports, unless a service has exactly that address and port.
-func (p *ports) keys(c *frontend.PortChange, fr *frontend.Frontend) []dp.ServerKey {
-	key := dp.ServerKey{Family: p.config.family, Addr: fr.Addr, Port: fr.Port, Protocol: fr.Protocol}
-	if !fr.IsNodePort() {
+func (p *ports) keys(k frontend.Key) (list []dp.ServerKey) {
+	key := dp.ServerKey{Family: p.config.family, Addr: k.Addr, Port: k.Port, Protocol: k.Protocol}
+	if !k.IsNodePort() {
 		return []dp.ServerKey{key}
 	}
-	list := make([]dp.ServerKey, 0, len(p.config.nodePortIPs))
-	for _, a := range p.config.nodePortIPs {
-		if c.Owner(frontend.Key{Addr: a, Port: fr.Port, Protocol: fr.Protocol}) == nil {
-			key.Addr = a
+	for _, key.Addr = range p.config.nodePortIPs {
+		if s := p.servers.byKey[key]; s == nil || s.owner == nil || s.nodePort {
 			list = append(list, key)
 		}
 	}
 	return list
 }
 
-// serve makes a virtual server, to which elements send packets, balance over a backend set of a port.
-func (p *ports) serve(c *frontend.PortChange, own *port, key dp.ServerKey, set model.EndpointSets, e []element) {
+// serve makes a virtual server one of a port.
+func (p *ports) serve(own *port, key dp.ServerKey, to path) *server {
 	s := p.servers.at(key)
 	if s.owner != nil {
 		delete(s.owner.servers, s)
 	}
 	own.servers[s] = true
-	s.owner, s.set, s.protocol = own, set, c.After.Name.Protocol
+	s.owner, s.chain, s.set, s.protocol, s.nodePort = own, to.chain, to.set, own.name.Protocol, false
+	s.barred = p.config.isBarred(key)
 	s.excluded = key.Mark != 0 || p.options.excludes(key.Addr)
-	s.want = p.spec(c.After, key)
-	p.filter.unset(s.elements...)
-	p.filter.set(e...)
-	s.elements = e
-	for target := range s.destinations {
-		s.assign(target, roleOf(c, set, target))
+	s.want = dp.Server{ServerKey: key, Scheduler: p.options.Scheduler, Flags: dp.Owned}
+	switch {
+	case own.affinity > 0 && key.Mark != 0:
+		// The kernel sends persistent clients of a virtual server by mark to the port that they connected to, which is
+		// not the endpoint's. So the scheduler keeps these clients at their endpoint by their address.
+		if s.want.Scheduler = p.sticky; s.want.Scheduler == byClient {
+			s.want.Flags |= dp.SourceHashFallback
+		}
+	case own.affinity > 0:
+		s.want.Flags |= dp.Persistent
+		s.want.Persistence = own.affinity.Truncate(time.Second)
 	}
-	for _, ep := range c.Endpoints(set) {
-		s.assign(ep.Target, active)
+	if s.want.Scheduler == "mh" {
+		s.want.Flags |= dp.MaglevPort
 	}
+	return s
 }
 
 // byClient is the scheduler that chooses the endpoint by the client's address.
 const byClient = "sh"
 
-// spec is the virtual server of a port with a key.
-func (p *ports) spec(c *frontend.Port, key dp.ServerKey) dp.Server {
-	s := dp.Server{ServerKey: key, Scheduler: p.options.Scheduler, Flags: dp.Owned}
-	switch {
-	case c.AffinityTimeout > 0 && key.Mark != 0:
-		// The kernel sends persistent clients of a virtual server by mark to the port that they connected to, which is
-		// not the endpoint's. So the scheduler keeps these clients at their endpoint by their address.
-		if s.Scheduler = p.sticky; s.Scheduler == byClient {
-			s.Flags |= dp.SourceHashFallback
-		}
-	case c.AffinityTimeout > 0:
-		s.Flags |= dp.Persistent
-		s.Persistence = c.AffinityTimeout.Truncate(1e9)
-	}
-	if s.Scheduler == "mh" {
-		s.Flags |= dp.MaglevPort
-	}
-	return s
-}
-
-// withdraw takes a frontend from a port.
-func (p *ports) withdraw(c *frontend.PortChange, own *port, fr *frontend.Frontend) {
-	for _, key := range p.keys(c, fr) {
-		if s := p.servers.byKey[key]; s != nil && s.owner == own {
-			p.releaseServer(s)
-		}
-	}
-}
-
-// release withdraws what a port had, unless the port as it is now, or another port, has taken it over or uses it.
-func (p *ports) release(old, now *port) {
-	if old == nil {
-		return
-	}
+// release withdraws what a port had, except what another port, or the port as it is now, has taken over. mark is what
+// the marks of the port are made of now.
+func (p *ports) release(old *port, mark uint32) {
 	for s := range old.servers {
 		p.releaseServer(s)
 	}
-	if old.mark != now.mark {
+	if old.mark != mark {
 		delete(p.marked, old.mark)
 	}
-	for chain := range old.chains {
-		if p.uses[chain]--; p.uses[chain] == 0 {
-			delete(p.uses, chain)
-			p.filter.removeChain(chain)
-		}
-	}
+	p.filter.release(old.chains)
 }
 
 func (p *ports) releaseServer(s *server) {
 	delete(s.owner.servers, s)
-	p.filter.unset(s.elements...)
-	s.owner, s.elements = nil, nil
+	s.owner = nil
 	p.servers.dirty[s] = true
 	if slices.Contains(p.config.nodePortIPs, s.key.Addr) {
 		p.freed = append(p.freed, s.key)
 	}
-}
-
-// keyOf returns the virtual server for packets with a mark.
-func (p *ports) keyOf(mark uint32) dp.ServerKey {
-	return dp.ServerKey{Family: p.config.family, Mark: mark}
 }

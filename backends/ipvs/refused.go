@@ -3,7 +3,6 @@ package ipvs
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"slices"
 	"syscall"
 
@@ -32,46 +31,58 @@ func logged(ctx context.Context, err error) error {
 	return nil
 }
 
-// retryRefused makes the next commit try again what has failed. Otherwise that is tried only when it changes.
-func (f *family) retryRefused(c *frontend.Changes) {
-	f.ports.retryUnmarked(c)
-	for s := range f.servers.refusing {
-		for target := range s.refused {
-			s.changed[target] = true
-		}
-		f.servers.dirty[s] = true
-	}
-	for a := range f.addresses.refused {
-		f.addresses.dirty[a] = true
-	}
-}
-
-// refuse tells the table which service ports are not completely served.
+// refuse tells the table which service ports are not completely served, of those that were touched. It remembers all
+// others.
 func (f *family) refuse(c *frontend.Changes) {
-	refuse := func(s *server, err error) {
-		if s.owner != nil && err != nil {
-			p := c.Port(s.owner.name)
-			p.Refuse(p.After, err)
+	refused := map[*port]*frontend.PortChange{}
+	refuse := func(own *port, pc *frontend.PortChange, err error) {
+		pc.Refuse(pc.After, err)
+		refused[own] = pc
+	}
+	for name, pc := range f.ports.touched {
+		own := f.ports.byName[name]
+		if pc.Refused() != nil {
+			pc.Accept()
+		}
+		if own.err != nil {
+			refuse(own, pc, own.err)
+		}
+		for s := range own.servers {
+			if s.err != nil {
+				refuse(own, pc, s.err)
+			}
+			for _, err := range s.refused {
+				refuse(own, pc, err)
+			}
 		}
 	}
-	f.ports.refuseUnmarked(c)
-	for s := range f.servers.refusing {
-		refuse(s, s.err)
-		for _, err := range s.refused {
-			refuse(s, err)
-		}
-	}
+	clear(f.ports.touched)
 	for a, err := range f.addresses.refused {
 		for s := range f.addresses.users[a] {
-			refuse(s, err)
+			if s.owner != nil {
+				refuse(s.owner, c.Port(s.owner.name), err)
+			}
+		}
+	}
+	for own, pc := range refused {
+		if !f.servesExternal(own, pc) {
+			pc.LacksExternal()
 		}
 	}
 }
 
-// refuse notes why a real server is not as it is wanted.
-func (s *server) refuse(target netip.AddrPort, err error) {
-	if s.refused == nil {
-		s.refused = map[netip.AddrPort]error{}
+// servesExternal reports whether a service port is served at any of its node port, VIPs and external IPs.
+func (f *family) servesExternal(own *port, c *frontend.PortChange) bool {
+	for fr := range c.Frontends() {
+		if fr.Kind == frontend.ClusterIP {
+			continue
+		}
+		for _, key := range f.ports.keys(fr.Key) {
+			s := f.servers.byKey[key]
+			if s != nil && s.owner == own && s.serves() && f.addresses.refused[key.Addr] == nil {
+				return true
+			}
+		}
 	}
-	s.refused[target] = err
+	return false
 }

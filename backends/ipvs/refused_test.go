@@ -3,6 +3,7 @@ package ipvs
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -180,4 +181,57 @@ func TestAnAddressThatTheKernelRefusesFailsTheServicePortsThatHaveIt(t *testing.
 	require.NoError(t, b.Sync(t.Context()))
 	require.NotContains(t, k.ipvs.Dump(), "ff0e::1")
 	require.NotContains(t, k.table(model.IPv6), "ff0e::1")
+}
+
+// The table does not deliver a service port that serves an address again, because another service gave it up.
+func TestANodePortThatIsRefusedAtAnAddressThatAnotherServiceGaveUpFails(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t)
+	other := fm.Service("default/aaa").ClusterIP("10.96.0.11").ExternalIP("192.0.2.10").Port("http", 30080).Build()
+	put(t, b, backendtest.Node(), other, fm.Endpoint("default/aaa:http/TCP", pod2.String()).Build())
+	put(t, b, fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).NodePort(30080).Build(),
+		fm.Endpoint("default/web:http/TCP", pod1.String()).Build())
+	k.ipvs.Fail = failOn("add endpoint "+pod1.String()+" to 192.0.2.10:30080/TCP", syscall.EINVAL)
+	b.DeleteService(other.Name)
+	require.Equal(t, []string{"default/web:http/TCP"}, failedPorts(t, b.Sync(t.Context())))
+	require.Equal(t, []string{"default/web:http/TCP"}, failedPorts(t, b.Sync(t.Context())), "until it is tried again")
+	k.ipvs.Fail = nil
+	b.ResyncFailed()
+	put(t, b)
+	require.Contains(t, k.ipvs.Dump(), "-a -t 192.0.2.10:30080 -r "+pod1.String())
+}
+
+// A load balancer must not send to a node where none of a Service's external frontends is served (S38).
+func TestAnErrorSaysWhetherOutsideClientsReachThePort(t *testing.T) {
+	vip := fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).LoadBalancerIP("203.0.113.1").Build()
+	both := fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).LoadBalancerIP("203.0.113.1").
+		NodePort(30080).Build()
+	for call, want := range map[string][2]bool{ // with the VIP alone, and with a node port
+		"add virtual server 203.0.113.1:80/TCP":                      {false, true},
+		"add address 203.0.113.1":                                    {false, true},
+		"add endpoint " + pod1.String() + " to 203.0.113.1:80/TCP":   {false, true},
+		"add virtual server":                                         {false, false},
+		"add endpoint " + pod1.String():                              {false, false},
+		"add virtual server 10.96.0.10:80/TCP":                       {true, true},
+		"add endpoint " + pod1.String() + " to 10.96.0.10:80/TCP":    {true, true},
+		"add endpoint " + pod1.String() + " to 192.0.2.10:30080/TCP": {true, true},
+	} {
+		for i, s := range []*model.Service{vip, both} {
+			if i == 0 && strings.Contains(call, "192.0.2.10") {
+				continue
+			}
+			k := newKernel(t)
+			b := k.start(t)
+			k.ipvs.Fail = failOn(call, syscall.EINVAL)
+			backendtest.Set(t, b, backendtest.Node(), s, fm.Endpoint("default/web:http/TCP", pod1.String()).Build())
+			for range 2 {
+				errs := sink.PortErrors(b.Sync(t.Context()))
+				require.Len(t, errs, 1, call)
+				require.Equal(t, want[i], errs[0].ServesExternal, "%s: %v", call, s.Ports[0].NodePort)
+			}
+			k.ipvs.Fail = nil
+			b.ResyncFailed()
+			put(t, b)
+		}
+	}
 }

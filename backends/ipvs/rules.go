@@ -2,8 +2,8 @@ package ipvs
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
-	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
@@ -12,7 +12,34 @@ import (
 )
 
 // layoutComment is the comment of the table. A table with another one is replaced.
-const layoutComment = "beside IPVS: service proxy of kube-proxy-lib, layout 2"
+const layoutComment = "beside IPVS: service proxy of kube-proxy-lib, layout 4"
+
+// config has the parts of the node and the options that virtual servers and rules depend on, in one family.
+type config struct {
+	family       model.Family
+	mark         uint32 // of packets to masquerade
+	marks        uint32 // bits of marks that select virtual servers
+	localPods    model.LocalPods
+	serviceCIDRs []netip.Prefix
+	// nodePortIPs serve node ports.
+	nodePortIPs []netip.Addr
+	hostIPs     []netip.Addr // sorted
+	// apiServers are sorted.
+	apiServers []netip.AddrPort
+}
+
+func newConfig(f model.Family, o *Options, node *model.Node, nodePortIPs, hostIPs []netip.Addr) *config {
+	return &config{family: f, mark: o.MasqueradeMark, marks: o.Marks &^ o.deliveryBit(),
+		localPods: node.LocalPods.Of(f), serviceCIDRs: model.PrefixesOf(f, node.ServiceCIDRs),
+		nodePortIPs: slices.DeleteFunc(nodePortIPs, netip.Addr.IsLoopback), hostIPs: hostIPs}
+}
+
+// equal reports whether two configurations give the same result.
+func (c *config) equal(o *config) bool {
+	return o != nil && c.family == o.family && c.mark == o.mark && c.marks == o.marks && c.localPods.Equal(o.localPods) &&
+		slices.Equal(c.serviceCIDRs, o.serviceCIDRs) && slices.Equal(c.nodePortIPs, o.nodePortIPs) &&
+		slices.Equal(c.hostIPs, o.hostIPs) && slices.Equal(c.apiServers, o.apiServers)
+}
 
 // setID is one of the sets and maps of the table, in the order in which they are made.
 type setID int
@@ -23,6 +50,10 @@ const (
 	// A process of the node that opens a connection to an address of the dummy interface has that address as its
 	// source.
 	boundToItself
+	// Load balancers probe a service's VIP at its health-check port, where the node itself answers (S38).
+	healthChecks
+	// Ports of services at addresses of other machines (S63).
+	otherIPs
 	hairpins
 	numSets
 )
@@ -34,6 +65,8 @@ func newSets() *sets {
 		serviceIPs:    rules.ServiceIPs(),
 		boundIPs:      {Name: "bound-ips", Key: []nft.Field{nft.DestinationAddr}},
 		boundToItself: {Name: "bound-to-itself", Key: []nft.Field{nft.SourceAddr, nft.DestinationAddr}},
+		healthChecks:  {Name: "health-checks", Key: []nft.Field{nft.Protocol, nft.DestinationPort}},
+		otherIPs:      {Name: "other-ips", Key: rules.VIPFields()},
 		hairpins:      rules.Hairpin(),
 	}
 }
@@ -41,99 +74,121 @@ func newSets() *sets {
 // markPrefix is what the names of chains begin with that set the mark of a virtual server.
 const markPrefix = "mark-"
 
+// beforeOthers is the priority of the chains that see new connections: before dstnat, where those of other programs
+// are. To them the addresses of services are the node's own, and what such a program translates of the node's own, for
+// example to a pod with a host port, it would take from services (S62). So these chains come first, and bind what is
+// for a service to its destination: later chains do not see it.
+const beforeOthers = -110
+
+// bind is the last rule of the chains that packets to a service pass.
+func bind() nft.Rule { return rules.Rule(nft.KeepDestination{}) }
+
 // Chains that are always there, beside those of package rules.
 const (
 	keepChain       = "keep-source"
 	masqChain       = "masquerade-traffic"
 	masqNonPodChain = "masquerade-nonpod"
 	addressesChain  = "service-cidrs-check"
+	unservedChain   = "unserved-ports"
 	filterChain     = "filter-output"
 )
 
 // baseChains are the chains that are always there, in the order in which they can be made.
 func (c *config) baseChains(s *sets) []rules.Chain {
-	services := []nft.Rule{rules.Rule(nft.GotoMap{Map: s[serviceIPs]})}
-	for _, p := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
-		services = append(services, rules.Commented("ports of the node, by an address of a service",
-			nft.IsProtocol{Protocol: p}, nft.InSet{Set: s[boundIPs]}, nft.Reject{}))
+	services := []nft.Rule{rules.Rule(nft.GotoMap{Map: s[serviceIPs]}),
+		rules.Commented("ports of the node, by an address of a service", nft.InSet{Set: s[boundIPs]},
+			nft.Goto{Chain: unservedChain})}
+	var toVIP []nft.Statement
+	for _, cidr := range c.serviceCIDRs {
+		toVIP = append(toVIP, nft.InPrefix{Field: nft.DestinationAddr, Prefix: cidr, Not: true})
 	}
-	setMark := rules.Rule(nft.SetMark{Bit: c.mark})
+	unserved := []nft.Rule{rules.Commented("health checks of load balancers",
+		append(toVIP, nft.InSet{Set: s[healthChecks]}, nft.KeepDestination{})...)}
+	for _, p := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
+		unserved = append(unserved, rules.Rule(nft.IsProtocol{Protocol: p}, nft.Reject{}))
+	}
+	base := rules.BaseChains(services, rules.Masquerade(c.mark, s[hairpins]),
+		[]nft.Rule{rules.Rule(nft.IsNew{}, nft.Jump{Chain: addressesChain})}, filterChain)
+	for i := range base {
+		if ch := &base[i]; !ch.Filter && ch.Hook != nft.Postrouting {
+			ch.Priority = beforeOthers
+		}
+	}
 	return slices.Concat(rules.Verdicts(),
 		[]rules.Chain{
 			rules.NewChain(keepChain, rules.Commented("the node itself, by an address of the dummy interface",
-				nft.InSet{Set: s[boundToItself]}, nft.SetMark{Bit: c.mark})),
-			rules.NewChain(masqChain, setMark),
-			rules.NewChain(masqNonPodChain, append(rules.FromPods(c.localPods, keepChain), setMark)...),
+				nft.InSet{Set: s[boundToItself]}, nft.SetMark{Bit: c.mark}), bind()),
+			markChain(masqChain, c.mark),
+			rules.NewChain(masqNonPodChain, append(rules.FromPods(c.localPods, keepChain),
+				rules.Rule(nft.SetMark{Bit: c.mark}), bind())...),
+			rules.NewChain(unservedChain, unserved...),
 			rules.NewChain(addressesChain, rules.DropUnused(c.serviceCIDRs)...),
 		},
-		rules.BaseChains(services, rules.Masquerade(c.mark, s[hairpins]),
-			[]nft.Rule{rules.Rule(nft.IsNew{}, nft.Jump{Chain: addressesChain})}, filterChain))
+		base)
 }
 
-// dispatchChain returns the chain for new connections to a port's frontends of a kind, and makes it if need be.
-func (p *ports) dispatchChain(c *frontend.Port, own *port, kind frontend.Kind, restricted bool) string {
-	r := c.RoutesOf(kind)
-	name := p.routeChain(c, own, r.Other, 0)
-	if !r.Same() {
-		pod, node := p.routeChain(c, own, r.FromPod, own.marks.pod), p.routeChain(c, own, r.FromNode, own.marks.node)
-		bySource := fmt.Sprintf("pod-%s-node-%s-other-%s", pod, node, name)
-		name = p.ensure(own, rules.BySource(bySource, p.config.localPods, pod, node, name))
-	}
-	if restricted {
-		name = p.restrict(c, own, name)
-	}
-	return name
+// markChain returns a chain that sets a mark.
+func markChain(name string, mark uint32) rules.Chain {
+	return rules.NewChain(name, rules.Rule(nft.SetMark{Bit: mark}), bind())
 }
 
-// restrict returns the chain that goes to another only with packets from the sources that may use a port's VIPs (S26).
-func (p *ports) restrict(c *frontend.Port, own *port, to string) string {
-	if own.sources == "" {
-		own.sources = p.lists.Of(c.SourceRanges).ID
+// newPort returns a service port as it is wanted, without virtual servers, and has the filter hold the chains that it
+// needs. old is what it was before, if anything.
+//
+// A port has a mark for each kind of source whose backend set is not that of all others (S27). Marks of masqueraded
+// sources have the masquerade bit, too, because IPVS compares the whole mark. If none is left, these sources are served
+// like all others. A port keeps the mark that it had before.
+func (p *ports) newPort(c *frontend.Port, old *port) *port {
+	cluster, extern := c.RoutesOf(frontend.ClusterIP), c.RoutesOf(frontend.ExternalIP)
+	isEmpty := func(r model.Route) bool { return c.Size(r.Endpoints) == 0 }
+	own := &port{name: c.Name, affinity: c.AffinityTimeout, servers: map[*server]bool{}}
+	differs := func(r model.Route) bool { return !r.IsZero() && r.Endpoints != extern.Other.Endpoints }
+	if !extern.Other.IsZero() && (differs(extern.FromPod) || differs(extern.FromNode)) {
+		own.mark, own.err = p.markFor(c.Name, old)
+		own.marks = map[uint32]model.EndpointSets{}
 	}
-	id := own.sources
-	if !p.filter.has(id.Chain()) {
-		p.filter.addSources(p.lists.Of(c.SourceRanges).Chain())
+	markOf := func(r model.Route) (mark uint32) {
+		if mark = own.mark; mark == 0 || !differs(r) {
+			return 0
+		}
+		if r.Masquerade != model.MasqueradeNever {
+			mark |= p.config.mark
+		}
+		own.marks[mark] = r.Endpoints
+		return mark
 	}
-	p.use(own, id.Chain())
-	p.use(own, id.Restricted(to))
-	return p.ensure(own, id.RestrictedChain(to))
-}
-
-// use counts a port as a user of a chain.
-func (p *ports) use(own *port, chain string) {
-	if !own.chains[chain] {
-		own.chains[chain] = true
-		p.uses[chain]++
+	var chains []rules.Chain
+	add := func(c rules.Chain) string {
+		chains = append(chains, c)
+		return c.Name
 	}
-}
-
-// routeChain returns the chain for one kind of source: a route, and the mark of the virtual server that serves it, 0
-// for that of the address.
-func (p *ports) routeChain(c *frontend.Port, own *port, r model.Route, mark uint32) string {
-	empty := c.Size(r.Endpoints) == 0
-	switch {
-	case empty && r.Empty == model.Drop:
-		return rules.DropChain
-	case empty:
-		return rules.RejectChain
-	case mark != 0:
-		return p.ensure(own, rules.NewChain(fmt.Sprintf("%s%08x", markPrefix, mark), rules.Rule(nft.SetMark{Bit: mark})))
-	case r.Masquerade == model.MasqueradeAlways:
-		return masqChain
-	case r.Masquerade == model.MasqueradeUnlessLocalPod:
-		return masqNonPodChain
+	chainOf := func(r model.Route, mark uint32) string {
+		switch {
+		case isEmpty(r) && r.Empty == model.Drop:
+			return rules.DropChain
+		case isEmpty(r):
+			return rules.RejectChain
+		case mark != 0:
+			return add(markChain(fmt.Sprintf("%s%08x", markPrefix, mark), mark))
+		case r.Masquerade == model.MasqueradeAlways:
+			return masqChain
+		case r.Masquerade == model.MasqueradeUnlessLocalPod:
+			return masqNonPodChain
+		}
+		return keepChain
 	}
-	return keepChain
-}
-
-// ensure makes a chain if need be, and returns its name. A few chains serve all ports for good; the uses of others,
-// those with marks, are counted.
-func (p *ports) ensure(own *port, c rules.Chain) string {
-	if strings.Contains(c.Name, markPrefix) {
-		p.use(own, c.Name)
+	own.clusterIP = path{chain: chainOf(cluster.Other, 0), set: cluster.Other.Endpoints}
+	own.extern = path{chain: chainOf(extern.Other, 0), set: extern.Other.Endpoints}
+	if !extern.Same() {
+		pod, node := chainOf(extern.FromPod, markOf(extern.FromPod)), chainOf(extern.FromNode, markOf(extern.FromNode))
+		name := fmt.Sprintf("pod-%s-node-%s-other-%s", pod, node, own.extern.chain)
+		own.extern.chain = add(rules.BySource(name, p.config.localPods, pod, node, own.extern.chain))
 	}
-	if !p.filter.has(c.Name) {
-		p.filter.addChain(c)
+	var sources *rules.Sources // that may use the port's VIPs (S26)
+	if c.Count(frontend.LoadBalancerIP) > 0 && c.Restricts(frontend.LoadBalancerIP) {
+		sources = p.lists.Of(c.SourceRanges)
+		own.extern.restricted = add(sources.ID.RestrictedChain(own.extern.chain))
 	}
-	return c.Name
+	own.chains = p.filter.hold(sources, chains)
+	return own
 }

@@ -24,7 +24,12 @@ type server struct {
 	owner    *port
 	want     dp.Server
 	set      model.EndpointSets // that it balances over
-	elements []element          // that send packets to it
+	chain    string             // that packets to it go to, in the filter
+	nodePort bool               // it serves a node port, at an address of the node
+	// clusterIP: its address is a cluster IP. Of one without an owner, it was when that was last known.
+	clusterIP bool
+
+	shown string // the chain that the filter's element for it has, "" for none
 
 	// What the kernel was last known to have.
 	actual dp.Server
@@ -36,6 +41,7 @@ type server struct {
 
 	taken    bool                     // over from another program, by the last grow
 	excluded bool                     // it must not take over that of another program
+	barred   bool                     // it would take the node's connections to an API server: it must not exist
 	blocked  bool                     // by that, so that it cannot exist
 	err      error                    // why it is not as it is wanted
 	refused  map[netip.AddrPort]error // why a destination is not
@@ -58,8 +64,16 @@ const (
 	active              // new connections as well
 )
 
-// assign gives an endpoint a role.
-func (s *server) assign(target netip.AddrPort, r role) {
+// assign gives an endpoint in some backend sets its role. One that is not in the virtual server's set, or is draining,
+// only serves its existing connections.
+func (s *server) assign(target netip.AddrPort, sets model.EndpointSets) {
+	r := gone
+	switch {
+	case sets.Has(s.set):
+		r = active
+	case sets != 0:
+		r = serving
+	}
 	d := s.destinations[target]
 	if d == nil {
 		if r != active {
@@ -99,6 +113,19 @@ func (s *server) lose() {
 	clear(s.draining)
 }
 
+// serves reports whether the kernel has the virtual server, with an endpoint that takes new connections.
+func (s *server) serves() bool {
+	if !s.exists {
+		return false
+	}
+	for _, d := range s.destinations {
+		if d.weight > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // forget records that the virtual server has no endpoints.
 func (s *server) forget() {
 	s.exists = false
@@ -117,6 +144,11 @@ func (s *server) grow(ctx context.Context, d dp.Interface) error {
 		return nil
 	}
 	s.err, s.taken = nil, false
+	if s.barred {
+		s.blocked = true
+		s.err = fmt.Errorf("%v: %w", s.key, errAPIServer)
+		return s.note(ctx, s.delete(ctx, d))
+	}
 	err := s.put(ctx, d)
 	if isStale(err) {
 		// Another program has changed the virtual server, or made one there: that is taken over with its connections.
@@ -190,7 +222,10 @@ func (s *server) applyRoles(ctx context.Context, d dp.Interface) error {
 			}
 			return err
 		default:
-			s.refuse(target, err)
+			if s.refused == nil {
+				s.refused = map[netip.AddrPort]error{}
+			}
+			s.refused[target] = err
 		}
 	}
 	return nil
@@ -303,4 +338,55 @@ func (s *server) drain(ctx context.Context, d dp.Interface) error {
 		busy[x.Target] = x.Active > 0 || x.Inactive > 0
 	}
 	return s.deleteDraining(ctx, d, func(target netip.AddrPort) bool { return !busy[target] })
+}
+
+// servers are the virtual servers of a family. Each of them is wanted by a service port, or was last known to be in the
+// kernel; one that is neither is forgotten when it settles. The other fields say which of them need attention.
+type servers struct {
+	byKey    map[dp.ServerKey]*server
+	dirty    map[*server]bool // to apply; a commit that fails reads all of them again
+	draining map[*server]int  // endpoints that drain, also of those that could not be deleted
+
+	endpointsDraining int // of all virtual servers
+}
+
+func newServers() *servers {
+	return &servers{byKey: map[dp.ServerKey]*server{}, dirty: map[*server]bool{}, draining: map[*server]int{}}
+}
+
+// at returns the virtual server with a key, for a caller that makes it wanted or knows that it is there.
+func (v *servers) at(key dp.ServerKey) *server {
+	s := v.byKey[key]
+	if s == nil {
+		// Of one by mark that was read, the protocol is not known: it may have connections to wait for.
+		s = &server{key: key, protocol: cmp.Or(key.Protocol, model.TCP)}
+		s.forget()
+		v.byKey[key] = s
+	}
+	v.dirty[s] = true
+	return s
+}
+
+// takeDirty returns the virtual servers to apply. From now on they are not dirty.
+func (v *servers) takeDirty() []*server {
+	dirty := sortedServers(v.dirty)
+	v.dirty = map[*server]bool{} // iterating over a map that was once big takes long
+	return dirty
+}
+
+func sortedServers[V any](m map[*server]V) []*server {
+	return slices.SortedFunc(maps.Keys(m), func(a, b *server) int { return a.key.Compare(b.key) })
+}
+
+// settle records how a virtual server is after it has changed.
+func (v *servers) settle(s *server) {
+	v.endpointsDraining += len(s.draining) - v.draining[s]
+	if len(s.draining) > 0 || s.owner == nil && s.exists {
+		v.draining[s] = len(s.draining)
+	} else {
+		delete(v.draining, s)
+	}
+	if s.owner == nil && !s.exists {
+		delete(v.byKey, s.key)
+	}
 }

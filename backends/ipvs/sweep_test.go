@@ -61,8 +61,9 @@ func testAFailureOfAnyCall(t *testing.T, errno syscall.Errno) {
 		}
 		return k.ipvs.Dump() + k.table(model.IPv4) + k.table(model.IPv6)
 	}
+	others := nodesAt("198.51.100.2").option
 	perfect := newKernel(t)
-	b := perfect.start(t)
+	b := perfect.start(t, others)
 	var want []string
 	for _, wave := range sweepWaves(t) {
 		wave(b)
@@ -74,7 +75,7 @@ func testAFailureOfAnyCall(t *testing.T, errno syscall.Errno) {
 		for failing, failed := 1, true; failed; failing++ {
 			failed = false
 			k := newKernel(t)
-			b := k.start(t)
+			b := k.start(t, others)
 			calls := 0
 			fail := func(string) error {
 				if calls++; calls == failing {
@@ -90,7 +91,7 @@ func testAFailureOfAnyCall(t *testing.T, errno syscall.Errno) {
 				err := b.Sync(t.Context())
 				if err != nil && repair == restart {
 					require.NoError(t, b.Close())
-					b = k.start(t)
+					b = k.start(t, others)
 					for _, wave := range sweepWaves(t)[:i+1] {
 						wave(b)
 					}

@@ -8,16 +8,16 @@ import (
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/sysctl"
+	"sigs.k8s.io/kube-proxy-lib/node/sysctl"
 )
 
 // trackConnections is the kernel parameter without which the packets of IPVS have no connection tracking, and cannot be
 // masqueraded.
 const trackConnections = "net/ipv4/vs/conntrack"
 
-// forwardIPv6 makes the kernel forward IPv6 packets. It also makes it ignore router advertisements, from which a node may
-// have its own address and default route, unless accept_ra is 2: so it is the administrator's. Upstream kube-proxy sets
-// only its counterpart of IPv4, too.
+// forwardIPv6 makes the kernel forward IPv6 packets. It also makes it ignore router advertisements, from which a node
+// may have its own address and default route, unless accept_ra is 2: so it is the administrator's. Upstream kube-proxy
+// sets only its counterpart of IPv4, too.
 const forwardIPv6 = "net/ipv6/conf/all/forwarding"
 
 // SetParameters sets the kernel parameters that a backend needs, as its first Sync does. A privileged process can call

@@ -17,8 +17,8 @@ const upstreamLink = "kube-ipvs0"
 // its interface kube-ipvs0, which only kube-proxy uses, and at the node's addresses in the range of node ports; and the
 // interface. upstream is a dataplane with kube-ipvs0 as its dummy interface. Virtual servers that a [Backend] has taken
 // over stay, and so do those in ExcludeCIDRs, and the interface if it is the Backend's own: of its options o only
-// ExcludeCIDRs and Link matter. Call it after the Backend's first Sync: then services are never interrupted. It does not
-// delete chains and ipsets.
+// ExcludeCIDRs and Link matter. Call it after the Backend's first Sync: then services are never interrupted. It does
+// not delete chains and ipsets.
 func CleanUpUpstream(ctx context.Context, upstream dp.Interface, o Options, nodeIPs []netip.Addr) error {
 	deleteLink := upstream.DeleteLink
 	if o.Link == upstreamLink {

@@ -110,8 +110,9 @@ func (p *plan) chainOf(a action) string {
 	case a.n == 0:
 		return rules.RejectChain
 	case a.own != nil:
-		name = a.own.chain(a.set)
-		if last = (dp.Goto{Chain: name}); a.masquerade == model.MasqueradeNever {
+		var done model.Masquerade
+		name, done = a.own.chain(a.set)
+		if last = (dp.Goto{Chain: name}); a.masquerade == done {
 			return name // changeOwn makes it
 		}
 	default:
@@ -119,16 +120,34 @@ func (p *plan) chainOf(a action) string {
 			name = nodePortPrefix + name
 		}
 	}
-	var list []dp.Rule
-	setMark := dp.SetMark{Bit: p.base.config.mark}
-	switch a.masquerade {
-	case model.MasqueradeAlways:
-		name += "-masq"
-		list = []dp.Rule{rules.Rule(setMark)}
-	case model.MasqueradeUnlessLocalPod:
-		name += "-masq-nonpod"
-		list = []dp.Rule{rules.Rule(append(rules.LocalPods(p.base.config.localPods, true), setMark)...)}
+	name += suffixOf(a.masquerade)
+	ch := rules.NewChain(name, append(p.masquerading(a.masquerade), rules.Rule(last))...)
+	if a.own != nil && a.own.sticky {
+		ch.Comment = a.own.comment
 	}
-	p.ensure(rules.NewChain(name, append(list, rules.Rule(last))...), a.own)
+	p.ensure(ch, a.own)
 	return name
+}
+
+// suffixOf returns what the name of a chain ends with that begins with the rules of masquerading.
+func suffixOf(m model.Masquerade) string {
+	switch m {
+	case model.MasqueradeAlways:
+		return "-masq"
+	case model.MasqueradeUnlessLocalPod:
+		return "-masq-nonpod"
+	}
+	return ""
+}
+
+// masquerading returns rules that mark traffic for masquerading.
+func (p *plan) masquerading(m model.Masquerade) []dp.Rule {
+	setMark := dp.SetMark{Bit: p.base.config.mark}
+	switch m {
+	case model.MasqueradeAlways:
+		return []dp.Rule{rules.Rule(setMark)}
+	case model.MasqueradeUnlessLocalPod:
+		return []dp.Rule{rules.Rule(append(rules.LocalPods(p.base.config.localPods, true), setMark)...)}
+	}
+	return nil
 }

@@ -15,14 +15,14 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // A service whose clients fill its set goes on balancing, and its neighbour keeps its clients.
 func TestAServiceWithMoreClientsThanItsSetHoldsGoesOnBalancing(t *testing.T) {
 	nftProgram := need.Program(t, "nft")
-	flows := backendtest.NewFlows(t, testns.Enter(t))
+	flows := backendtest.NewFlows(t, testkit.EnterNamespace(t))
 	r := newKernelRig(t, nft.Options{}, true)
 	full := flows.Service()
 	full.SessionAffinityTimeout = 3 * time.Hour
@@ -73,6 +73,102 @@ func TestAServiceWithMoreClientsThanItsSetHoldsGoesOnBalancing(t *testing.T) {
 			assert.Equal(t, first, askedBy(t, client, 3+again, "10.96.255.2:80"), "client %d", client)
 		}
 	}
+}
+
+// Of many sticky services of a namespace some share a set. There each still has its own clients, and those that fill it
+// change nothing for the services of other namespaces, or for those of this one that have a set of their own.
+func TestServicesThatShareASetOfClientsAreToldApart(t *testing.T) {
+	nftProgram := need.Program(t, "nft")
+	flows := backendtest.NewFlows(t, testkit.EnterNamespace(t))
+	r := newKernelRig(t, nft.Options{}, true)
+	values := []any{backendtest.Node()}
+	service := func(namespace string, n int) string {
+		s := *flows.Service()
+		s.Name.Namespace, s.Name.Name = namespace, fmt.Sprintf("sticky-%02d", n)
+		s.SessionAffinityTimeout = 3 * time.Hour
+		s.ClusterIPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(200 + len(namespace)), byte(n)})}
+		values = append(values, &s)
+		for i := range 4 {
+			ep := *flows.Endpoint(1 + i)
+			ep.Port.Service = s.Name
+			ep.Target = netip.AddrPortFrom(ep.Target.Addr(), 9090)
+			values = append(values, &ep)
+		}
+		return netip.AddrPortFrom(s.ClusterIPs[0], 80).String()
+	}
+	for i := range 4 {
+		answerWithName(t, netip.AddrPortFrom(flows.Endpoint(1+i).Target.Addr(), 9090).String())
+	}
+	var many []string
+	for n := range 24 {
+		many = append(many, service("many", n))
+	}
+	other := service("other", 0)
+	r.Set(values...)
+	r.Sync()
+	list := func() string {
+		listed, err := exec.CommandContext(t.Context(), nftProgram, "list", "table", "ip", "kube-proxy-lib").
+			CombinedOutput()
+		require.NoError(t, err, "%s", listed)
+		return string(listed)
+	}
+	_, after, found := strings.Cut(list(), "set clients-")
+	require.True(t, found)
+	set := "clients-" + strings.Fields(after)[0]
+
+	port := 0
+	ask := func(client int, to string) string {
+		port++
+		return askedBy(t, client, port, to)
+	}
+	answers := map[string]string{}
+	key := func(client int, to string) string { return fmt.Sprint(client, to) }
+	differ := false
+	for client := range 3 {
+		for _, to := range many {
+			answers[key(client, to)] = ask(client, to)
+			differ = differ || answers[key(client, to)] != answers[key(client, many[0])]
+		}
+		answers[key(client, other)] = ask(client, other)
+	}
+	assert.True(t, differ, "services of a set choose by themselves")
+	check := func(when string) {
+		for client := range 3 {
+			for _, to := range append(many, other) {
+				assert.Equal(t, answers[key(client, to)], ask(client, to), "client %d of %s, %s", client, to, when)
+			}
+		}
+	}
+	check("again")
+	r.Restart()
+	r.Sync()
+	check("after a restart")
+	assert.Contains(t, list(), "elements = {")
+
+	var b strings.Builder
+	fmt.Fprintf(&b, "add element ip kube-proxy-lib %s {", set)
+	for i := range 65535 - 3*8 {
+		fmt.Fprintf(&b, "203.%d.%d.1 . 7 . 7 timeout 1h,\n", i>>8, i&255)
+	}
+	b.WriteString("}\n")
+	fill := exec.CommandContext(t.Context(), nftProgram, "-f", "-")
+	fill.Stdin = strings.NewReader(b.String())
+	out, err := fill.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	check("when the set is full")
+	for client := 10; client < 20; client++ {
+		for _, to := range []string{other, many[0]} {
+			first := ask(client, to)
+			for range 4 {
+				assert.Equal(t, first, ask(client, to), "client %d of %s", client, to)
+			}
+		}
+	}
+	seen := map[string]int{}
+	for range 60 {
+		seen[ask(30, many[23])]++
+	}
+	assert.Len(t, seen, 4, "balanced without affinity: %v", seen)
 }
 
 // answerWithName answers with its own address.

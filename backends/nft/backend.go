@@ -3,7 +3,10 @@ package nft
 import (
 	"context"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/lifecycle"
+	shared "sigs.k8s.io/kube-proxy-lib/backends/internal/metrics"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -13,9 +16,6 @@ import (
 //
 // DescribeService returns a service's elements in the tables and the chains that they point at, which it may share with
 // others, as commands for nft. It renders them as the backend applies them, and does not read the kernel.
-//
-// CountTraffic returns the numbers of new connections if Options.CountConnections is set. It reads the kernel's maps of
-// all services, and a Sync that comes meanwhile waits for that.
 //
 // CleanUp deletes the backend's tables. Existing connections keep their endpoints; new ones are no longer served. A
 // later Sync applies everything again. Close ends the repairs and releases the backend's resources. The tables stay.
@@ -42,13 +42,9 @@ func CleanUp(ctx context.Context, o Options) error { return o.spec().CleanUp(ctx
 // spec returns what the backend does.
 func (o *Options) spec() *lifecycle.Spec[*family] {
 	err := o.complete()
-	spec := &lifecycle.Spec[*family]{Name: "nft", Common: o.Common, MasqueradeMark: &o.MasqueradeMark, Invalid: err,
+	return &lifecycle.Spec[*family]{Name: "nft", Common: o.Common, MasqueradeMark: &o.MasqueradeMark, Invalid: err,
 		Open: o.open, Apply: (*family).apply, Look: (*family).repair, Describe: (*family).describeService,
 		Remove: (*family).cleanUp}
-	if o.CountConnections {
-		spec.Count = (*family).count
-	}
-	return spec
 }
 
 // open opens nftables, and checks that the kernel supports what the backend needs.
@@ -58,7 +54,7 @@ func (o *Options) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 		return err
 	}
 	s.UseHostOf(o.Dataplane)
-	s.Drift = append(s.Drift, o.Dataplane.Drift())
+	s.Drift, s.Yield = append(s.Drift, o.Dataplane.Drift()), append(s.Yield, o.Dataplane.Yield)
 	return s.Serve(ctx, func(f model.Family) (*family, error) {
 		if err := probe(ctx, o.Dataplane, f, o); err != nil {
 			return nil, err
@@ -66,4 +62,17 @@ func (o *Options) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 		return &family{dataplane: o.Dataplane, options: o, metrics: newMetrics(&s.Metrics, f),
 			key: dp.TableKey{Family: f, Name: o.TableName}}, nil
 	})
+}
+
+// metrics are kube-proxy's in this mode, with its names and labels, of one family.
+type metrics struct{ syncFailures, cleanUpFailures prometheus.Counter }
+
+func newMetrics(g *shared.Group, f model.Family) *metrics {
+	const prefix = "kubeproxy_sync_proxy_rules_nftables_"
+	return &metrics{
+		syncFailures: g.Counter(f, prefix+"sync_failures_total",
+			"Failed attempts to apply changes or the full state"),
+		cleanUpFailures: g.Counter(f, prefix+"cleanup_failures_total",
+			"Failed attempts to remove obsolete objects"),
+	}
 }

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )

@@ -9,7 +9,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -29,7 +29,7 @@ func (h hugeService) service() *model.Service {
 	}
 	for i := range h.ports {
 		s.Ports = append(s.Ports, model.ServicePort{Name: fmt.Sprint("p", i), Protocol: model.TCP, Port: uint16(1 + i),
-			RoutesIPv4: routes})
+			Routes: model.PerFamily[model.Routes]{IPv4: routes}})
 	}
 	return s
 }
@@ -53,7 +53,7 @@ func BenchmarkHugeService(b *testing.B) {
 				name = h.String() + "/resized"
 			}
 			b.Run(name, func(b *testing.B) {
-				testns.Enter(b)
+				testkit.EnterNamespace(b)
 				backend := newBackend(b, nft.Options{})
 				defer func() { require.NoError(b, backend.Close()) }()
 				backendtest.Sizes(10, 1000)[0].Set(backend)

@@ -13,7 +13,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
@@ -114,7 +114,7 @@ func BenchmarkBystander(b *testing.B) {
 	const namespaces, flows = 4, 20
 	for range namespaces {
 		for _, w := range ways {
-			ns := testns.New(b)
+			ns := testkit.NewNamespace(b)
 			ns.Do(func() error {
 				w.flows = append(w.flows, backendtest.NewFlows(b, ns.Handle()))
 				return w.set()
@@ -155,7 +155,7 @@ func BenchmarkBystander(b *testing.B) {
 type bystander struct {
 	name  string
 	set   func() error
-	ns    []*testns.Namespace
+	ns    []*testkit.Namespace
 	flows []*backendtest.Flows
 	n     int
 	costs []time.Duration

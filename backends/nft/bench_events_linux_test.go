@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -43,7 +43,7 @@ import (
 func BenchmarkFromEvents(b *testing.B) {
 	const services = 50000
 	b.Run("kernel", func(b *testing.B) {
-		testns.Enter(b)
+		testkit.EnterNamespace(b)
 		fromEvents(b, services, func() dp.Interface {
 			kernel, err := dp.NewNetlink()
 			require.NoError(b, err)

@@ -18,9 +18,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 )
 
 // The benchmarks run against this machine's kernel, in a namespace of their own:
@@ -45,7 +44,7 @@ func eachSize(b *testing.B, f func(backendtest.Bench, *testing.B)) { each(b, clu
 func each(b *testing.B, sizes []backendtest.ClusterSize, f func(backendtest.Bench, *testing.B)) {
 	for _, c := range sizes {
 		b.Run(c.String(), func(b *testing.B) {
-			testns.Enter(b)
+			testkit.EnterNamespace(b)
 			b.ReportAllocs()
 			f(backendtest.Bench{Size: c, Settle: settle,
 				New: func() backendtest.Backend { return newBackend(b, nft.Options{}) }}, b)
@@ -64,8 +63,6 @@ func BenchmarkRestart(b *testing.B) { eachSize(b, backendtest.Bench.Restart) }
 func BenchmarkOneEndpointChanged(b *testing.B) { eachSize(b, backendtest.Bench.OneEndpointChanged) }
 
 func BenchmarkAddOrDeleteService(b *testing.B) { eachSize(b, backendtest.Bench.AddOrDeleteService) }
-
-func BenchmarkScale(b *testing.B) { conformance.Scale(b, factory()) }
 
 func BenchmarkResizeService(b *testing.B) {
 	eachSize(b, func(m backendtest.Bench, b *testing.B) {
@@ -254,7 +251,7 @@ func memory(b *testing.B, what string) float64 {
 func BenchmarkNewFlow(b *testing.B) {
 	for _, c := range backendtest.Sizes(10, 10, 1000, 10000, 30000) {
 		b.Run(c.String(), func(b *testing.B) {
-			flows := backendtest.NewFlows(b, testns.Enter(b))
+			flows := backendtest.NewFlows(b, testkit.EnterNamespace(b))
 			backend := newBackend(b, nft.Options{})
 			defer func() { require.NoError(b, backend.Close()) }()
 			c.Set(backend)
@@ -273,7 +270,7 @@ func BenchmarkNewFlow(b *testing.B) {
 		})
 	}
 	b.Run("direct", func(b *testing.B) {
-		flows := backendtest.NewFlows(b, testns.Enter(b))
+		flows := backendtest.NewFlows(b, testkit.EnterNamespace(b))
 		backend := newBackend(b, nft.Options{}) // or nothing would track connections
 		defer func() { require.NoError(b, backend.Close()) }()
 		backendtest.ClusterSize{Services: 10, Endpoints: 10}.Set(backend)
@@ -290,7 +287,7 @@ func BenchmarkNewFlow(b *testing.B) {
 
 // BenchmarkAffinity is BenchmarkFullLoad, and then one changed endpoint, where all services have session affinity.
 func BenchmarkAffinity(b *testing.B) {
-	b.Run("load", func(b *testing.B) { eachSizeWithAffinity(b, backendtest.Bench.FullLoad, 100, 1000) })
+	b.Run("load", func(b *testing.B) { eachSizeWithAffinity(b, backendtest.Bench.FullLoad, 100, 1000, 4000) })
 	b.Run("change", func(b *testing.B) { eachSizeWithAffinity(b, backendtest.Bench.OneEndpointChanged, 100, 1000) })
 }
 

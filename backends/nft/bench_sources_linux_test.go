@@ -9,7 +9,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
@@ -22,7 +22,7 @@ func BenchmarkSourceRanges(b *testing.B) {
 			values := restricted(model.IPv4, "x", n.ports, n.vips, sourceRanges(model.IPv4, n.ranges)...)
 			for range b.N {
 				b.StopTimer()
-				testns.Enter(b)
+				testkit.EnterNamespace(b)
 				backend := newBackend(b, nft.Options{})
 				backendtest.Set(b, backend, backendtest.Node())
 				require.NoError(b, backend.Sync(b.Context()))
@@ -43,7 +43,7 @@ func BenchmarkSourceLists(b *testing.B) {
 		b.Run(fmt.Sprintf("%d", lists), func(b *testing.B) {
 			for range b.N {
 				b.StopTimer()
-				testns.Enter(b)
+				testkit.EnterNamespace(b)
 				backend := newBackend(b, nft.Options{})
 				backendtest.Set(b, backend, backendtest.Node())
 				require.NoError(b, backend.Sync(b.Context()))
@@ -53,7 +53,8 @@ func BenchmarkSourceLists(b *testing.B) {
 					for k := range min(lists, n) {
 						s.SourceRange(fmt.Sprintf("100.%d.%d.%d/32", i/200, i%200, 2*k))
 					}
-					backendtest.Set(b, backend, s.Build(), fm.Endpoint(fmt.Sprintf("default/s%d:http/TCP", i), "10.244.2.9:80").Build())
+					backendtest.Set(b, backend, s.Build(),
+						fm.Endpoint(fmt.Sprintf("default/s%d:http/TCP", i), "10.244.2.9:80").Build())
 				}
 				b.StartTimer()
 				require.NoError(b, backend.Sync(b.Context()))

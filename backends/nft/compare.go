@@ -2,10 +2,10 @@ package nft
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"k8s.io/klog/v2"
 
@@ -15,12 +15,24 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
+// compareAgain repeats the comparison until no other program changes the table meanwhile.
+func (f *family) compareAgain(ctx context.Context, cfg *config, c *frontend.Changes) (changed bool, err error) {
+	err = rules.Retry(func() (err error) {
+		if changed, err = f.compare(ctx, cfg, c); errors.Is(err, errFull) {
+			f.state = unknown // which makes maps that are big enough
+			changed, err = f.compare(ctx, cfg, c)
+		}
+		return err
+	})
+	return changed, err
+}
+
 // compare reads the table and corrects the differences. What is right stays, whoever made it: this is how a new process
 // takes over, and how changes by others are repaired. It reports whether anything was changed.
 //
 // If nothing is known about the table, the slots are not read. They are written into new maps with other names, and the
 // chains that use them are rewritten: packets in flight still find the old maps.
-func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool, err error) {
+func (f *family) compare(ctx context.Context, cfg *config, c *frontend.Changes) (changed bool, err error) {
 	before := f.table
 	if f.state == unknown {
 		before = nil
@@ -29,10 +41,10 @@ func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool
 	if err != nil {
 		return false, err
 	}
-	base := newTable(f.options)
-	if read != nil && !compatible(read, f.options.CountConnections) {
+	base := newTable()
+	if read != nil && !compatible(read) {
 		klog.FromContext(ctx).Info("Replacing a table of another layout", "table", f.key, "comment", read.Comment,
-			"reason", incompatibility(read, f.options))
+			"reason", "another version of this library wrote it, or another program changed it")
 		base.replace, read = true, nil
 	}
 	if base.there = read != nil; !base.there {
@@ -55,7 +67,7 @@ func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool
 	}
 	p.wanted = make(map[string]bool, len(read.Chains)) // growing would take as long as the rest
 	p.adopt(read, before)
-	p.planAll(newConfig(f.key.Family, f.options, c.Node()), c)
+	p.planAll(cfg, c)
 	for _, name := range slices.Sorted(maps.Keys(base.chains)) {
 		if !p.wanted[name] {
 			p.goneChains = append(p.goneChains, name)
@@ -76,13 +88,18 @@ func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool
 // planAll plans everything as new.
 func (p *plan) planAll(cfg *config, c *frontend.Changes) {
 	c = c.All()
-	p.changeBase(cfg, c.ClusterIPs())
 	ports := slices.Collect(c.Ports())
 	p.makeRoom(ports)
+	p.changeBase(cfg, c.Hairpins(), c.ClusterIPs())
+	for _, pc := range ports {
+		if pc.After.AffinityTimeout > 0 && pc.After.NumFrontends() > 0 {
+			p.base.clients.keep(pc.Name(), p.base.extraSets)
+		}
+	}
 	for _, pc := range ports {
 		p.changePort(pc)
 	}
-	p.changeAddrs(hairpin, c.Hairpins(), rules.HairpinKey)
+	p.base.clients.kept()
 }
 
 // makeRoom allocates about as much as the plan of everything needs: growing step by step would cost more than the rest.
@@ -98,24 +115,13 @@ func (p *plan) makeRoom(ports []*frontend.PortChange) {
 	p.sets[endpoints].add = make([]dp.Element, 0, slots)
 }
 
-// incompatibility says why a table cannot be corrected.
-func incompatibility(t *dp.Table, o *Options) string {
-	switch {
-	case !compatible(t, !o.CountConnections):
-		return "another version of this library wrote it, or another program changed it"
-	case o.CountConnections:
-		return "connections are counted from now on (CountConnections)"
-	}
-	return "connections are no longer counted (CountConnections)"
-}
-
-// compatible reports whether a table can be corrected instead of replaced, if connections are counted, or not.
-func compatible(t *dp.Table, counted bool) bool {
-	sets := newSets(counted)
+// compatible reports whether a table can be corrected instead of replaced.
+func compatible(t *dp.Table) bool {
+	sets := newSets()
 	fixed := slices.Concat(sets[:endpoints], sets[portEndpoints+1:]) // slots get another name if need be
 	for name := range t.Sets {
-		if strings.HasPrefix(name, clientsPrefix) {
-			fixed = append(fixed, clientsSet(nil, &ownPort{clients: name}))
+		if isClients(name) {
+			fixed = append(fixed, clientsSet(name, ""))
 		} else if s := rules.RangesSet(name); s != nil {
 			fixed = append(fixed, s)
 		}
@@ -123,9 +129,9 @@ func compatible(t *dp.Table, counted bool) bool {
 	return rules.IsCompatible(t, layoutComment, (&config{}).baseChains(sets, false), fixed)
 }
 
-// adopt plans with the existing sets. It plans to delete their elements; those that the plan adds again stay. If before,
-// the table as it was, is nil, slot maps have to be rewritten. Those, and slot maps of another definition, get a free
-// name.
+// adopt plans with the existing sets. It plans to delete their elements; those that the plan adds again stay. If
+// before, the table as it was, is nil, slot maps have to be rewritten. Those, and slot maps of another definition, get
+// a free name.
 func (p *plan) adopt(read *dp.Table, before *table) {
 	for id, s := range p.base.sets {
 		slots := setID(id).hasSlots()

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/hostaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 )
@@ -75,7 +75,7 @@ func loopback(ctx context.Context, env conformance.Env, kernel backend) (backend
 	}
 	proxy, err := userspace.NewLoopback(ctx, userspace.Options{
 		Common: frontend.Common{Families: env.Families, NodePortAddresses: env.NodePorts,
-			Host: &nodeaddr.System{NetNS: int(env.NetNS.Fd())}},
+			Host: &hostaddr.System{NetNS: int(env.NetNS.Fd())}},
 		Open: env.Do,
 	})
 	if err != nil {

@@ -12,7 +12,8 @@
 //     differences. Endpoints are the exception: they are written into new maps, next to the old ones. Clients with
 //     session affinity keep their endpoint. A table of another layout is replaced in one transaction.
 //   - No service exhausts what others need: the endpoints of one with many addresses, ports or endpoints are stored
-//     once, so is a list of source ranges, and each service port has its own set of clients for session affinity.
+//     once, so is a list of source ranges, and the clients with session affinity of a namespace are in sets of its own,
+//     unless more than 512 namespaces have such ports.
 //   - Changes that other programs make to its tables are noticed at once, from the kernel's notifications and from the
 //     generation of the ruleset, which every transaction names. The table is then read, compared and repaired; the same
 //     happens after a failure, before the next transaction.
@@ -95,7 +96,8 @@
 //
 // A service port with session affinity (S32) also has its own chains, and a set of its clients, keyed by their address
 // and a number that stands for an endpoint of the port. (nft can write a number in a key only as "numgen random mod 1
-// offset 7", which is always 7.)
+// offset 7", which is always 7.) Of a namespace with more than 16 such ports the others share one set, clients-...,
+// with one more number in the key, which stands for the port.
 //
 //	affinity-...-cluster ─┬─ source . 7 in affinity-...? ── note it again, dnat to endpoint 1, whose number is 7
 //	                      ├─ source . 9 in affinity-...? ── note it again, dnat to endpoint 2, whose number is 9
@@ -104,9 +106,10 @@
 //	                      └─ if nothing can be noted ────── go to cluster-2: any of them, at random
 //
 // So affinity holds across all addresses of the port and across restarts, and ends in the transaction that removes the
-// endpoint. Its cost per connection and per change is proportional to the port's endpoints. A set has room for 65,535
-// clients; further ones are balanced without affinity. If an endpoint is removed and comes back within the timeout, a
-// client may have entries for both it and another endpoint; it then stays with one of them.
+// endpoint. Its cost per connection and per change is proportional to the port's endpoints; a port with one endpoint
+// only notes its clients. A set has room for 65,535 clients; further ones are balanced without affinity. If an endpoint
+// is removed and comes back within the timeout, a client may have entries for both it and another endpoint; it then
+// stays with one of them.
 //
 // # What is known about a table
 //

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"syscall"
 	"time"
@@ -60,6 +59,7 @@ type table struct {
 	chains  map[string][]dp.RuleID
 	// extraSets are those that not every table has: of clients, and of source ranges.
 	extraSets map[string]bool
+	clients   *clientSets
 	names     map[actions]string // of the shared chains
 	own       map[model.PortName]*ownPort
 	ids       map[uint32]bool // of these
@@ -76,9 +76,10 @@ type remains struct {
 	chains, sets []string
 }
 
-func newTable(o *Options) *table {
-	return &table{config: &config{}, sets: newSets(o.CountConnections), chains: map[string][]dp.RuleID{},
-		extraSets: map[string]bool{}, names: map[actions]string{}, own: map[model.PortName]*ownPort{},
+func newTable() *table {
+	return &table{config: &config{}, sets: newSets(), chains: map[string][]dp.RuleID{},
+		extraSets: map[string]bool{}, clients: newClientSets(), names: map[actions]string{},
+		own: map[model.PortName]*ownPort{},
 		ids: map[uint32]bool{}, sources: map[model.PortName]rules.SourcesID{}, uses: map[string]int{}}
 }
 
@@ -112,10 +113,19 @@ func (f *family) lookForDrift() {
 	}
 }
 
+// config returns the configuration for a node: that of the table, if it is for the same one.
+func (f *family) config(node *model.Node) *config {
+	if f.table != nil && f.table.config.node == node {
+		return f.table.config
+	}
+	return newConfig(f.key.Family, f.options, node)
+}
+
 // sync applies the changes to the table: incrementally if the table is known, otherwise by a full comparison.
 func (f *family) sync(ctx context.Context, c *frontend.Changes) error {
+	cfg := f.config(c.Node())
 	if f.state == known || f.state == leftovers {
-		err := f.update(ctx, c)
+		err := f.update(ctx, cfg, c)
 		if err == nil {
 			return nil
 		}
@@ -130,20 +140,8 @@ func (f *family) sync(ctx context.Context, c *frontend.Changes) error {
 		}
 		klog.FromContext(ctx).Info("Comparing the whole table", "table", f.key, "reason", err)
 	}
-	_, err := f.compareAgain(ctx, c)
+	_, err := f.compareAgain(ctx, cfg, c)
 	return err
-}
-
-// compareAgain repeats the comparison until no other program changes the table meanwhile.
-func (f *family) compareAgain(ctx context.Context, c *frontend.Changes) (changed bool, err error) {
-	err = rules.Retry(func() (err error) {
-		if changed, err = f.compare(ctx, c); errors.Is(err, errFull) {
-			f.state = unknown // which makes maps that are big enough
-			changed, err = f.compare(ctx, c)
-		}
-		return err
-	})
-	return changed, err
 }
 
 // repair corrects what another program changed.
@@ -153,7 +151,7 @@ func (f *family) repair(ctx context.Context, c *frontend.Changes) (frontend.Look
 		return frontend.Look{}, nil
 	}
 	began := time.Now()
-	changed, err := f.compareAgain(ctx, c)
+	changed, err := f.compareAgain(ctx, f.config(c.Node()), c)
 	if err != nil {
 		if f.state = suspect; ctx.Err() == nil {
 			f.countFailure()
@@ -177,39 +175,18 @@ var errNodeChanged = errors.New("the service CIDRs, or the way to detect local p
 var errFull = errors.New("a map has become too small")
 
 // update applies what changed since the last time.
-func (f *family) update(ctx context.Context, c *frontend.Changes) error {
-	cfg := f.table.config
-	if c.Node() != cfg.node {
-		cfg = newConfig(f.key.Family, f.options, c.Node())
-		if before := f.table.config; !cfg.localPods.Equal(before.localPods) ||
-			!slices.Equal(cfg.serviceCIDRs, before.serviceCIDRs) {
-			return errNodeChanged
-		}
+func (f *family) update(ctx context.Context, cfg *config, c *frontend.Changes) error {
+	if before := f.table.config; !cfg.localPods.Equal(before.localPods) ||
+		!slices.Equal(cfg.serviceCIDRs, before.serviceCIDRs) {
+		return errNodeChanged
 	}
 	p := newPlan(f.table)
-	p.changeBase(cfg, c.ClusterIPs())
+	p.changeBase(cfg, c.Hairpins(), c.ClusterIPs())
 	for pc := range c.Ports() {
 		p.changePort(pc)
 	}
-	p.changeAddrs(hairpin, c.Hairpins(), rules.HairpinKey)
 	_, err := f.execute(ctx, p)
 	return err
-}
-
-// changeBase plans the consequences of changes of the node and of the cluster IPs.
-func (p *plan) changeBase(cfg *config, ips frontend.Diff[netip.Addr]) {
-	p.changeAddrs(clusterIPs, ips, rules.AddrKey)
-	t, before, strays := p.base, p.base.config, p.base.strays
-	t.config = cfg
-	t.strays += cfg.strays(ips.Added) - cfg.strays(ips.Removed)
-	if cfg == before && (t.strays > 0) == (strays > 0) {
-		return
-	}
-	p.changeAddrs(nodePortIPs, frontend.Diff[netip.Addr]{Added: cfg.nodePortIPs, Removed: before.nodePortIPs},
-		rules.AddrKey)
-	for _, ch := range cfg.baseChains(t.sets, t.strays > 0) {
-		p.ensure(ch, nil)
-	}
 }
 
 // execute applies a plan to the kernel's table, and reports whether that changed anything. If it fails, nothing is
@@ -284,7 +261,8 @@ func (t *table) forget() {
 
 // letPacketsPass waits for packets that were dispatched by rules the first transaction replaced, and have yet to look
 // up what the second one removes. The kernel does not delay a transaction for them: without the pause one flow was lost
-// in 900,000 waves of resizing, on a virtual machine whose processors do not always run (Linux 6.18).
+// in 900,000 waves of resizing, on a virtual machine whose processors do not always run (Linux 6.18). A Sync waits once
+// in each family, however many services it resizes.
 func letPacketsPass(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -296,4 +274,26 @@ func letPacketsPass(ctx context.Context) {
 func (f *family) cleanUp(ctx context.Context) error {
 	f.state = unknown
 	return rules.Delete(ctx, f.dataplane, f.key)
+}
+
+// describeService is DescribeService in one family.
+func (f *family) describeService(_ model.ServiceName, _ *frontend.Changes, ports []*frontend.PortChange) string {
+	if f.table == nil {
+		return "" // nothing has been applied yet
+	}
+	// An empty table whose sets have the names of those in the kernel, so that everything is added. The ports are
+	// planned together: otherwise chains that they share would be listed for each.
+	base := newTable()
+	base.there, base.sets, base.config = true, f.table.sets, f.table.config
+	for _, pc := range ports {
+		if s := f.table.clients.of[pc.Name()]; s != nil {
+			base.clients.of[pc.Name()] = s
+		}
+	}
+	p := newPlan(base)
+	for _, pc := range ports {
+		p.changePort(pc)
+	}
+	first, _ := p.transactions(f.key)
+	return first.Text()
 }

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -36,7 +36,7 @@ func TestAResyncRemovesWhatNobodyHereWouldWrite(t *testing.T) {
 			"add chain ip kube-proxy-lib nat-prerouting { policy drop; }", "policy drop"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			testns.Enter(t)
+			testkit.EnterNamespace(t)
 			r := newKernelRig(t, nft.Options{}, false)
 			r.Set(backendtest.EveryFeature()...)
 			r.Sync()
@@ -59,7 +59,7 @@ func TestAResyncRemovesWhatNobodyHereWouldWrite(t *testing.T) {
 // A process that dies between the two transactions of a resize leaves the smaller map behind. It has the name that the
 // next bigger one is to have.
 func TestAMapThatWasLeftBehindIsNotTakenForABiggerOne(t *testing.T) {
-	testns.Enter(t)
+	testkit.EnterNamespace(t)
 	r := newKernelRig(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}}, false)
 	endpoints := func(n int) {
 		r.Set(fm.Node("n1").IP("192.0.2.10").Build(), fm.Service("a/b").ClusterIP("10.96.0.1").Port("p", 80).Build())

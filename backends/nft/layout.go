@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -63,19 +64,16 @@ type sets [numSets]*dp.Set
 // list than one without, and it cannot grow: a bigger one takes its place, under another name.
 const minSlots = 16 << 10
 
-// newSets returns the sets. counted makes those that packets to a service look up first count them.
-func newSets(counted bool) *sets {
+func newSets() *sets {
 	vip := rules.VIPFields()
 	nodePort := []dp.Field{dp.Protocol, dp.DestinationPort}
 	slots := func(name string, key ...dp.Field) *dp.Set {
 		return &dp.Set{Name: name, Key: append(key[:len(key):len(key)], dp.Random), Size: minSlots,
 			Value: []dp.Field{dp.DestinationAddr, dp.DestinationPort}}
 	}
-	ips := rules.ServiceIPs()
-	ips.Counted = counted
 	return &sets{
-		serviceIPs:             ips,
-		nodePorts:              {Name: "nodeports", Key: nodePort, Verdicts: true, Counted: counted},
+		serviceIPs:             rules.ServiceIPs(),
+		nodePorts:              {Name: "nodeports", Key: nodePort, Verdicts: true},
 		endpoints:              slots("endpoints", vip...),
 		localEndpoints:         slots("local-endpoints", vip...),
 		nodePortEndpoints:      slots("nodeport-endpoints", nodePort...),
@@ -109,7 +107,7 @@ type config struct {
 
 func newConfig(f model.Family, o *Options, node *model.Node) *config {
 	c := &config{family: f, mark: o.MasqueradeMark, node: node,
-		serviceCIDRs: model.PrefixesOf(f, node.ServiceCIDRs), localPods: node.LocalPods.Of(f)}
+		localPods: node.LocalPods.Of(f), serviceCIDRs: model.PrefixesOf(f, node.ServiceCIDRs)}
 	choice := o.NodePortAddresses
 	if choice.All(f) {
 		c.nodePortPrefixes = []netip.Prefix{{}}
@@ -120,6 +118,45 @@ func newConfig(f model.Family, o *Options, node *model.Node) *config {
 	})
 	c.nodePortPrimary, c.nodePortIPs = choice.Primary, choice.Of(nil, node).Of(f)
 	return c
+}
+
+// changeBase plans the consequences of changes of the node, of the cluster IPs and of the addresses of hairpin traffic.
+func (p *plan) changeBase(cfg *config, hairpins, ips frontend.Diff[netip.Addr]) {
+	p.changeAddrs(hairpin, hairpins, rules.HairpinKey)
+	p.changeAddrs(clusterIPs, ips, rules.AddrKey)
+	t, before, strays := p.base, p.base.config, p.base.strays
+	t.config = cfg
+	t.strays += cfg.strays(ips.Added) - cfg.strays(ips.Removed)
+	if cfg == before && (t.strays > 0) == (strays > 0) {
+		return
+	}
+	p.changeAddrs(nodePortIPs, frontend.Diff[netip.Addr]{Added: cfg.nodePortIPs, Removed: before.nodePortIPs},
+		rules.AddrKey)
+	for _, ch := range cfg.baseChains(t.sets, t.strays > 0) {
+		p.ensure(ch, nil)
+	}
+}
+
+// changeAddrs plans which addresses are in a set, by their keys.
+func (p *plan) changeAddrs(id setID, c frontend.Diff[netip.Addr], key func(netip.Addr) string) {
+	sp := &p.sets[id]
+	sp.add = slices.Grow(sp.add, len(c.Added))
+	for _, a := range c.Removed {
+		sp.gone = append(sp.gone, dp.Element{Key: key(a)})
+	}
+	for _, a := range c.Added {
+		sp.add = append(sp.add, dp.Element{Key: key(a)})
+	}
+}
+
+// strays counts the addresses that are in no service CIDR.
+func (c *config) strays(ips []netip.Addr) (n int) {
+	for _, ip := range ips {
+		if !slices.ContainsFunc(c.serviceCIDRs, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+			n++
+		}
+	}
+	return n
 }
 
 // baseChains returns the chains that every table has, in the order in which they can be made. strays says whether some
@@ -158,16 +195,6 @@ func (c *config) toClusterIPsChain(strays bool) (list []dp.Rule) {
 		list = append(list, rules.Rule(dp.IsNew{}, dp.InPrefix{Field: dp.DestinationAddr, Prefix: cidr}, check))
 	}
 	return list
-}
-
-// strays counts the addresses that are in no service CIDR.
-func (c *config) strays(ips []netip.Addr) (n int) {
-	for _, ip := range ips {
-		if !slices.ContainsFunc(c.serviceCIDRs, func(p netip.Prefix) bool { return p.Contains(ip) }) {
-			n++
-		}
-	}
-	return n
 }
 
 // onNodeChain goes to another chain if the destination is one of the addresses that serve node ports (S35).

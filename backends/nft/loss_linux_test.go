@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -27,7 +27,7 @@ func TestNoNewFlowIsLostWhileTheBackendIsRestarted(t *testing.T) { newLoaded(t).
 
 // newLoaded makes a rig on the kernel in which the service that is to be under load is applied.
 func newLoaded(t *testing.T) backendtest.Loaded {
-	flows := backendtest.NewFlows(t, testns.Enter(t))
+	flows := backendtest.NewFlows(t, testkit.EnterNamespace(t))
 	r := newKernelRig(t, nft.Options{}, true)
 	defer r.Sync()
 	return backendtest.NewLoaded(flows, r.Driver)
@@ -35,7 +35,7 @@ func newLoaded(t *testing.T) backendtest.Loaded {
 
 func TestNftListsTheRulesetAtEveryMoment(t *testing.T) {
 	nftProgram := need.Program(t, "nft")
-	testns.Enter(t)
+	testkit.EnterNamespace(t)
 	r := newKernelRig(t, nft.Options{}, true)
 	r.Set(backendtest.EveryFeature()...)
 	r.Sync()
@@ -72,7 +72,7 @@ func TestNftListsTheRulesetAtEveryMoment(t *testing.T) {
 
 func TestNftListsWhateverTheNamesAre(t *testing.T) {
 	nftProgram := need.Program(t, "nft")
-	testns.Enter(t)
+	testkit.EnterNamespace(t)
 	r := newKernelRig(t, nft.Options{}, true)
 	backendtest.Set(t, r.backend, strange()...)
 	require.NoError(t, r.backend.Sync(t.Context()))

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )
 
 // strange is a service that the API server would not let through. Its name must not be able to do any harm.
@@ -27,7 +27,7 @@ func strange() []any {
 		n.Name += port
 		return &model.Service{Name: n, ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, ip})},
 			Ports: []model.ServicePort{{Name: port, Protocol: model.TCP, Port: 80,
-				RoutesIPv4: routes}},
+				Routes: model.PerFamily[model.Routes]{IPv4: routes}}},
 			SessionAffinityTimeout: timeout}
 	}
 	values := []any{backendtest.Node()}
@@ -54,7 +54,8 @@ func TestBadPortsAreSkippedAndTheRestGoesOn(t *testing.T) {
 	r := newRig(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}})
 	values := strange()
 	s := *values[1].(*model.Service)
-	s.Ports = append([]model.ServicePort{{Name: "none", RoutesIPv4: s.Ports[0].RoutesIPv4}, s.Ports[0]}, s.Ports...)
+	s.Ports = append([]model.ServicePort{{Name: "none",
+		Routes: model.PerFamily[model.Routes]{IPv4: s.Ports[0].Routes.IPv4}}, s.Ports[0]}, s.Ports...)
 	e := *values[2].(*model.Endpoint)
 	e.Target = netip.AddrPortFrom(e.Target.Addr(), 0)
 	for _, v := range append(values, &s, &e) { // as they are: what package fakemodel builds is checked

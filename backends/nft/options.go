@@ -21,9 +21,6 @@ type Options struct {
 	// TableName is the name of the backend's tables. Tables of that name belong to the backend: it corrects them, or
 	// replaces those of another layout. Other tables are never touched. Default: DefaultTableName.
 	TableName string
-	// CountConnections makes the kernel count the new connections of each service, for CountTraffic. A backend that
-	// finds tables without counters, or with them if it wants none, replaces them at its first Sync.
-	CountConnections bool
 	// Dataplane is where rules are written. Default: the kernel, in the network namespace of the thread that calls New.
 	// The backend does not close a Dataplane that it is given.
 	Dataplane dataplane.Interface

@@ -16,8 +16,9 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
@@ -26,7 +27,7 @@ import (
 // alone.
 type road struct {
 	t              *testing.T
-	client, server *testns.Namespace
+	client, server *testkit.Namespace
 	node           *rig
 }
 
@@ -36,8 +37,8 @@ const (
 )
 
 func newRoad(t *testing.T) *road {
-	here := testns.Enter(t)
-	r := &road{t: t, client: testns.New(t), server: testns.New(t)}
+	here := testkit.EnterNamespace(t)
+	r := &road{t: t, client: testkit.NewNamespace(t), server: testkit.NewNamespace(t)}
 	check := func(err error) {
 		t.Helper()
 		require.NoError(t, err)
@@ -51,7 +52,7 @@ func newRoad(t *testing.T) *road {
 		return errors.Join(err, netlink.AddrAdd(link, a), netlink.LinkSetUp(link))
 	}
 	for _, end := range []struct {
-		ns                *testns.Namespace
+		ns                *testkit.Namespace
 		name, near, there string
 	}{
 		{r.client, "client", "192.0.2.1/24", roadClient + "/24"},
@@ -108,7 +109,7 @@ func (r *road) nft(text string) {
 }
 
 // ask returns what a question from a namespace is answered with: the source that was seen, "refused", or "nothing".
-func ask(t *testing.T, from *testns.Namespace, to string, patience time.Duration) (answer string) {
+func ask(t *testing.T, from *testkit.Namespace, to string, patience time.Duration) (answer string) {
 	t.Helper()
 	from.Do(func() (err error) {
 		answer, err = askFromHere(to, patience)
@@ -168,8 +169,8 @@ func TestServiceAddressesThatOthersServeAreLeftToThem(t *testing.T) {
 	assert.Equal(t, roadClient, r.answer("10.96.7.7:53"), "the node has the address")
 }
 
-// A DNS cache on the node that has the cluster IP of the cluster's DNS, with the rules of NodeLocal DNSCache: its traffic
-// is not tracked, so that no proxy translates it. In docs/tested.md.
+// A DNS cache on the node that has the cluster IP of the cluster's DNS, with the rules of NodeLocal DNSCache: its
+// traffic is not tracked, so that no proxy translates it. In docs/tested.md.
 func TestADNSCacheOnTheNodeKeepsTheClusterIPOfDNS(t *testing.T) {
 	r := newRoad(t)
 	r.node.Set(fm.Service("kube-system/kube-dns").ClusterIP("10.96.0.53").UDPPort("dns", 53).MasqueradeAll().Build(),
@@ -196,6 +197,29 @@ func TestADNSCacheOnTheNodeKeepsTheClusterIPOfDNS(t *testing.T) {
 		r.node.backend.ForceResync()
 		r.node.Sync()
 	}
+}
+
+// The interface that local pods are behind goes, comes and is renamed, as others set up a host's network. Rules that
+// name an interface must not need it, and hold for the name.
+func TestTheBridgeOfThePodsIsRenamed(t *testing.T) {
+	r := newRoad(t)
+	rename := func(from, to string) {
+		link, err := netlink.LinkByName(from)
+		require.NoError(t, err)
+		require.NoError(t, netlink.LinkSetName(link, to))
+	}
+	r.node.Set(fm.Node("n1").IP(roadNode).LocalPods(model.LocalPods{Bridge: "pods"}).Build(),
+		fm.Service("default/web").ClusterIP("10.96.0.10").UDPPort("web", 80).DetectsLocalPods().Build())
+	r.node.Sync()
+	assert.Equal(t, roadNode, r.answer("10.96.0.10:80"), "no interface has the name")
+	rename("client", "pods")
+	assert.Equal(t, roadClient, r.answer("10.96.0.10:80"), "the client is behind the bridge, and so a pod of this node")
+	rename("pods", "other")
+	assert.Equal(t, roadNode, r.answer("10.96.0.10:80"), "the bridge has another name")
+	r.node.backend.ForceResync()
+	r.node.Sync()
+	rename("other", "pods")
+	assert.Equal(t, roadClient, r.answer("10.96.0.10:80"), "and its name again")
 }
 
 // A host port, with rules as the CNI plugin portmap makes them in nftables. In docs/tested.md.

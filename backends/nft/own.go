@@ -1,9 +1,7 @@
 package nft
 
 import (
-	"cmp"
 	"crypto/sha256"
-	"encoding/base32"
 	"encoding/binary"
 	"net/netip"
 	"slices"
@@ -22,28 +20,28 @@ import (
 //
 // The entries of clients of a removed endpoint are left to time out: the rules that look for them are gone.
 
-// clientsPrefix is the prefix of the names of sets of clients.
-const clientsPrefix = "affinity-"
-
 // maxSharedSlots is how many slots a service port may have in the shared maps.
 const maxSharedSlots = 1024
 
 // ownPort is a service port that has its own chains. It is immutable once its plan is made.
 type ownPort struct {
 	name     string    // the prefix of the names of its chains
-	clients  string    // the name of the set of its clients, "" without session affinity
+	comment  string    // of these
+	sticky   bool      // it has session affinity
 	numbered bool      // it has slots by number
 	random   string    // the prefix of the names of the chains that pick one of these at random
 	ids      [2]uint32 // of its backend sets, in the order of frontend.RouteSets
-	chains   []string
-	to       [numKinds]string // where the traffic of its frontends of each kind goes
+	// masquerade is what the chain of each backend set does first, and for all traffic alike.
+	masquerade [2]model.Masquerade
+	chains     []string
+	to         [numKinds]string // where the traffic of its frontends of each kind goes
 }
 
-// chain returns the name of the chain that sends to an endpoint of a set.
-func (o *ownPort) chain(set model.EndpointSets) string { return o.name + "-" + setName(set) }
-
-// randomChain returns the name of the chain that sends to one of the slots by number, at random.
-func (o *ownPort) randomChain(set model.EndpointSets) string { return o.random + "-" + setName(set) }
+// chain returns the name of the chain that sends to an endpoint of a set, and what it does before that.
+func (o *ownPort) chain(set model.EndpointSets) (string, model.Masquerade) {
+	m := o.masquerade[slices.Index(frontend.RouteSets(), set)]
+	return o.name + "-" + setName(set) + suffixOf(m), m
+}
 
 // hasNumbers reports whether a service port has slots by number. o is nil if the port has nothing of its own.
 func (o *ownPort) hasNumbers() bool { return o != nil && o.numbered }
@@ -59,35 +57,48 @@ func wantsNumbers(p *frontend.Port) bool {
 	return p.NumFrontends()*endpoints > maxSharedSlots
 }
 
-// changeOwn plans the own objects of a service port, apart from the chains of its frontends. It returns what it has of
-// its own afterwards, or nil if it needs nothing.
+// changeOwn plans the own objects of a service port, apart from the chains of its frontends and its slots. It returns
+// what it has of its own afterwards, or nil if it needs nothing.
 func (p *plan) changeOwn(c *frontend.PortChange, before *ownPort) *ownPort {
-	after := p.ownOf(c.After, before)
-	own := cmp.Or(after, before)
-	if own == nil {
-		return nil
-	}
-	for i, set := range frontend.RouteSets() {
-		was := before.hasNumbers() && c.Before.Routes.Sets().Has(set)
-		is := after.hasNumbers() && c.After.Routes.Sets().Has(set)
-		p.changeSlots(portEndpoints, string(dp.AppendNumber(nil, own.ids[i])), c, set, was, is)
-	}
-	// Objects that are requested again are not removed, see transactions.
+	port, after := c.After, p.ownOf(c.After, before)
 	if before != nil {
+		delete(p.base.own, c.Name())
+		// Objects that are requested again are not removed, see transactions.
 		p.goneChains = append(p.goneChains, before.chains...)
-		if before.clients != "" {
-			p.goneSets = append(p.goneSets, before.clients)
+		if before.sticky && (after == nil || !after.sticky) {
+			if set, unused := p.base.clients.leave(c.Name()); unused {
+				p.goneSets = append(p.goneSets, set)
+			}
+		}
+		if before.numbered && !after.hasNumbers() {
+			p.goneIDs = append(p.goneIDs, before.ids[:]...)
 		}
 	}
-	if before.hasNumbers() && !after.hasNumbers() {
-		p.goneIDs = append(p.goneIDs, before.ids[:]...)
-	}
 	if after == nil {
-		delete(p.base.own, c.Name())
 		return nil
 	}
-	p.base.own[c.Name()] = after
-	p.planOwn(c, after)
+	p.base.own[port.Name] = after
+	var clients *dp.Set
+	if after.sticky {
+		clients = p.base.clients.join(port.Name)
+		p.ensureSet(clients)
+	}
+	for i, set := range frontend.RouteSets() {
+		random := p.randomChains(port, after, set)
+		if len(random) > 0 && after.numbered {
+			ch := rules.NewChain(random[0], rules.Rule(dp.IsProtocol{Protocol: port.Name.Protocol},
+				dp.DNATMap{ID: after.ids[i], N: uint32(port.Size(set)), Map: p.base.sets[portEndpoints]}))
+			ch.Comment = after.comment
+			p.ensure(ch, after)
+		}
+		if len(random) > 0 && clients != nil {
+			name, m := after.chain(set)
+			ch := rules.NewChain(name, p.masquerading(m)...)
+			ch.Rules = append(ch.Rules, clientsRules(port, c.Endpoints(set), clients, random)...)
+			ch.Comment = after.comment
+			p.ensure(ch, after)
+		}
+	}
 	return after
 }
 
@@ -100,9 +111,8 @@ func (p *plan) ownOf(port *frontend.Port, before *ownPort) *ownPort {
 	if !numbered && port.AffinityTimeout == 0 {
 		return nil
 	}
-	n, o := port.Name, &ownPort{numbered: numbered}
-	sum := sha256.Sum256([]byte(strings.Join([]string{n.Service.Namespace, n.Service.Name, n.Port, n.Protocol.String()},
-		"\x00")))
+	o := &ownPort{numbered: numbered, comment: dp.Comment(port.Name.String())}
+	sum, readable := identify(port.Name)
 	switch {
 	case before.hasNumbers():
 		o.ids = before.ids
@@ -115,37 +125,28 @@ func (p *plan) ownOf(port *frontend.Port, before *ownPort) *ownPort {
 			o.ids[i], p.base.ids[id] = id, true
 		}
 	}
-	// The name of a set has little but a hash: for each rule that uses a set the kernel compares its name with those of
-	// all sets, which takes longer the longer the names are.
-	hash := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10]))
-	suffix := hash + "-" + readable(n)
+	suffix := nameOf(sum) + "-" + readable
 	o.random = "port-" + suffix
 	if o.name = o.random; port.AffinityTimeout > 0 {
-		o.name, o.clients = clientsPrefix+suffix, clientsPrefix+hash
+		o.name, o.sticky = clientsPrefix+suffix, true
+		for i, set := range frontend.RouteSets() {
+			o.masquerade[i] = masqueradeOfAll(port, set)
+		}
 	}
 	return o
 }
 
-// kindsFor lists the kinds of the service port's frontends that send traffic to a backend set.
-func kindsFor(port *frontend.Port, set model.EndpointSets) []frontend.Kind {
-	var kinds []frontend.Kind
-	for kind := range numKinds {
-		if port.Count(kind) > 0 && port.RoutesOf(kind).Sets().Has(set) {
-			kinds = append(kinds, kind)
-		}
-	}
-	return kinds
-}
-
-// readable is the part of the names of chains that shows people which service port they belong to. Its length is
-// bounded.
-func readable(n model.PortName) string {
-	text := n.Service.Namespace + "/" + n.Service.Name + "/" + strings.ToLower(n.Protocol.String())
+// identify returns a hash of the name of a service port, and a text of bounded length that shows people which port it
+// is.
+func identify(n model.PortName) (hash [sha256.Size]byte, readable string) {
+	protocol := n.Protocol.String()
+	hash = sha256.Sum256([]byte(strings.Join([]string{n.Service.Namespace, n.Service.Name, n.Port, protocol}, "\x00")))
+	text := n.Service.Namespace + "/" + n.Service.Name + "/" + strings.ToLower(protocol)
 	if n.Port != "" {
 		text += "/" + n.Port
 	}
 	const fit = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-_." // in names, by nft's syntax
-	return strings.Map(func(c rune) rune {
+	return hash, strings.Map(func(c rune) rune {
 		if strings.ContainsRune(fit, c) {
 			return c
 		}
@@ -153,74 +154,16 @@ func readable(n model.PortName) string {
 	}, text[:min(len(text), 32)])
 }
 
-// planOwn plans the set of clients of a service port, and the chains that send to an endpoint of each of its sets.
-func (p *plan) planOwn(c *frontend.PortChange, o *ownPort) {
-	if o.clients != "" {
-		if p.wantedSets[o.clients] = true; !p.base.extraSets[o.clients] {
-			p.base.extraSets[o.clients] = true
-			p.newSets = append(p.newSets, clientsSet(c.After, o))
-		}
-	}
-	for i, set := range frontend.RouteSets() {
-		if c.After.Size(set) == 0 || len(kindsFor(c.After, set)) == 0 {
+// randomChains returns the names of the chains that pick an endpoint of a set at random, and plans those that service
+// ports share. A packet finds its slot in one of them. There are none if no endpoint gets traffic as one of the set.
+func (p *plan) randomChains(port *frontend.Port, o *ownPort, set model.EndpointSets) (names []string) {
+	for kind := range numKinds {
+		if port.Size(set) == 0 || port.Count(kind) == 0 || !port.RoutesOf(kind).Sets().Has(set) {
 			continue
 		}
 		if o.numbered {
-			ch := rules.NewChain(o.randomChain(set), rules.Rule(dp.IsProtocol{Protocol: c.After.Name.Protocol},
-				dp.DNATMap{ID: o.ids[i], N: uint32(c.After.Size(set)), Map: p.base.sets[portEndpoints]}))
-			ch.Comment = comment(c.After)
-			p.ensure(ch, o)
+			return []string{o.random + "-" + setName(set)}
 		}
-		if o.clients != "" {
-			p.ensure(p.clientsChain(c, o, set), o)
-		}
-	}
-}
-
-// clientsChain keeps clients with their endpoints.
-func (p *plan) clientsChain(c *frontend.PortChange, o *ownPort, set model.EndpointSets) rules.Chain {
-	clients := clientsSet(c.After, o)
-	ch := rules.NewChain(o.chain(set))
-	ch.Comment = comment(c.After)
-	endpoints := make([]netip.AddrPort, 0, c.After.Size(set))
-	for _, ep := range c.Endpoints(set) {
-		endpoints = append(endpoints, ep.Target)
-	}
-	slices.SortFunc(endpoints, model.CompareTargets) // otherwise the chain would differ after a restart
-	// There may be very many of these rules, so they share the statements that they have in common.
-	n := len(endpoints)
-	ch.Rules = make([]dp.Rule, 2*n, 2*n+2)
-	for i, ep := range endpoints {
-		id := endpointID(ep)
-		known := []dp.Statement{dp.InSet{Set: clients, ID: id},
-			dp.Refresh{Set: clients, ID: id, Timeout: c.After.AffinityTimeout},
-			dp.IsProtocol{Protocol: c.After.Name.Protocol}, dp.DNAT{To: ep}}
-		ch.Rules[i].Statements, ch.Rules[n+i].Statements = known, known[1:]
-		if left := n - i; left > 1 {
-			ch.Rules[n+i].Statements = append([]dp.Statement{dp.OneIn{N: uint32(left)}}, known[1:]...)
-		}
-	}
-	// For clients that do not fit into the set. A chain in which the packet finds no slot returns.
-	random := p.randomChains(c.After, o, set)
-	last := len(random) - 1
-	for _, name := range random[:last] {
-		ch.Rules = append(ch.Rules, rules.Commented(fullComment, dp.Jump{Chain: name}))
-	}
-	ch.Rules = append(ch.Rules, rules.Commented(fullComment, dp.Goto{Chain: random[last]}))
-	return ch
-}
-
-// fullComment is the comment of the rules for clients that do not fit into the set.
-const fullComment = "if the set is full"
-
-// randomChains returns the names of the chains that pick an endpoint of a set at random, and plans those that do not
-// exist yet. A packet finds its slot in one of them.
-func (p *plan) randomChains(port *frontend.Port, o *ownPort, set model.EndpointSets) []string {
-	if o.numbered {
-		return []string{o.randomChain(set)}
-	}
-	var names []string
-	for _, kind := range kindsFor(port, set) {
 		a := action{set: set, n: port.Size(set), nodePort: kind == frontend.NodePort}
 		if name := p.chainFor(actions{fromPod: a, fromNode: a, other: a}); !slices.Contains(names, name) {
 			names = append(names, name)
@@ -229,20 +172,61 @@ func (p *plan) randomChains(port *frontend.Port, o *ownPort, set model.EndpointS
 	return names
 }
 
-// clientsSet is the set of the clients of a service port with session affinity.
-func clientsSet(port *frontend.Port, o *ownPort) *dp.Set {
-	s := &dp.Set{Name: o.clients, Key: []dp.Field{dp.SourceAddr, dp.Constant}, Dynamic: true}
-	if port != nil {
-		s.Comment = comment(port)
+// masqueradeOfAll returns how all traffic to a backend set is masqueraded, or MasqueradeNever if it is not treated
+// alike.
+func masqueradeOfAll(port *frontend.Port, set model.EndpointSets) (all model.Masquerade) {
+	seen := false
+	for kind := range numKinds {
+		if port.Count(kind) == 0 {
+			continue
+		}
+		r := port.RoutesOf(kind)
+		for _, route := range [...]model.Route{r.FromPod, r.FromNode, r.Other} {
+			switch {
+			case route.Endpoints != set:
+			case seen && route.Masquerade != all:
+				return model.MasqueradeNever
+			default:
+				all, seen = route.Masquerade, true
+			}
+		}
 	}
-	return s
+	return all
 }
 
-// endpointID is the number of an endpoint in the set of clients. It is the same after a restart.
-func endpointID(ep netip.AddrPort) uint32 {
-	sum := sha256.Sum256(dp.AppendPort(dp.AppendAddr(nil, ep.Addr()), ep.Port()))
-	return max(binary.BigEndian.Uint32(sum[:]), 1)
+// clientsRules returns rules that keep clients with their endpoints, or send them to one of the chains in random if
+// they do not fit into their set.
+func clientsRules(port *frontend.Port, list []*model.Endpoint, clients *dp.Set, random []string) []dp.Rule {
+	endpoints := make([]netip.AddrPort, len(list))
+	for i, ep := range list {
+		endpoints[i] = ep.Target
+	}
+	slices.SortFunc(endpoints, model.CompareTargets) // otherwise the chain would differ after a restart
+	sum, _ := identify(port.Name)
+	scope := max(binary.BigEndian.Uint32(sum[16:]), 1)
+	// There may be very many of these rules, so they share the statements that they have in common.
+	n, last := len(endpoints), len(random)-1
+	known, chosen := make([]dp.Rule, n), make([]dp.Rule, n)
+	for i, ep := range endpoints {
+		// It has to be the same after a restart.
+		sum := sha256.Sum256(dp.AppendPort(dp.AppendAddr(nil, ep.Addr()), ep.Port()))
+		id := max(binary.BigEndian.Uint32(sum[:]), 1)
+		statements := []dp.Statement{dp.InSet{Set: clients, ID: id, Scope: scope},
+			dp.Refresh{Set: clients, ID: id, Scope: scope, Timeout: port.AffinityTimeout},
+			dp.IsProtocol{Protocol: port.Name.Protocol}, dp.DNAT{To: ep}}
+		known[i].Statements, chosen[i].Statements = statements, statements[1:]
+		if left := n - i; left > 1 {
+			chosen[i].Statements = append([]dp.Statement{dp.OneIn{N: uint32(left)}}, statements[1:]...)
+		}
+	}
+	if n == 1 { // all clients have the same endpoint
+		known = nil
+	}
+	all := append(known, chosen...)
+	// A chain in which the packet finds no slot returns.
+	const full = "if the set is full"
+	for _, name := range random[:last] {
+		all = append(all, rules.Commented(full, dp.Jump{Chain: name}))
+	}
+	return append(all, rules.Commented(full, dp.Goto{Chain: random[last]}))
 }
-
-// comment names a service port in listings.
-func comment(p *frontend.Port) string { return dp.Escape(p.Name.String(), 120) }

@@ -22,7 +22,7 @@ func probe(ctx context.Context, d dp.Interface, family model.Family, o *Options)
 	key := dp.TableKey{Family: family, Name: "kube-proxy-lib.probe"}
 	table, err := frontend.New(frontend.Options{Families: []model.Family{family},
 		Apply: func(ctx context.Context, c *frontend.Changes) error {
-			p := newPlan(newTable(o))
+			p := newPlan(newTable())
 			p.adopt(&dp.Table{}, nil)
 			p.planAll(newConfig(family, o, c.Node()), c)
 			tx, _ := p.transactions(key)
@@ -37,7 +37,7 @@ func probe(ctx context.Context, d dp.Interface, family model.Family, o *Options)
 		routes := model.NewRoutes(model.RoutePolicy{ClusterIP: true, ExternalAddresses: true,
 			External: model.TrafficPolicyLocal, DetectsLocalPods: true})
 		port := model.ServicePort{Protocol: model.TCP, Port: uint16(80 + i), NodePort: uint16(30080 + i),
-			RoutesIPv4: routes, RoutesIPv6: routes}
+			Routes: model.PerFamily[model.Routes]{IPv4: routes, IPv6: routes}}
 		s := &model.Service{Name: model.ServiceName{Name: fmt.Sprint("probe-", i)}, ClusterIPs: []netip.Addr{pod},
 			LoadBalancerIPs: []netip.Addr{pod.Next()}, LoadBalancerSourceRanges: []netip.Prefix{around},
 			Ports: []model.ServicePort{port}, SessionAffinityTimeout: timeout}

@@ -78,7 +78,7 @@ func nodeOptions(state *sink.Recorder) localstate.Options {
 	for _, s := range state.Services() {
 		for _, p := range s.Ports {
 			for _, f := range model.Families() {
-				o.MasqueradeAll = o.MasqueradeAll || p.Routes(f).ClusterIP.Masquerade == model.MasqueradeAlways
+				o.MasqueradeAll = o.MasqueradeAll || p.Routes.At(f).ClusterIP.Masquerade == model.MasqueradeAlways
 			}
 		}
 	}
@@ -162,6 +162,9 @@ func serviceOf(s *model.Service) metav1.Object {
 	if s.ExternalTrafficPolicy == model.TrafficPolicyLocal {
 		b.ExternalLocal()
 	}
+	if s.HealthCheck != nil {
+		b.HealthCheckNodePort(int32(s.HealthCheck.NodePort))
+	}
 	if s.SessionAffinityTimeout != 0 {
 		b.Affinity(int32(s.SessionAffinityTimeout.Seconds()))
 	}
@@ -171,7 +174,7 @@ func serviceOf(s *model.Service) metav1.Object {
 // slicesOf returns the slices of a port in a family, one for each target port.
 func slicesOf(s *model.Service, p model.ServicePort, f model.Family,
 	endpoints []*model.Endpoint) []*discoveryv1.EndpointSlice {
-	routes := p.Routes(f)
+	routes := *p.Routes.At(f)
 	byTarget := map[uint16]*kube.EndpointSliceBuilder{}
 	usable, filtered := false, false
 	for _, e := range endpoints {

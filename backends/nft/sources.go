@@ -43,38 +43,31 @@ func (p *plan) changeSources(c *frontend.PortChange, before, after *side) {
 		delete(t.sources, c.Name())
 	}
 	if id := before.sources; id != "" {
-		if p.release(was) {
-			delete(t.names, before.actionsOf(frontend.LoadBalancerIP))
+		for _, chain := range []string{was, id.Chain()} {
+			if t.uses[chain]--; t.uses[chain] == 0 {
+				delete(t.uses, chain)
+				p.goneChains = append(p.goneChains, chain) // unless it is requested again, see transactions
+			}
 		}
-		if p.release(id.Chain()) && t.extraSets[id.Set()] {
+		if t.uses[id.Chain()] == 0 && t.extraSets[id.Set()] {
 			p.goneSets = append(p.goneSets, id.Set())
 		}
+		if t.uses[was] == 0 {
+			delete(t.names, before.actionsOf(frontend.LoadBalancerIP))
+		}
 	}
 }
 
-// release plans to delete a chain if the service port was the last that uses it, and reports whether it was.
-func (p *plan) release(chain string) bool {
-	if p.base.uses[chain]--; p.base.uses[chain] > 0 {
-		return false
-	}
-	delete(p.base.uses, chain)
-	p.goneChains = append(p.goneChains, chain) // unless it is requested again, see transactions
-	return true
-}
-
-// addSources plans the chain and the set of a list of source ranges. A set that was not read is as this process made it.
+// addSources plans the chain and the set of a list of source ranges. A set that was not read is as this process made
+// it.
 func (p *plan) addSources(s *rules.Sources) {
 	ch, set, ranges := s.Chain()
 	p.ensure(ch, nil)
 	if set == nil {
 		return
 	}
-	p.wantedSets[set.Name] = true
 	have, read := p.readRanges[set.Name]
-	if !p.base.extraSets[set.Name] {
-		p.base.extraSets[set.Name] = true
-		p.newSets = append(p.newSets, set)
-	} else if !read || slices.Equal(have, ranges) {
+	if !p.ensureSet(set) && (!read || slices.Equal(have, ranges)) {
 		return
 	}
 	p.ranges = append(p.ranges, rangesPlan{set, have, ranges})

@@ -11,8 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/testneed"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -29,10 +28,10 @@ func (c onKernel) Apply(ctx context.Context, tx *dataplane.Transaction) error {
 
 // The same on the kernel, which takes all that the fake takes.
 func TestNoTenantCostsTheKernelMoreThanItAsksFor(t *testing.T) {
-	testneed.Root(t)
+	testkit.NeedRoot(t)
 	backendtest.Tenants{Price: tenantPrice(), Few: true,
 		New: func(t *testing.T, limits frontend.Limits) (backendtest.TenantBackend, func() backendtest.Work) {
-			testns.Enter(t)
+			testkit.EnterNamespace(t)
 			kernel, err := dataplane.NewNetlink()
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, kernel.Close()) })

@@ -19,6 +19,7 @@ func TestNoTenantCostsMoreThanItAsksFor(t *testing.T) {
 	numbers := regexp.MustCompile(`endpoints-\d+`) // of maps that have become too small
 	backendtest.Tenants{
 		Price: tenantPrice(),
+		Pairs: true,
 		Text:  func(description string) string { return numbers.ReplaceAllString(description, "endpoints") },
 		New: func(t *testing.T, limits frontend.Limits) (backendtest.TenantBackend, func() backendtest.Work) {
 			fake := dataplane.NewFake()
@@ -37,5 +38,5 @@ func TestNoTenantCostsMoreThanItAsksFor(t *testing.T) {
 
 func tenantPrice() backendtest.Price {
 	return backendtest.Price{Service: 4, Port: 8, Frontend: 2, Range: 2, Endpoint: 2, Destination: 1,
-		MaxDestinations: 1024, Bytes: 140}
+		MaxDestinations: 1024, StickyPort: 3, Bytes: 140, StickyBytes: 180}
 }

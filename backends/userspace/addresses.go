@@ -12,8 +12,9 @@ import (
 // Addresses makes traffic to service addresses reach this process. Its methods are called from one goroutine at a time.
 // An optional method Control, with the signature of net.ListenConfig.Control, is called for each listening socket.
 type Addresses interface {
-	// ListenOn returns the addresses to listen on for a frontend; the first that is free is used. Without any, the
-	// frontend is not served. It is called for each address of a node port. Port 0 is any free port.
+	// ListenOn returns the addresses to listen on for a frontend; the first is used that a socket of an earlier process
+	// has, or else the first that is free. Without any, the frontend is not served. It is called for each address of a
+	// node port. Port 0 is any free port; a socket that has one is not found again after a restart.
 	ListenOn(fr frontend.Frontend) []netip.AddrPort
 	// Update makes packets to the addresses in add reach this process, and packets to those in remove no longer. It has
 	// to be idempotent. If full is set, add has all addresses, and those left by an earlier process have to be removed.
@@ -38,13 +39,15 @@ func own(fr frontend.Frontend) []netip.AddrPort {
 }
 
 // Localhost serves each port of a cluster IP on a port of 127.0.0.1 or ::1. Its number is derived from the cluster IP,
-// port and protocol, so it is the same after a restart, unless another program or service uses it. External IPs and
+// port and protocol, so it is the same after a restart. If another program or service uses that, up to seven more
+// derived numbers are tried, and then any that is free, which may change with a restart, as a number may that two
+// services derive. External IPs and
 // VIPs are not served. Node ports keep their number, and are served on loopback addresses only: see
 // [Options.LocalhostNodePorts].
 type Localhost struct{}
 
 // Ports are mapped to numbers below the ephemeral ports of every common system, and below node ports.
-const firstMapped, numMapped = 20000, 10000
+const firstMapped, numMapped, mappedTries = 20000, 10000, 8
 
 // ListenOn implements [Addresses].
 func (Localhost) ListenOn(fr frontend.Frontend) []netip.AddrPort {
@@ -60,8 +63,12 @@ func (Localhost) ListenOn(fr frontend.Frontend) []netip.AddrPort {
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(fr.Key.String()))
-	return []netip.AddrPort{netip.AddrPortFrom(loopback, firstMapped+uint16(h.Sum32()%numMapped)),
-		netip.AddrPortFrom(loopback, 0)}
+	addresses := make([]netip.AddrPort, 0, mappedTries+1)
+	for range mappedTries {
+		addresses = append(addresses, netip.AddrPortFrom(loopback, firstMapped+uint16(h.Sum32()%numMapped)))
+		_, _ = h.Write([]byte{0})
+	}
+	return append(addresses, netip.AddrPortFrom(loopback, 0))
 }
 
 // Update implements [Addresses].

@@ -3,7 +3,6 @@ package userspace
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -12,7 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/lifecycle"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )
 
 // Backend is a [sink.Sink] that serves connections itself. As with every sink, the methods of that interface are called
@@ -43,9 +42,9 @@ type Backend struct {
 	remembered  atomic.Int64  // clients with session affinity
 	held        chan struct{} // holds one element for each connection that is to be dropped
 	buffers     sync.Pool
-	// What is logged now and then: that connections cannot be accepted, that none can be made to endpoints, that some
-	// endpoints are this backend itself, and that the limits are reached.
-	unaccepted, undialled, itself, replaced, replacedFlow seldom
+	// What is logged now and then: that connections cannot be accepted, that none can be made to endpoints, and that some
+	// endpoints are this backend itself.
+	unaccepted, undialled, itself seldom
 
 	mu        sync.Mutex // guards the rest, and the families' listeners
 	inherited map[socketKey]socket
@@ -83,11 +82,6 @@ func newBackend(ctx context.Context, o Options, loopbackOnly bool) (*Backend, er
 // open checks what the backend needs, and takes over the sockets of an earlier process.
 func (b *Backend) open(ctx context.Context, s *lifecycle.Spec[*family]) (err error) {
 	o := &b.options
-	if o.KeepSource {
-		if err := o.Open(canKeepSource); err != nil {
-			return fmt.Errorf("keepSource: %w", err)
-		}
-	}
 	b.families = s.Families
 	_ = s.Serve(ctx, func(f model.Family) (*family, error) { return newFamily(b, f, newMetrics(&s.Metrics, f)), nil })
 	if b.hosts, err = s.Follow(nodeaddr.Options{Host: o.Host}); err != nil {

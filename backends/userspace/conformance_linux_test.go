@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -13,16 +12,13 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/hostaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
-	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // parent plays the parent process: it holds the listening sockets while no backend runs, and the backends that are
@@ -32,14 +28,12 @@ type parent struct {
 	sockets  []*os.File
 	draining []*running
 	failing  atomic.Bool
-
-	keepSource bool
 }
 
 // running is a backend whose Close does what a process does that hands over its sockets and ends.
 type running struct {
 	*userspace.Backend
-	addresses *userspace.AnyIP
+	addresses *localRoutes
 	parent    *parent
 }
 
@@ -68,12 +62,7 @@ func (r *running) Close() error {
 }
 
 func (p *parent) start(ctx context.Context, env conformance.Env) (sink.Sink, error) {
-	if p.keepSource {
-		if err := wayBack("up"); err != nil {
-			return nil, err
-		}
-	}
-	anyIP, err := userspace.NewAnyIP()
+	routes, err := newLocalRoutes()
 	if err != nil {
 		return nil, err
 	}
@@ -82,18 +71,17 @@ func (p *parent) start(ctx context.Context, env conformance.Env) (sink.Sink, err
 	sockets := p.sockets
 	p.sockets = nil
 	b, err := userspace.New(ctx, userspace.Options{
-		Addresses: anyIP,
+		Addresses: routes,
 		Common: frontend.Common{Families: env.Families, NodePortAddresses: env.NodePorts,
-			Host: &nodeaddr.System{NetNS: int(env.NetNS.Fd())}},
+			Host: &hostaddr.System{NetNS: int(env.NetNS.Fd())}},
 		LocalhostNodePorts: env.LocalhostNodePorts,
 		Sockets:            sockets,
-		KeepSource:         p.keepSource,
 		Open:               env.Do,
-	}.With(userspace.Tuning{MaxListeners: 10000})) // enough for one namespace in BenchmarkScale
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &running{b, anyIP, p}, nil
+	return &running{b, routes, p}, nil
 }
 
 func (p *parent) stop(context.Context, conformance.Env) error {
@@ -105,42 +93,30 @@ func (p *parent) stop(context.Context, conformance.Env) error {
 	}
 	for _, r := range p.draining {
 		errs = append(errs, r.Backend.Close())
-		r.addresses.Close()
+		r.addresses.handle.Close()
 	}
 	p.sockets, p.draining = nil, nil
 	return errors.Join(errs...)
 }
 
-// wayBack runs the script that routes endpoints' answers to the backend's transparent sockets.
-func wayBack(upOrDown string) error {
-	out, err := exec.Command("../../examples/userspace/keep-source", upOrDown).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("keep-source %s: %w: %s", upOrDown, err, out)
-	}
-	return nil
-}
-
-func factory(keepSource bool) conformance.Factory {
-	p := &parent{keepSource: keepSource}
-	f := conformance.Factory{
+func factory() conformance.Factory {
+	p := &parent{}
+	return conformance.Factory{
 		New:  p.start,
 		Stop: p.stop,
 		Cleanup: func(ctx context.Context, env conformance.Env) error {
-			a, err := userspace.NewAnyIP()
+			l, err := newLocalRoutes()
 			if err != nil {
 				return err
 			}
-			defer a.Close()
+			defer l.handle.Close()
 			for _, f := range env.Families {
-				err = errors.Join(err, a.Update(ctx, f, true, nil, nil))
-			}
-			if keepSource {
-				err = errors.Join(err, wayBack("down"))
+				err = errors.Join(err, l.Update(ctx, f, true, nil, nil))
 			}
 			return err
 		},
 		Dump: func(context.Context, conformance.Env) (string, error) {
-			routes, err := localRoutes()
+			routes, err := listRoutes()
 			var list []string
 			for _, r := range routes {
 				list = append(list, fmt.Sprintf("local %v", r.Dst))
@@ -149,7 +125,7 @@ func factory(keepSource bool) conformance.Factory {
 			return strings.Join(list, "\n"), err
 		},
 		Break: func(context.Context, conformance.Env) error {
-			routes, err := localRoutes()
+			routes, err := listRoutes()
 			for _, r := range routes {
 				err = errors.Join(err, netlink.RouteDel(&r))
 			}
@@ -159,8 +135,10 @@ func factory(keepSource bool) conformance.Factory {
 			p.failing.Store(true)
 			return func() error { p.failing.Store(false); return nil }, nil
 		},
-		Lacks: []conformance.Feature{conformance.SCTP},
+		Lacks: []conformance.Feature{conformance.SCTP, conformance.SourcePreservation},
 		Waives: []string{
+			// It listens at the addresses, which others translate before it.
+			"a pod's host port takes nothing that is for a service", "a pod's host port does not take a node port",
 			// Loopback does this, beside a backend in the kernel.
 			"a proxy serves node ports on 127.0.0.1 and ::1",
 			"a proxy of node ports on loopback addresses keeps to the node with traffic policy Local",
@@ -170,6 +148,7 @@ func factory(keepSource bool) conformance.Factory {
 			// The addresses of services are the node's own.
 			"addresses of the service CIDRs that no service has are dropped",
 			"processes of the node that listen on all addresses get nothing that is for a service",
+			"at another node's address only the ports of a service are taken",
 			// ICMP errors reach the sockets of the proxy, and not the client.
 			"the error of a narrow way behind a service reaches the sender",
 			"an endpoint's own refusal reaches the sender",
@@ -178,54 +157,22 @@ func factory(keepSource bool) conformance.Factory {
 			"no new connection is lost while the backend restarts",
 		},
 	}
-	if !keepSource {
-		f.Lacks = append(f.Lacks, conformance.SourcePreservation)
+}
+
+// listRoutes lists the backend's routes in the network namespace of the calling thread.
+func listRoutes() ([]netlink.Route, error) {
+	l, err := newLocalRoutes()
+	if err != nil {
+		return nil, err
 	}
-	return f
+	defer l.handle.Close()
+	return l.list()
 }
 
-// localRoutes lists the backend's routes.
-func localRoutes() ([]netlink.Route, error) {
-	return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC, Protocol: 75},
-		netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
-}
-
-func TestConformance(t *testing.T) { conformance.Test(t, factory(false)) }
-
-// Endpoints see the client's address wherever the rules say so.
-func TestConformanceKeepingTheSource(t *testing.T) {
-	needWayBack(t)
-	conformance.Test(t, factory(true))
-}
-
-func needWayBack(t testing.TB) {
-	need.Program(t, "nft")
-	need.Program(t, "ip")
-	var err error
-	testns.New(t).Do(func() error {
-		err = errors.Join(configure("lo", ""), wayBack("up"))
-		return nil
-	})
-	need.That(t, err == nil, fmt.Sprintf("policy routing, and nftables that knows transparent sockets (%v)", err))
-}
+func TestConformance(t *testing.T) { conformance.Test(t, factory()) }
 
 // TestRandomClusters compares the backend with the oracle on random clusters and changes. KPL_SEED and KPL_RUNS select
 // another seed and number of runs.
-func TestRandomClusters(t *testing.T) { random(t, false, 40) }
-
-func TestRandomClustersKeepingTheSource(t *testing.T) {
-	needWayBack(t)
-	random(t, true, 10)
-}
-
-func random(t *testing.T, keepSource bool, runs int) {
-	conformance.Random(t, factory(keepSource), uint64(backendtest.Number(t, "KPL_SEED", 1)),
-		backendtest.Number(t, "KPL_RUNS", runs))
-}
-
-// BenchmarkScale uses only one family, because a restart takes two file descriptors for each frontend.
-func BenchmarkScale(b *testing.B) {
-	f := factory(false)
-	f.Lacks = append(f.Lacks, conformance.IPv6)
-	conformance.Scale(b, f)
+func TestRandomClusters(t *testing.T) {
+	conformance.Random(t, factory(), uint64(backendtest.Number(t, "KPL_SEED", 1)), backendtest.Number(t, "KPL_RUNS", 40))
 }

@@ -7,13 +7,11 @@
 //
 // # How traffic gets here
 //
-// This differs between platforms, so it is an interface, [Addresses], with three implementations:
+// This differs between platforms, so it is an interface, [Addresses], with two implementations:
 //
-//   - [AnyIP] makes service addresses local in the routing table, as a whole (Linux, CAP_NET_ADMIN in the network
-//     namespace). It never does so with gateways and those given to NewAnyIP; those of the node need no route.
 //   - [Given] is for addresses that the host already has, aliases on the loopback interface for example.
 //   - [Localhost] serves cluster IPs on ports of 127.0.0.1 and ::1, for a developer's laptop. [Backend.Listeners]
-//     returns the table of ports, and examples/userspace prints it.
+//     returns the table of ports.
 //
 // # What it does
 //
@@ -47,51 +45,24 @@
 // [NewLoopback] makes a sink that serves node ports on 127.0.0.1 and ::1 and nothing else (S36a). It stands beside a
 // backend in the kernel, which can hardly do that; docs/node-services.md says more.
 //
-// It passes through its own [Backend] only what it needs: services with node ports, which have no other address there. A
-// node port has one route, for every client: to the set that serves clients outside of the node, and refusing while that
-// is empty. Options.LocalhostNodePorts is something else: it has a backend that serves everything do so on 127.0.0.0/8
-// as well, with the routes of the node (S36).
+// It passes through its own [Backend] only what it needs: services with node ports, which have no other address there.
+// A node port has one route, for every client: to the set that serves clients outside of the node, and refusing while
+// that is empty. Options.LocalhostNodePorts is something else: it has a backend that serves everything do so on
+// 127.0.0.0/8 as well, with the routes of the node (S36).
 //
 // With Options.Metrics it exports kube-proxy's metrics, with the same names and labels:
 //
 //	kubeproxy_nftables_localhost_nodeport_listeners{ip_family}
 //	kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total{ip_family}
 //
-// # Keeping the source
-//
-// With [Options.KeepSource] the backend connects from the client's address wherever the route does not masquerade. That
-// is where a proxy in the kernel keeps it (S27, S28); hairpins are masqueraded (S29). The port is another one.
-//
-//	client C ──► 192.0.2.1:80 [ accept, decide, connect from C ] ──► endpoint E
-//	client C ◄── 192.0.2.1:80 [ transparent socket ◄── policy route ] ◄── E answers C
-//
-// The endpoint answers to C, which is not an address of this node. So two things are needed:
-//
-//   - The answer passes through this node. The routes ensure that: external traffic is either masqueraded or goes to
-//     endpoints on this node, and answers to pods of this node come back anyway. There are two exceptions: clients on
-//     other hosts that use cluster IPs while no detector for local pods is configured, as with kube-proxy; and pods on
-//     one bridge that reach each other without the node.
-//   - The node delivers the answer to this process. The script examples/userspace/keep-source, run in the network
-//     namespace, sets that up: nftables marks the connections of transparent sockets and the answers to them, and an
-//     "ip rule" for the mark looks up a routing table that contains only "local default dev lo". The backend itself
-//     changes neither nftables nor rules.
-//
-// Traffic that a client sends to an endpoint directly is not affected, with one exception: while the backend has a
-// connection to that endpoint from the same port of the same client. The kernel chooses these ports among the node's
-// ephemeral ones.
-//
-// New fails if the process may not open transparent sockets, which takes Linux and CAP_NET_ADMIN. Without the script,
-// connections to endpoints time out.
-//
 // # What it cannot do
 //
-//   - Show endpoints the client's address on systems other than Linux, or without [Options.KeepSource]: every
-//     connection is masqueraded.
+//   - Show endpoints the client's address: every connection is masqueraded.
 //   - Proxy SCTP.
 //   - Detect local pods by interface (S30): a socket does not know the interface. CIDRs work.
 //   - Drop traffic to unallocated addresses of the service CIDRs (S33).
-//   - With AnyIP, leave other ports of external IPs alone: they are refused, because the address is now the node's. A
-//     process of the node that listens on 0.0.0.0 answers on service addresses, at ports that no service has.
+//   - Leave other ports of external IPs alone: they are refused, because the address is the host's. A process of the
+//     host that listens on 0.0.0.0 answers on service addresses, at ports that no service has.
 //   - Serve UDP under Wine 8, which lacks a request that Go makes for every UDP socket.
 //
 // # Figures
@@ -106,6 +77,4 @@
 //     them, or gets them from a parent that holds them, such as systemd (LISTEN_FDS and the file-descriptor store).
 //     Meanwhile new connections wait in the sockets' queues.
 //   - The old process calls [Backend.Drain], which stops accepting and returns when all connections have ended.
-//
-// Routes of AnyIP stay until [Backend.CleanUp].
 package userspace

@@ -87,34 +87,26 @@ func (f *family) updatePort(pc *frontend.PortChange) {
 		f.ports[name] = p
 	}
 	p.round = f.round
-	kinds := []frontend.Kind{frontend.ClusterIP, frontend.NodePort} // external addresses have the routes of node ports
-	var refused [2]bool
-	for i, k := range kinds {
-		refused[i] = p.refuses(k)
-	}
-	p.update(pc)
+	var gone map[frontend.Key]frontend.Frontend
 	if pc.Before == nil {
-		had := maps.Clone(p.keys)
-		for fr := range pc.Frontends() {
-			delete(had, fr.Key)
-			f.setFrontend(p, fr)
-		}
-		for k := range had {
-			f.removeFrontend(p, k)
-		}
-	} else {
-		for fc := range pc.FrontendChanges() {
-			if fc.After != nil {
-				f.setFrontend(p, *fc.After)
-			} else {
-				f.removeFrontend(p, fc.Before.Key)
-			}
+		gone = maps.Clone(p.keys)
+	}
+	for fc := range pc.FrontendChanges() {
+		if fc.After != nil {
+			delete(gone, fc.After.Key)
+			f.setFrontend(p, *fc.After)
+		} else {
+			f.removeFrontend(p, fc.Before.Key)
 		}
 	}
+	for k := range gone {
+		f.removeFrontend(p, k)
+	}
+	turned := p.update(pc)
 	for k := range p.failed {
 		f.dirty[k] = true
 	}
-	if refused[0] != p.refuses(kinds[0]) || refused[1] != p.refuses(kinds[1]) {
+	if turned {
 		for k := range p.keys {
 			f.dirty[k] = true
 		}
@@ -140,7 +132,8 @@ func (f *family) setFrontend(p *port, fr frontend.Frontend) {
 		return
 	}
 	if had {
-		old.port.forget(fr.Key)
+		delete(old.port.keys, fr.Key)
+		delete(old.port.failed, fr.Key)
 	} else {
 		f.countAddress(fr.Addr, 1)
 	}
@@ -153,7 +146,8 @@ func (f *family) removeFrontend(p *port, k frontend.Key) {
 	if _, ok := p.keys[k]; !ok {
 		return // another port has taken it over
 	}
-	p.forget(k)
+	delete(p.keys, k)
+	delete(p.failed, k)
 	delete(f.frontends, k)
 	f.countAddress(k.Addr, -1)
 	f.dirty[k] = true
@@ -338,6 +332,31 @@ func (f *family) refuse(c *frontend.Changes) {
 		for _, err := range p.failed {
 			pc.Refuse(pc.After, err)
 		}
+		if len(p.failed) > 0 && !f.servesExternal(p) {
+			pc.LacksExternal()
+		}
 	}
 	f.tried = map[*port]bool{}
+}
+
+// servesExternal reports whether a port is served to outside clients, by a backend beside this one if it is for
+// loopback addresses alone.
+func (f *family) servesExternal(p *port) bool {
+	if f.backend.loopbackOnly {
+		return true
+	}
+	for k, fr := range p.keys {
+		if fr.Kind == frontend.ClusterIP {
+			continue
+		}
+		if p.failed[k] == nil {
+			return true
+		}
+		for at := range f.listenerKeys(k) { // a node port may be served on some of the addresses
+			if f.listeners[at] != nil {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -23,14 +23,14 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // BenchmarkBesideNFT compares the backend with nft, and with connections made directly to the endpoint. It needs root.
 func BenchmarkBesideNFT(b *testing.B) {
-	for _, way := range []string{"direct", "nft", "userspace", "userspace-keepSource"} {
+	for _, way := range []string{"direct", "nft", "userspace"} {
 		b.Run("way="+way, func(b *testing.B) {
 			b.Run("throughput", func(b *testing.B) { newWay(b, way).throughput(b) })
 			b.Run("latency", func(b *testing.B) { newWay(b, way).latency(b) })
@@ -64,11 +64,7 @@ func newWay(b *testing.B, name string) *way {
 		})
 		b.Cleanup(func() { require.NoError(b, backend.Close()) })
 	case "userspace":
-		pid, _ := w.start("plain")
-		w.processes = append(w.processes, pid)
-	case "userspace-keepSource":
-		pid, _ := w.start("keepSource")
-		w.processes = append(w.processes, pid)
+		w.processes = append(w.processes, w.start())
 	}
 	return w
 }
@@ -215,7 +211,7 @@ func BenchmarkTenThousandServices(b *testing.B) {
 		}
 	}
 	b.Run("nft", func(b *testing.B) {
-		testns.Enter(b)
+		testkit.EnterNamespace(b)
 		run(b, func() backendtest.Backend {
 			n, err := nft.New(b.Context(), nft.Options{Common: frontend.Common{Families: families}})
 			require.NoError(b, err)
@@ -223,17 +219,17 @@ func BenchmarkTenThousandServices(b *testing.B) {
 		})
 	})
 	b.Run("userspace", func(b *testing.B) {
-		testns.Enter(b)
+		testkit.EnterNamespace(b)
 		var limit unix.Rlimit
 		require.NoError(b, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 		need.That(b, limit.Cur > uint64(size.Services)+100, "10,100 file descriptors (ulimit -n)")
 		require.NoError(b, configure("lo", ""))
-		anyIP, err := userspace.NewAnyIP()
+		routes, err := newLocalRoutes()
 		require.NoError(b, err)
-		defer anyIP.Close()
+		defer routes.handle.Close()
 		run(b, func() backendtest.Backend {
 			// Listeners would get a quarter of the file descriptors, and one namespace three quarters of that.
-			o := userspace.Options{Addresses: anyIP, Common: frontend.Common{Families: families}}.
+			o := userspace.Options{Addresses: routes, Common: frontend.Common{Families: families}}.
 				With(userspace.Tuning{MaxListeners: 2 * size.Services})
 			u, err := userspace.New(b.Context(), o)
 			require.NoError(b, err)

@@ -18,7 +18,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
@@ -202,9 +202,9 @@ func udpEndpoint(target string) *model.Endpoint {
 }
 
 // dialer returns a Dial function for connections that call closed when they are closed.
-func dialer(closed func()) func(context.Context, *net.Dialer, string, netip.AddrPort) (net.Conn, error) {
-	return func(ctx context.Context, d *net.Dialer, network string, to netip.AddrPort) (net.Conn, error) {
-		c, err := d.DialContext(ctx, network, to.String())
+func dialer(closed func()) func(context.Context, string, netip.AddrPort) (net.Conn, error) {
+	return func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, to.String())
 		return &closeNotifier{c, closed}, err
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )
 
 // New, not only NewLoopback, makes do with the file descriptors that it may have.

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -62,8 +62,8 @@ func newNode(t *testing.T, choice nodeaddr.Choice) *node {
 	return n
 }
 
-// freePort returns a port that is free on both loopback addresses, for TCP and UDP. It is one of Kubernetes' node ports,
-// which the kernel gives to no connection.
+// freePort returns a port that is free on both loopback addresses, for TCP and UDP. It is one of Kubernetes' node
+// ports, which the kernel gives to no connection.
 func freePort(t *testing.T) uint16 {
 	for {
 		port := uint16(30000 + rand.IntN(2000))
@@ -91,7 +91,7 @@ func (n *node) has(list ...string) {
 	n.host.Set(addrs...)
 }
 
-func (n *node) dial(ctx context.Context, d *net.Dialer, network string, to netip.AddrPort) (net.Conn, error) {
+func (n *node) dial(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
 	n.mu.Lock()
 	server := n.servers[to]
 	n.dialled = append(n.dialled, to)
@@ -103,7 +103,7 @@ func (n *node) dial(ctx context.Context, d *net.Dialer, network string, to netip
 	if server == "" {
 		return nil, syscall.ECONNREFUSED
 	}
-	return d.DialContext(ctx, network, server)
+	return new(net.Dialer).DialContext(ctx, network, server)
 }
 
 // endpoint puts an endpoint of port http or dns at a server.
@@ -334,9 +334,10 @@ func TestLoopbackIsClosedDuringADial(t *testing.T) {
 	var dials atomic.Int32
 	n := &node{host: &nodeaddr.Fake{}, nodePort: freePort(t)}
 	n.has("127.0.0.1")
-	l, err := userspace.NewLoopback(t.Context(), userspace.Options{Common: frontend.Common{Host: n.host}}.With(userspace.Tuning{
+	o := userspace.Options{Common: frontend.Common{Host: n.host}}
+	l, err := userspace.NewLoopback(t.Context(), o.With(userspace.Tuning{
 		DialTimeout: 24 * time.Hour,
-		Dial: func(ctx context.Context, _ *net.Dialer, _ string, _ netip.AddrPort) (net.Conn, error) {
+		Dial: func(ctx context.Context, _ string, _ netip.AddrPort) (net.Conn, error) {
 			dials.Add(1)
 			dialling <- struct{}{}
 			<-ctx.Done()

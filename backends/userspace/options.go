@@ -19,10 +19,6 @@ type Options struct {
 	Addresses Addresses
 	// LocalhostNodePorts also serves node ports on IPv4 loopback addresses, if NodePortAddresses allows it (S36).
 	LocalhostNodePorts bool
-	// KeepSource shows endpoints the client's address, but not its port, wherever the route does not masquerade (S27,
-	// S28). It needs Linux, CAP_NET_ADMIN, and a route back for the endpoints' answers: see the package documentation.
-	// Without it endpoints see an address of the node.
-	KeepSource bool
 	// Open calls a function that opens a socket, to listen on an address or to connect to an endpoint, and returns its
 	// error. To serve a network namespace other than the process's own, call the function on a thread in that
 	// namespace. Default: it just calls it.
@@ -67,8 +63,8 @@ type tuning struct {
 	TCPCloseWaitTimeout time.Duration
 	// UDPTimeout ends a flow that has been idle in both directions for so long.
 	UDPTimeout time.Duration
-	// Dial connects to an endpoint with a dialer that knows the source address; network is "tcp" or "udp".
-	Dial func(ctx context.Context, d *net.Dialer, network string, endpoint netip.AddrPort) (net.Conn, error)
+	// Dial connects to an endpoint; network is "tcp" or "udp".
+	Dial func(ctx context.Context, network string, endpoint netip.AddrPort) (net.Conn, error)
 }
 
 // withDefaults returns the values with those that are not set.
@@ -81,8 +77,8 @@ func (t tuning) withDefaults() tuning {
 	t.TCPCloseWaitTimeout = cmp.Or(t.TCPCloseWaitTimeout, time.Hour)
 	t.UDPTimeout = cmp.Or(t.UDPTimeout, 2*time.Minute) // conntrack's, for flows with traffic in both directions
 	if t.Dial == nil {
-		t.Dial = func(ctx context.Context, d *net.Dialer, network string, to netip.AddrPort) (net.Conn, error) {
-			return d.DialContext(ctx, network, to.String())
+		t.Dial = func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, to.String())
 		}
 	}
 	return t

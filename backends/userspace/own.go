@@ -9,7 +9,8 @@ import (
 )
 
 // ownSockets are the sockets of a backend that it must not talk to: its listeners, when it connects to an endpoint, and
-// its connections to endpoints, when it accepts one. An EndpointSlice can name any address, also one of its own Service.
+// its connections to endpoints, when it accepts one. An EndpointSlice can name any address, also one of its own
+// Service.
 type ownSockets struct {
 	listeners   sync.Map // socketKey
 	connections sync.Map // connection

@@ -39,12 +39,6 @@ func newPort(remembered *atomic.Int64) *port {
 		failed: map[frontend.Key]error{}}
 }
 
-// forget forgets a frontend.
-func (p *port) forget(k frontend.Key) {
-	delete(p.keys, k)
-	delete(p.failed, k)
-}
-
 // setIndex is the index of a set in port.sets.
 func setIndex(set model.EndpointSets) int {
 	switch set {
@@ -56,10 +50,12 @@ func setIndex(set model.EndpointSets) int {
 	return 2
 }
 
-// update applies a change.
-func (p *port) update(c *frontend.PortChange) {
+// update applies a change, and reports whether a kind of frontend has begun or ceased to refuse connections.
+func (p *port) update(c *frontend.PortChange) (turned bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// External addresses have the routes of node ports.
+	clusterIP, nodePort := p.isRefusing(frontend.ClusterIP), p.isRefusing(frontend.NodePort)
 	if c.Before == nil {
 		p.sets = [3][]netip.AddrPort{}
 		clear(p.members)
@@ -84,6 +80,7 @@ func (p *port) update(c *frontend.PortChange) {
 	if p.spec.AffinityTimeout == 0 {
 		p.contacts.clear()
 	}
+	return clusterIP != p.isRefusing(frontend.ClusterIP) || nodePort != p.isRefusing(frontend.NodePort)
 }
 
 func (p *port) count(target netip.AddrPort, set, by int) {
@@ -115,6 +112,11 @@ func (p *port) serves(target netip.AddrPort) bool {
 func (p *port) refuses(k frontend.Kind) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.isRefusing(k)
+}
+
+// isRefusing is refuses with p.mu held.
+func (p *port) isRefusing(k frontend.Kind) bool {
 	routes := p.spec.RoutesOf(k)
 	for _, r := range []model.Route{routes.FromPod, routes.FromNode, routes.Other} {
 		if r.Empty != model.Reject || len(p.sets[setIndex(r.Endpoints)]) > 0 {
@@ -135,12 +137,10 @@ type decision struct {
 	endpoint netip.AddrPort
 	verdict  model.Verdict // without an endpoint
 	last     bool          // there is no endpoint left that was not tried
-	// source is the address that the endpoint has to see. The zero Addr means any address of the node.
-	source netip.Addr
 }
 
-// decide returns what happens to a new connection to a frontend. An endpoint that was tried in vain is not chosen again:
-// without any other, the connection is rejected.
+// decide returns what happens to a new connection to a frontend. An endpoint that was tried in vain is not chosen
+// again: without any other, the connection is rejected.
 func (p *port) decide(fr frontend.Frontend, from source, tried ...netip.AddrPort) decision {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,23 +165,7 @@ func (p *port) decide(fr frontend.Frontend, from source, tried ...netip.AddrPort
 	if !d.endpoint.IsValid() {
 		return decision{verdict: model.Reject}
 	}
-	if !from.isMasqueraded(route, fr, d.endpoint) {
-		d.source = from.addr
-	}
 	return d
-}
-
-// isMasqueraded reports whether an endpoint sees an address of the node instead of the client's (S27, S28).
-func (s source) isMasqueraded(route model.Route, fr frontend.Frontend, endpoint netip.AddrPort) bool {
-	switch {
-	case s.addr == endpoint.Addr(): // S29
-		return true
-	case s.addr == fr.Addr, s.addr.IsLoopback(): // a process of the node, by an address that nobody can answer to
-		return true
-	case route.Masquerade == model.MasqueradeUnlessLocalPod:
-		return !s.isPod
-	}
-	return route.Masquerade == model.MasqueradeAlways
 }
 
 // choose returns an endpoint for a client that was not tried, the zero AddrPort if there is none. p.mu is held.

@@ -13,7 +13,7 @@ import (
 // relay is a client's connection and the one to its endpoint.
 type relay struct {
 	client, server net.Conn
-	seat           *seat
+	slot           *slot
 	closeWait      time.Duration // the timeout once one direction has ended
 	look           time.Duration // how often to look whether a side is gone, at least
 
@@ -29,8 +29,8 @@ const lookPause = time.Minute
 // errGone is why copying ends when the connection that it writes to was reset.
 var errGone = errors.New("connection reset by peer")
 
-func (b *Backend) newRelay(client, server net.Conn, s *seat) *relay {
-	return &relay{client: client, server: server, seat: s, open: 2, look: lookPause,
+func (b *Backend) newRelay(client, server net.Conn, s *slot) *relay {
+	return &relay{client: client, server: server, slot: s, open: 2, look: lookPause,
 		timeout: b.options.tuning.TCPEstablishedTimeout, closeWait: b.options.tuning.TCPCloseWaitTimeout}
 }
 
@@ -99,7 +99,7 @@ func (r *relay) isIdle(n int64) bool {
 	defer r.mu.Unlock()
 	if r.idle += r.pause(); n > 0 {
 		r.idle = 0
-		r.seat.touch()
+		r.slot.touch()
 	}
 	return r.idle/time.Duration(r.open)/3*2 >= r.timeout
 }

@@ -21,7 +21,8 @@ func relayed(t *testing.T, test func(t *testing.T, client, server net.Conn, ende
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			(&relay{client: c, server: s, seat: &seat{}, open: 2, timeout: time.Hour, closeWait: time.Minute, look: time.Minute}).run()
+			(&relay{client: c, server: s, slot: &slot{}, open: 2, timeout: time.Hour, closeWait: time.Minute,
+				look: time.Minute}).run()
 		}()
 		test(t, client, server, ended)
 		_, _ = client.Close(), server.Close()
@@ -93,7 +94,8 @@ func ended(t *testing.T, end <-chan struct{}) {
 
 // lookingOften returns a relay that looks often whether a side is gone, and what is closed when it has ended.
 func lookingOften(client, server net.Conn) (*relay, <-chan struct{}) {
-	r := &relay{client: client, server: server, seat: &seat{}, open: 2, timeout: time.Hour, closeWait: time.Hour, look: time.Millisecond}
+	r := &relay{client: client, server: server, slot: &slot{}, open: 2, timeout: time.Hour, closeWait: time.Hour,
+		look: time.Millisecond}
 	end := make(chan struct{})
 	go func() {
 		defer close(end)

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -24,8 +26,8 @@ type share struct {
 	users     int // holders of a pointer to this share
 
 	// Only a pool uses these.
-	seats   map[*seat]bool
-	clients map[netip.Addr]int // seats of each; of a port only
+	slots   map[*slot]bool
+	clients map[netip.Addr]int // slots of each; of a port only
 }
 
 func newShares() shares {
@@ -38,11 +40,11 @@ func (s *shares) get(port model.PortName) *share {
 	if sh == nil {
 		namespace := s.namespaces[port.Service.Namespace]
 		if namespace == nil {
-			namespace = &share{seats: map[*seat]bool{}}
+			namespace = &share{slots: map[*slot]bool{}}
 			s.namespaces[port.Service.Namespace] = namespace
 		}
 		namespace.users++
-		sh = &share{port: port, namespace: namespace, seats: map[*seat]bool{}, clients: map[netip.Addr]int{}}
+		sh = &share{port: port, namespace: namespace, slots: map[*slot]bool{}, clients: map[netip.Addr]int{}}
 		s.ports[port] = sh
 	}
 	sh.users++
@@ -107,21 +109,22 @@ func (p *places) move(sh *share, to model.PortName) *share {
 	return next
 }
 
-// pool is a limited number of seats for TCP connections or UDP flows. While there are free seats, everybody gets one.
-// After that a newcomer gets the seat of somebody who has more: of the namespace with most seats, in it of the port
-// with most, in that of the client with most. Among equals a seat changes hands only if it has been idle for minIdle.
+// pool is a limited number of slots for TCP connections or UDP flows. While there are free slots, everybody gets one.
+// After that a newcomer gets the slot of somebody who has more: of the namespace with most slots, in it of the port
+// with most, in that of the client with most. Among equals a slot changes hands only if it has been idle for minIdle.
 // So a flood costs whoever it is for, and never somebody who has less.
 type pool struct {
 	limit   int
 	minIdle time.Duration
+	full    seldom
 
 	mu     sync.Mutex
 	shares shares
-	seats  map[*seat]bool
+	slots  map[*slot]bool
 }
 
-// seat is the right to one connection or flow.
-type seat struct {
+// slot is the right to one connection or flow.
+type slot struct {
 	client netip.Addr
 	share  *share // of its port
 	used   atomic.Int64
@@ -130,21 +133,53 @@ type seat struct {
 }
 
 func newPool(limit int, minIdle time.Duration) *pool {
-	return &pool{limit: limit, minIdle: minIdle, shares: newShares(), seats: map[*seat]bool{}}
+	return &pool{limit: limit, minIdle: minIdle, shares: newShares(), slots: map[*slot]bool{}}
+}
+
+// logPause is the time between log lines about what all listeners find out at the same time.
+const logPause = 10 * time.Second
+
+// seldom tells when something may be logged again.
+type seldom struct{ last atomic.Int64 } // Unix nanoseconds
+
+func (s *seldom) due(now time.Time) bool {
+	last := s.last.Load()
+	return now.Sub(time.Unix(0, last)) >= logPause && s.last.CompareAndSwap(last, now.UnixNano())
+}
+
+// slotFor returns a slot for a connection or a flow, nil if there is none. end begins to end it.
+func (b *Backend) slotFor(p *pool, port model.PortName, client netip.Addr, end func()) *slot {
+	s, replaced := p.take(port, client, end)
+	if s != nil && replaced == nil || !p.full.due(time.Now()) {
+		return s
+	}
+	log := klog.FromContext(b.ctx).WithValues("port", port, "client", client, "limit", p.limit)
+	if replaced != nil {
+		log = log.WithValues("replaced", replaced.share.port, "replacedClient", replaced.client)
+	}
+	switch {
+	case p == b.flows: // among which a newcomer always finds one to replace
+		log.Info("Flow limit reached: new flows replace others")
+	case s == nil:
+		log.Info("Connection limit reached: new connections are reset")
+	default:
+		log.Info("Connection limit reached: new connections replace others")
+	}
+	return s
 }
 
 // touch notes that there is traffic.
-func (s *seat) touch() { s.used.Store(time.Now().UnixNano()) }
+func (s *slot) touch() { s.used.Store(time.Now().UnixNano()) }
 
-func (s *seat) lastUsed() time.Time { return time.Unix(0, s.used.Load()) }
+func (s *slot) lastUsed() time.Time { return time.Unix(0, s.used.Load()) }
 
-// take takes a seat, which may be that of another one: replaced. It returns nil if everybody else has a better claim.
-func (p *pool) take(port model.PortName, client netip.Addr, end func()) (s, replaced *seat) {
+// take takes a slot, which may be that of another one: replaced. It returns nil if everybody else has a better claim.
+func (p *pool) take(port model.PortName, client netip.Addr, end func()) (s, replaced *slot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s = &seat{client: client, share: p.shares.get(port), end: end}
+	s = &slot{client: client, share: p.shares.get(port), end: end}
 	s.touch()
-	if len(p.seats) >= p.limit {
+	if len(p.slots) >= p.limit {
 		if replaced = p.victim(s); replaced == nil {
 			p.shares.put(s.share)
 			return nil, nil
@@ -154,24 +189,24 @@ func (p *pool) take(port model.PortName, client netip.Addr, end func()) (s, repl
 	}
 	s.share.add(1)
 	s.share.clients[client]++
-	for _, seats := range p.setsOf(s) {
-		seats[s] = true
+	for _, slots := range p.setsOf(s) {
+		slots[s] = true
 	}
 	return s, replaced
 }
 
-// release gives a seat back, unless somebody else has got it.
-func (p *pool) release(s *seat) {
+// release gives a slot back, unless somebody else has got it.
+func (p *pool) release(s *slot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.seats[s] {
+	if p.slots[s] {
 		p.remove(s)
 	}
 }
 
-func (p *pool) remove(s *seat) {
-	for _, seats := range p.setsOf(s) {
-		delete(seats, s)
+func (p *pool) remove(s *slot) {
+	for _, slots := range p.setsOf(s) {
+		delete(slots, s)
 	}
 	if s.share.clients[s.client]--; s.share.clients[s.client] == 0 {
 		delete(s.share.clients, s.client)
@@ -180,30 +215,30 @@ func (p *pool) remove(s *seat) {
 	p.shares.put(s.share)
 }
 
-// setsOf returns the sets that a seat belongs to: of all, of its namespace, and of its port.
-func (p *pool) setsOf(s *seat) [3]map[*seat]bool {
-	return [3]map[*seat]bool{p.seats, s.share.namespace.seats, s.share.seats}
+// setsOf returns the sets that a slot belongs to: of all, of its namespace, and of its port.
+func (p *pool) setsOf(s *slot) [3]map[*slot]bool {
+	return [3]map[*slot]bool{p.slots, s.share.namespace.slots, s.share.slots}
 }
 
-// victim returns whose seat a newcomer gets. Those with most are looked for among everybody, then in the newcomer's own
+// victim returns whose slot a newcomer gets. Those with most are looked for among everybody, then in the newcomer's own
 // namespace, then in its own port.
-func (p *pool) victim(s *seat) *seat {
-	for _, seats := range p.setsOf(s) {
-		if v := biggest(seats); v != nil && p.yields(v, s) {
+func (p *pool) victim(s *slot) *slot {
+	for _, slots := range p.setsOf(s) {
+		if v := biggest(slots); v != nil && p.yields(v, s) {
 			return v
 		}
 	}
 	return nil
 }
 
-// evictFrom is the number of seats, or of clients with affinity, among which a victim is looked for when there are too
-// many. Whoever has most of all seats has most of these. To look at all of them would make every newcomer slow.
+// evictFrom is the number of slots, or of clients with affinity, among which a victim is looked for when there are too
+// many. Whoever has most of all slots has most of these. To look at all of them would make every newcomer slow.
 const evictFrom = 16
 
-// biggest returns a seat of whoever has most, the one idle for longest, among a few.
-func biggest(seats map[*seat]bool) (victim *seat) {
+// biggest returns a slot of whoever has most, the one idle for longest, among a few.
+func biggest(slots map[*slot]bool) (victim *slot) {
 	seen := 0
-	for s := range seats {
+	for s := range slots {
 		if victim == nil || s.compare(victim) > 0 {
 			victim = s
 		}
@@ -214,8 +249,8 @@ func biggest(seats map[*seat]bool) (victim *seat) {
 	return victim
 }
 
-// compare orders seats by who should give them up last to first.
-func (s *seat) compare(t *seat) int {
+// compare orders slots by who should give them up last to first.
+func (s *slot) compare(t *slot) int {
 	return cmp.Or(
 		cmp.Compare(s.share.namespace.taken, t.share.namespace.taken),
 		cmp.Compare(s.share.taken, t.share.taken),
@@ -223,8 +258,8 @@ func (s *seat) compare(t *seat) int {
 		cmp.Compare(t.used.Load(), s.used.Load()))
 }
 
-// yields reports whether a seat goes to a newcomer. To have one more is no reason: the newcomer would have it next.
-func (p *pool) yields(v, s *seat) bool {
+// yields reports whether a slot goes to a newcomer. To have one more is no reason: the newcomer would have it next.
+func (p *pool) yields(v, s *slot) bool {
 	switch {
 	case v.share.namespace != s.share.namespace:
 		return v.share.namespace.taken > s.share.namespace.taken+1

@@ -60,25 +60,25 @@ func TestAPlaceMovesToThePortThatTakesOverAFrontend(t *testing.T) {
 	assert.Equal(t, 1, sh.namespace.taken)
 }
 
-// crowd are clients that take seats of a pool, and how many of each have been ended.
-type crowd struct {
+// takers are clients that take slots of a pool, and how many of each have been ended.
+type takers struct {
 	*pool
 	ended map[string]int
 }
 
-// take takes a seat for the i-th client of a service, and reports whether there was one.
-func (c crowd) take(namespace, service string, i int) bool {
+// take takes a slot for the i-th client of a service, and reports whether there was one.
+func (c takers) take(namespace, service string, i int) bool {
 	client := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
 	s, _ := c.pool.take(portOf(namespace, service), client, func() { c.ended[namespace+"/"+service]++ })
 	return s != nil
 }
 
-func newCrowd(limit int) crowd { return crowd{newPool(limit, time.Minute), map[string]int{}} }
+func newTakers(limit int) takers { return takers{newPool(limit, time.Minute), map[string]int{}} }
 
 // However many services and clients a few namespaces have: nobody who has less loses a connection, and everybody gets
 // as many as the others have.
 func TestAFloodTakesNothingFromWhoHasLess(t *testing.T) {
-	c := newCrowd(400)
+	c := newTakers(400)
 	for i := range 10 {
 		require.True(t, c.take("victim", "web", i))
 	}
@@ -90,13 +90,13 @@ func TestAFloodTakesNothingFromWhoHasLess(t *testing.T) {
 		require.True(t, c.take("victim", "web", 10+i), i)
 	}
 	assert.Zero(t, c.ended["victim/web"])
-	assert.Len(t, c.seats, 400)
+	assert.Len(t, c.slots, 400)
 	assert.Equal(t, 70, c.shares.namespaces["victim"].taken)
 }
 
 // Within a namespace its services are treated alike, and within a service its clients.
 func TestAServiceAndAClientTakeNothingFromWhoHasLess(t *testing.T) {
-	c := newCrowd(100)
+	c := newTakers(100)
 	require.True(t, c.take("a", "small", 1))
 	require.True(t, c.take("a", "web", 2))
 	for range 200 {
@@ -113,17 +113,17 @@ func TestAServiceAndAClientTakeNothingFromWhoHasLess(t *testing.T) {
 	assert.Equal(t, 1, web.clients[netip.AddrFrom4([4]byte{10, 0, 0, 2})], "the client that has one keeps it")
 }
 
-// Among equals only an idle seat changes hands: otherwise whoever comes with many addresses would end everybody else's.
+// Among equals only an idle slot changes hands: otherwise whoever comes with many addresses would end everybody else's.
 func TestAmongEqualsTheLongestIdleGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(3)
+		c := newTakers(3)
 		for i := range 3 {
 			require.True(t, c.take("a", "web", i))
 			time.Sleep(time.Second)
 		}
 		require.False(t, c.take("a", "web", 3))
 		require.False(t, c.take("a", "web", 0))
-		for s := range c.seats {
+		for s := range c.slots {
 			if s.client == netip.AddrFrom4([4]byte{10, 0, 0, 0}) {
 				s.touch()
 			}
@@ -131,7 +131,7 @@ func TestAmongEqualsTheLongestIdleGoesFirst(t *testing.T) {
 		time.Sleep(time.Minute - 2*time.Second)
 		require.True(t, c.take("a", "web", 3))
 		assert.Equal(t, 1, c.ended["a/web"])
-		for s := range c.seats {
+		for s := range c.slots {
 			assert.NotEqual(t, netip.AddrFrom4([4]byte{10, 0, 0, 1}), s.client, "it was idle for longest")
 		}
 	})
@@ -146,9 +146,9 @@ func TestASeatThatWasTakenAwayIsReleasedOnce(t *testing.T) {
 	second, replaced = p.take(portOf("a", "web"), netip.IPv6Loopback(), func() {})
 	require.Equal(t, first, replaced)
 	p.release(first)
-	assert.Len(t, p.seats, 1)
+	assert.Len(t, p.slots, 1)
 	p.release(second)
-	assert.Empty(t, p.seats)
+	assert.Empty(t, p.slots)
 	assert.Empty(t, p.shares.ports)
 	assert.Empty(t, p.shares.namespaces)
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"sync/atomic"
 	"syscall"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
@@ -31,37 +32,75 @@ type listener interface {
 	// point sets another target for new connections.
 	point(target)
 	target() target
+	start()
 	socket() socket
 	addr() netip.AddrPort
 	// close stops listening. TCP connections continue; UDP flows end.
 	close()
 }
 
-// open starts to serve a frontend at the first of some addresses that is free.
+// listening is what listeners of both protocols have.
+type listening struct {
+	family *family
+	conn   socket
+	at     netip.AddrPort
+	to     atomic.Pointer[target]
+}
+
+func (l *listening) point(t target)       { l.to.Store(&t) }
+func (l *listening) target() target       { return *l.to.Load() }
+func (l *listening) socket() socket       { return l.conn }
+func (l *listening) addr() netip.AddrPort { return l.at }
+func (l *listening) close()               { _ = l.conn.Close() }
+
+// open starts to serve a frontend at the first of some addresses that an inherited socket has, or else at the first
+// that is free.
 func (f *family) open(ctx context.Context, t target, addresses []netip.AddrPort) (listener, error) {
+	s := f.backend.inheritedAt(t.frontend.Protocol, addresses)
+	if s == nil {
+		var err error
+		if s, err = f.bind(ctx, t.frontend.Protocol, addresses); err != nil {
+			return nil, err
+		}
+	}
+	var l listener
+	switch s := s.(type) {
+	case *net.UDPConn:
+		l = &udpListener{UDPConn: s, listening: listening{family: f, conn: s, at: addrPort(s.LocalAddr())},
+			flows: map[netip.AddrPort]*flow{}}
+	case *net.TCPListener:
+		l = &tcpListener{TCPListener: s, listening: listening{family: f, conn: s, at: addrPort(s.Addr())}}
+	}
+	l.point(t)
+	f.backend.own.listen(t.frontend.Protocol, l.addr())
+	l.start()
+	return l, nil
+}
+
+// inheritedAt takes the inherited socket of the first of some addresses that has one. It returns nil if none has.
+func (b *Backend) inheritedAt(p model.Protocol, addresses []netip.AddrPort) socket {
+	for _, at := range addresses {
+		key := socketKey{p, at}
+		if s, ok := b.inherited[key]; ok {
+			delete(b.inherited, key)
+			return s
+		}
+	}
+	return nil
+}
+
+// bind opens a listening socket at the first of some addresses that is free.
+func (f *family) bind(ctx context.Context, p model.Protocol, addresses []netip.AddrPort) (s socket, _ error) {
 	var errs []error
 	for _, at := range addresses {
-		key := socketKey{t.frontend.Protocol, at}
-		s, inherited := f.backend.inherited[key]
-		if inherited {
-			delete(f.backend.inherited, key)
-		} else {
-			err := f.backend.options.Open(func() (err error) {
-				s, err = f.backend.bind(ctx, key)
-				return err
-			})
-			if err != nil {
-				errs = append(errs, err)
-				continue
-			}
+		err := f.backend.options.Open(func() (err error) {
+			s, err = f.backend.bind(ctx, socketKey{p, at})
+			return err
+		})
+		if err == nil {
+			return s, nil
 		}
-		if conn, ok := s.(*net.UDPConn); ok {
-			f.backend.own.listen(model.UDP, addrPort(conn.LocalAddr()))
-			return f.serveUDP(conn, t), nil
-		}
-		l := s.(*net.TCPListener)
-		f.backend.own.listen(model.TCP, addrPort(l.Addr()))
-		return f.serveTCP(l, t), nil
+		errs = append(errs, err)
 	}
 	return nil, errors.Join(errs...)
 }

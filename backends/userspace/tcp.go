@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -17,40 +16,17 @@ import (
 // tcpListener accepts the connections to a frontend.
 type tcpListener struct {
 	*net.TCPListener
-	family *family
-	to     atomic.Pointer[target]
+	listening
 }
 
-func (f *family) serveTCP(l *net.TCPListener, t target) *tcpListener {
-	s := &tcpListener{TCPListener: l, family: f}
-	s.to.Store(&t)
-	f.backend.traffic.Go(s.accept)
-	return s
-}
-
-func (l *tcpListener) point(t target)       { l.to.Store(&t) }
-func (l *tcpListener) target() target       { return *l.to.Load() }
-func (l *tcpListener) socket() socket       { return l.TCPListener }
-func (l *tcpListener) addr() netip.AddrPort { return addrPort(l.Addr()) }
-func (l *tcpListener) close()               { _ = l.Close() }
+func (l *tcpListener) start() { l.family.backend.traffic.Go(l.accept) }
 
 // acceptPause is the pause after a failure to accept, which usually means that file descriptors have run out.
 const acceptPause = 50 * time.Millisecond
 
-// minIdle is how long a connection has been idle at least if another one of the same client takes its place. The time of
-// its last data is known to within lookPause.
+// minIdle is how long a connection has been idle at least if another one of the same client takes its place. The time
+// of its last data is known to within lookPause.
 const minIdle = 2 * lookPause
-
-// logPause is the time between log lines about what all listeners find out at the same time.
-const logPause = 10 * time.Second
-
-// seldom tells when something may be logged again.
-type seldom struct{ last atomic.Int64 } // Unix nanoseconds
-
-func (s *seldom) due(now time.Time) bool {
-	last := s.last.Load()
-	return now.Sub(time.Unix(0, last)) >= logPause && s.last.CompareAndSwap(last, now.UnixNano())
-}
 
 func (l *tcpListener) accept() {
 	b := l.family.backend
@@ -71,43 +47,28 @@ func (l *tcpListener) accept() {
 		}
 		ctx, cancel := context.WithCancel(b.ctx)
 		t, client := l.target(), addrPort(conn.RemoteAddr())
-		seat := b.seatFor(t.port.name(), client.Addr(), cancel)
-		if seat == nil || b.own.connected(model.TCP, client, addrPort(conn.LocalAddr())) {
+		slot := b.slotFor(b.connections, t.port.name(), client.Addr(), cancel)
+		if slot == nil || b.own.connected(model.TCP, client, addrPort(conn.LocalAddr())) {
 			cancel()
 			reset(conn)
-			if seat != nil {
-				b.connections.release(seat)
+			if slot != nil {
+				b.connections.release(slot)
 			}
 			continue
 		}
 		b.traffic.Go(func() {
-			defer b.connections.release(seat)
+			defer b.connections.release(slot)
 			defer cancel()
-			l.serve(ctx, conn, t, seat)
+			l.serve(ctx, conn, t, slot)
 		})
 	}
-}
-
-// seatFor returns a seat for a connection, nil if there is none. end ends the connection.
-func (b *Backend) seatFor(port model.PortName, client netip.Addr, end func()) *seat {
-	seat, replaced := b.connections.take(port, client, end)
-	if (seat == nil || replaced != nil) && b.replaced.due(time.Now()) {
-		log := klog.FromContext(b.ctx).WithValues("port", port, "client", client, "limit", b.connections.limit)
-		if seat == nil {
-			log.Info("Connection limit reached: new connections are reset")
-		} else {
-			log.Info("Connection limit reached: new connections replace others", "replaced", replaced.share.port,
-				"replacedClient", replaced.client)
-		}
-	}
-	return seat
 }
 
 // dialAttempts is the number of attempts to connect to an endpoint, each to another one.
 const dialAttempts = 3
 
 // serve serves one connection until it ends, or ctx does.
-func (l *tcpListener) serve(ctx context.Context, client *net.TCPConn, t target, seat *seat) {
+func (l *tcpListener) serve(ctx context.Context, client *net.TCPConn, t target, slot *slot) {
 	b := l.family.backend
 	stop := context.AfterFunc(ctx, func() { reset(client) })
 	defer stop()
@@ -141,7 +102,7 @@ func (l *tcpListener) serve(ctx context.Context, client *net.TCPConn, t target, 
 		defer b.own.disconnect(model.TCP, server)
 		t.port.connections.Add(1)
 		defer t.port.connections.Add(-1)
-		b.newRelay(client, server, seat).run()
+		b.newRelay(client, server, slot).run()
 		return
 	}
 	reset(client)

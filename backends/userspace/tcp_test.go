@@ -238,6 +238,40 @@ func TestARestartWithSocketsLosesNothing(t *testing.T) {
 	require.NoError(t, <-drained)
 }
 
+// The next process finds a socket that another program had moved to the second number of its frontend, whether that
+// program is still there or not.
+func TestARestartKeepsASocketAtItsSecondNumber(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows cannot hand sockets over")
+	}
+	before := newLaptop(t, userspace.Options{})
+	before.Set(web().Build(), tcpEndpoint(named(t, "one")))
+	before.Sync()
+	taken := before.addr(t, "http")
+	require.NoError(t, before.b.Close())
+	other, err := net.Listen("tcp", taken.String())
+	require.NoError(t, err)
+
+	before = newLaptop(t, userspace.Options{})
+	before.Set(web().Build(), tcpEndpoint(named(t, "one")))
+	before.Sync()
+	at := before.addr(t, "http")
+	require.NotEqual(t, taken, at)
+	for _, there := range []bool{true, false} {
+		sockets, err := before.b.Sockets()
+		require.NoError(t, err)
+		if !there {
+			require.NoError(t, other.Close())
+		}
+		require.NoError(t, before.b.Close())
+		before = newLaptop(t, userspace.Options{Sockets: sockets})
+		before.Set(web().Build(), tcpEndpoint(named(t, "one")))
+		before.Sync()
+		assert.Equal(t, at, before.addr(t, "http"), "the other program is there: %v", there)
+		assert.Equal(t, "one", before.who(t))
+	}
+}
+
 // Clients whose connections are dropped leave room for others.
 func TestDroppedConnectionsDoNotUseUpTheOthers(t *testing.T) {
 	const most = 16
@@ -377,7 +411,7 @@ func TestItDoesNotConnectToItself(t *testing.T) {
 
 func TestAnEndpointIsTriedOnceForAConnection(t *testing.T) {
 	tried := make(chan netip.AddrPort, 10)
-	dial := func(_ context.Context, _ *net.Dialer, _ string, to netip.AddrPort) (net.Conn, error) {
+	dial := func(_ context.Context, _ string, to netip.AddrPort) (net.Conn, error) {
 		tried <- to
 		return nil, errors.New("connection refused")
 	}
@@ -396,7 +430,7 @@ func TestWaitingForASocketIsNoFaultOfTheEndpoint(t *testing.T) {
 	l := newLaptop(t, userspace.Options{Open: func(open func() error) error {
 		opened = time.Now()
 		return open()
-	}}.With(userspace.Tuning{DialTimeout: time.Hour, Dial: func(ctx context.Context, _ *net.Dialer, _ string,
+	}}.With(userspace.Tuning{DialTimeout: time.Hour, Dial: func(ctx context.Context, _ string,
 		_ netip.AddrPort) (net.Conn, error) {
 		ends, _ := ctx.Deadline()
 		early <- opened.Add(time.Hour).Sub(ends)
@@ -460,9 +494,36 @@ func TestUnservedPortsCostNothingUntilTheyAreTriedAgain(t *testing.T) {
 	assert.Less(t, allocations, float64(many))
 }
 
+// The error of a port says whether outside clients reach it.
+func TestAnErrorSaysWhetherAListenerForOutsideClientsIsLeft(t *testing.T) {
+	laptop := func(listeners int) *laptop {
+		return newLaptop(t, userspace.Options{Addresses: userspace.Given{}}.With(userspace.Tuning{MaxListeners: listeners}))
+	}
+	l := laptop(1)
+	s := fakemodel.Service("default/web").ClusterIP("127.0.0.2").Port("http", freeNodePort(t))
+	sync := func() []*sink.PortError {
+		l.Set(s.Build(), tcpEndpoint("127.0.0.1:1"))
+		return sink.PortErrors(l.TrySync())
+	}
+	require.Empty(t, sync())
+	failed := func(want bool) {
+		t.Helper()
+		errs := sync()
+		require.Len(t, errs, 1)
+		assert.Equal(t, want, errs[0].ServesExternal, errs[0])
+	}
+	s.ExternalIP("127.0.0.3")
+	failed(false)
+	require.NoError(t, l.b.Close())
+	l = laptop(4) // a port may have half of them
+	require.Empty(t, sync())
+	s.ExternalIP("127.0.0.4")
+	failed(true)
+}
+
 // Clients are cut off because this process has too few file descriptors: that is no fault of an endpoint.
 func TestThatFileDescriptorsHaveRunOutIsLogged(t *testing.T) {
-	dial := func(context.Context, *net.Dialer, string, netip.AddrPort) (net.Conn, error) {
+	dial := func(context.Context, string, netip.AddrPort) (net.Conn, error) {
 		return nil, os.NewSyscallError("socket", syscall.EMFILE)
 	}
 	l, lines := newLoggingLaptop(t, userspace.Tuning{Dial: dial})

@@ -14,21 +14,20 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
-	"sigs.k8s.io/kube-proxy-lib/internal/testneed"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )
 
 // The work is the sockets that are opened to listen. All addresses are the namespace's own, so that the bystanders'
 // pods are one server.
 func TestNoTenantCostsMoreThanItAsksFor(t *testing.T) {
-	testneed.Root(t)
-	var ns *testns.Namespace
+	testkit.NeedRoot(t)
+	var ns *testkit.Namespace
 	backendtest.Tenants{
 		Price: backendtest.Price{Frontend: 1},
 		New: func(t *testing.T, limits frontend.Limits) (backendtest.TenantBackend, func() backendtest.Work) {
-			ns = testns.New(t)
+			ns = testkit.NewNamespace(t)
 			ns.Do(func() error { return everyAddressIsLocal() })
 			var pods net.Listener
 			ns.Do(func() (err error) {

@@ -6,11 +6,8 @@ import (
 	"net/netip"
 	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
-
-	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -22,8 +19,7 @@ const maxDatagram = 1 << 16
 // one endpoint.
 type udpListener struct {
 	*net.UDPConn
-	family *family
-	to     atomic.Pointer[target]
+	listening
 
 	mu     sync.Mutex
 	flows  map[netip.AddrPort]*flow
@@ -31,26 +27,16 @@ type udpListener struct {
 }
 
 type flow struct {
-	*seat
+	*slot
 	client   netip.AddrPort
 	endpoint netip.AddrPort
 	server   net.Conn
 }
 
-func (f *family) serveUDP(conn *net.UDPConn, t target) *udpListener {
-	s := &udpListener{UDPConn: conn, family: f, flows: map[netip.AddrPort]*flow{}}
-	s.to.Store(&t)
-	f.backend.wg.Go(s.read)
-	return s
-}
-
-func (l *udpListener) point(t target)       { l.to.Store(&t) }
-func (l *udpListener) target() target       { return *l.to.Load() }
-func (l *udpListener) socket() socket       { return l.UDPConn }
-func (l *udpListener) addr() netip.AddrPort { return addrPort(l.LocalAddr()) }
+func (l *udpListener) start() { l.family.backend.wg.Go(l.read) }
 
 func (l *udpListener) close() {
-	_ = l.Close()
+	l.listening.close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
@@ -123,18 +109,14 @@ func (l *udpListener) begin(client netip.AddrPort, t target) *flow {
 	if err != nil {
 		return nil
 	}
-	port := t.port.name()
-	seat, replaced := b.flows.take(port, client.Addr(), func() { _ = server.Close() }) // answer then ends the flow
-	if seat == nil {
+	end := func() { _ = server.Close() } // answer then ends the flow
+	slot := b.slotFor(b.flows, t.port.name(), client.Addr(), end)
+	if slot == nil {
 		b.own.disconnect(model.UDP, server)
 		_ = server.Close()
 		return nil
 	}
-	if replaced != nil && b.replacedFlow.due(time.Now()) {
-		klog.FromContext(b.ctx).Info("Flow limit reached: new flows replace others", "port", port,
-			"replaced", replaced.share.port, "limit", b.options.tuning.MaxFlows)
-	}
-	fl := &flow{seat: seat, client: client, endpoint: d.endpoint, server: server}
+	fl := &flow{slot: slot, client: client, endpoint: d.endpoint, server: server}
 	l.flows[client] = fl
 	b.wg.Go(func() { l.answer(fl) })
 	return fl
@@ -148,7 +130,7 @@ func (l *udpListener) end(fl *flow) {
 	b := l.family.backend
 	b.own.disconnect(model.UDP, fl.server)
 	_ = fl.server.Close()
-	b.flows.release(fl.seat)
+	b.flows.release(fl.slot)
 }
 
 // answer sends the endpoint's datagrams back until the flow ends or has been idle for too long.

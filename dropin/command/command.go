@@ -1,6 +1,6 @@
-// Package command is kube-proxy's command line for package dropin: its flags, with their names and defaults, its
-// configuration file, and what it does besides proxying, such as --cleanup. A program that has kube-proxy inside calls
-// it with kube-proxy's arguments:
+// Package command is kube-proxy's command line for package dropin: its flags with their names and defaults, its
+// configuration file, and its other functions, such as --cleanup. A program that embeds kube-proxy calls it with
+// kube-proxy's arguments:
 //
 //	c, err := command.Parse(args, os.Stdout)
 //	if err != nil {
@@ -8,12 +8,12 @@
 //	}
 //	return c.Run(ctx)
 //
-// Between the two calls the program may change [Command.Config]: set a client, or OwnProcess to false; and it may
-// switch off what Run does to the logging of the process. To take the flags alone, give Config to [dropin.Run].
+// Between the two calls the program may change [Command.Config], for example set a client or set OwnProcess to false,
+// and disable the changes that Run makes to the process's logging. To use only the flags, pass Config to [dropin.Run].
 // A program without these flags does not need this package.
 //
-// The package reads the file that --config names and the certificates that the flags name, and prints what --version
-// and --help ask for. It does not read os.Args, does not exit, and installs no signal handlers.
+// The package reads the file of --config and the certificates that flags name, and prints the output of --version and
+// --help. It does not read os.Args, does not exit, and installs no signal handlers.
 package command
 
 import (
@@ -30,29 +30,30 @@ import (
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 	"k8s.io/klog/v2"
 
-	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/dropin"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config"
+	"sigs.k8s.io/kube-proxy-lib/internal/buildinfo"
 )
 
 // Command is a command line of kube-proxy.
 type Command struct {
-	// Config is what the flags and the configuration file say. OwnProcess is true.
+	// Config results from the flags and the configuration file. OwnProcess is true.
 	Config dropin.Config
-	// Warnings are about flags and fields. Run logs them.
+	// Warnings concern flags and fields. Run logs them.
 	Warnings []config.Warning
-	// ApplyLogging applies section logging of the configuration to the process. Nil: it stays as it is. Parse sets it
-	// to ValidateAndApply of k8s.io/component-base/logs/api/v1, which accepts one call in a process.
+	// ApplyLogging applies the logging section of the configuration to the process. Nil leaves logging unchanged. Parse
+	// sets it to ValidateAndApply of k8s.io/component-base/logs/api/v1, which accepts one call per process.
 	ApplyLogging func(*logsapi.LoggingConfiguration, featuregate.FeatureGate) error
 
 	flags *flags
 	out   io.Writer
-	// asService runs a function as a service of Windows until the service is stopped.
+	// asService runs a function as a Windows service until the service is stopped.
 	asService func(ctx context.Context, run func(context.Context) error) error
 }
 
-// Parse reads a command line, without the name of the program, and the files that it names. Underscores in the names of
-// flags are taken for dashes, as kube-proxy does. The text for --help is written to out, and the error is
-// [pflag.ErrHelp] then; Run writes there what --version asks for. An error names the flag, or the file and its field.
+// Parse parses a command line, without the program's name, and reads the files that it names. Like kube-proxy, it
+// accepts underscores for dashes in flag names. For --help it writes the usage to out and returns [pflag.ErrHelp]; for
+// --version, Run writes to out. Errors name the flag, or the file and its field.
 func Parse(args []string, out io.Writer) (*Command, error) {
 	f, err := parseFlags(args, out)
 	if err != nil {
@@ -66,8 +67,8 @@ func Parse(args []string, out io.Writer) (*Command, error) {
 	return c, err
 }
 
-// Run does what the flags say: usually [dropin.Run]; or it prints the version, writes the configuration, cleans up or
-// sets kernel parameters, and returns. With --windows-service it returns when the service has been stopped.
+// Run does what the flags request: usually [dropin.Run]; otherwise it prints the version, writes the configuration,
+// cleans up or sets kernel parameters, and returns. With --windows-service it returns when the service is stopped.
 func (c *Command) Run(ctx context.Context) error {
 	f := c.flags
 	if f.version.String() != "false" {
@@ -91,7 +92,7 @@ func (c *Command) Run(ctx context.Context) error {
 	return dropin.Run(ctx, c.Config)
 }
 
-// logging applies the section logging.
+// logging applies the logging section.
 func (c *Command) logging() error {
 	if c.ApplyLogging == nil {
 		return nil
@@ -120,12 +121,9 @@ func logWarnings(ctx context.Context, warnings []config.Warning) {
 }
 
 func printVersion(out io.Writer, raw bool) error {
-	version := "unknown"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		version = info.Main.Version
-		if raw {
-			version = "\n" + info.String()
-		}
+	version := buildinfo.Version()
+	if info, ok := debug.ReadBuildInfo(); ok && raw {
+		version = "\n" + info.String()
 	}
 	_, err := fmt.Fprintln(out, "kube-proxy-lib", version)
 	return err

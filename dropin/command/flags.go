@@ -13,13 +13,13 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
-	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/dropin"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config"
 	"sigs.k8s.io/kube-proxy-lib/internal/brainflags"
 )
 
-// flags are the flags of kube-proxy, by their names and with their defaults. Those that stand for a field of the
-// configuration write to a configuration of version v1alpha1, whose defaults they have.
+// flags are the flags of kube-proxy, with its names and defaults. Flags for a field of the configuration write to a
+// v1alpha1 configuration, which has the same defaults.
 type flags struct {
 	set    *pflag.FlagSet
 	groups []group
@@ -31,20 +31,19 @@ type flags struct {
 	version                   versionValue
 	page                      bool
 	pageAddress               string
-	countConnections          bool
 	server                    brainflags.Flags
 
-	// These have no field of their own.
+	// Flags without their own field.
 	healthzPort, metricsPort              int32
 	masqueradeAll                         bool
 	iptablesSyncPeriod, iptablesMinPeriod time.Duration
 	ipvsSyncPeriod, ipvsMinPeriod         time.Duration
 	ipvsInterface                         string
 	ipvsMarks                             uint32
-	limited                               dropin.Config // its Limits
+	limited                               dropin.Config // its Limits and EndpointLimits
 }
 
-// parseFlags reads the command line. Underscores in the names of flags are taken for dashes, as kube-proxy does.
+// parseFlags parses the command line. Like kube-proxy, it accepts underscores for dashes in flag names.
 func parseFlags(args []string, usage io.Writer) (*flags, error) {
 	f := &flags{set: pflag.NewFlagSet("kube-proxy", pflag.ContinueOnError)}
 	f.set.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
@@ -73,7 +72,7 @@ func parseFlags(args []string, usage io.Writer) (*flags, error) {
 		return nil, fmt.Errorf("%w; see kube-proxy --help", err)
 	}
 	for _, arg := range f.set.Args() {
-		if arg != "" { // as kube-proxy takes it: of a variable in a manifest, say, that is empty
+		if arg != "" { // like kube-proxy, for example for an empty variable in a manifest
 			return nil, fmt.Errorf("unexpected argument %q; see kube-proxy --help", arg)
 		}
 	}
@@ -108,12 +107,12 @@ func (f *flags) addAPI() {
 		"`name` of this node's Node object (default: the hostname)")
 }
 
-// addServer adds flags that kube-proxy does not have, for the state from a brain.
+// addServer adds flags for state from a brain, which kube-proxy does not have.
 func (f *flags) addServer() {
 	set := flag.NewFlagSet("", flag.ContinueOnError)
 	f.server.Register(set)
 	f.server.RegisterKeep(set)
-	f.set.AddFlag(pflag.PFlagFromGoFlag(set.Lookup("server"))) // the first one, for --help
+	f.set.AddFlag(pflag.PFlagFromGoFlag(set.Lookup("server"))) // only the first flag is listed by --help
 	f.set.AddGoFlagSet(set)
 }
 
@@ -132,8 +131,6 @@ func (f *flags) addServing() {
 		"serve a web page at /page/ that shows what this program does")
 	f.set.StringVar(&f.pageAddress, "page-bind-address", "",
 		"loopback `IP:port` of the page (default: with the metrics, if these are on loopback)")
-	f.set.BoolVar(&f.countConnections, "count-connections", false,
-		"count the new connections of each service in mode nftables, for --page; mode ipvs always does")
 	f.set.Int32Var(&f.healthzPort, "healthz-port", 10256,
 		"port of --healthz-bind-address if it has none; 0 turns it off (deprecated)")
 	f.set.Int32Var(&f.metricsPort, "metrics-port", 10249,
@@ -161,11 +158,19 @@ func (f *flags) addProxying() {
 // addLimits adds flags that kube-proxy does not have.
 func (f *flags) addLimits() {
 	service, namespace := &f.limited.Limits.Service, &f.limited.Limits.Namespace
-	f.set.Var(limitsValue{&service.Frontends, &service.SourceRanges, &service.Destinations}, "service-limits",
-		"`limits` of a Service in each family (default frontends=131072,source-ranges=16384,destinations=1048576)")
-	f.set.Var(limitsValue{&namespace.Frontends, &namespace.SourceRanges, &namespace.Destinations}, "namespace-limits",
-		"`limits` of a namespace in each family (default frontends=524288,source-ranges=262144,destinations=4194304)")
+	endpoints := &f.limited.EndpointLimits
+	f.set.Var(limitsValue{&endpoints.Service, &service.Frontends, &service.SourceRanges, &service.Destinations,
+		&service.StickyEndpoints},
+		"service-limits", "`limits` of a Service (endpoints=262144,frontends=131072,source-ranges=16384,"+
+			"destinations=1048576,sticky-endpoints=2048)")
+	f.set.Var(limitsValue{&endpoints.Namespace, &namespace.Frontends, &namespace.SourceRanges, &namespace.Destinations,
+		&namespace.StickyEndpoints},
+		"namespace-limits", "`limits` of a namespace (endpoints=1048576,frontends=524288,"+
+			"source-ranges=262144,destinations=4194304,sticky-endpoints=3072)")
 }
+
+const minPeriod = "wait this long between two syncs; 0: do not wait " +
+	"(default nine times what the last one took, 5ms to 1s)"
 
 func (f *flags) addIPTables() {
 	c := &f.fields.IPTables
@@ -175,18 +180,14 @@ func (f *flags) addIPTables() {
 		"serve node ports on 127.0.0.1, too, in mode iptables")
 	f.set.DurationVar(&f.iptablesSyncPeriod, "iptables-sync-period", c.SyncPeriod.Duration,
 		"retry a failed sync after at most this time")
-	f.set.DurationVar(&f.iptablesMinPeriod, "iptables-min-sync-period", c.MinSyncPeriod.Duration,
-		"wait this long between two syncs; 0: do not wait")
+	f.set.DurationVar(&f.iptablesMinPeriod, "iptables-min-sync-period", 0, minPeriod)
 }
 
 func (f *flags) addIPVS() {
 	c := &f.fields.IPVS
-	// The minimum period is that of the other modes: the flag differs from the field of the same name there.
-	shared := f.fields.IPTables.MinSyncPeriod.Duration
 	f.set.DurationVar(&f.ipvsSyncPeriod, "ipvs-sync-period", c.SyncPeriod.Duration,
 		"retry a failed sync after at most this time")
-	f.set.DurationVar(&f.ipvsMinPeriod, "ipvs-min-sync-period", shared,
-		"wait this long between two syncs; 0: do not wait")
+	f.set.DurationVar(&f.ipvsMinPeriod, "ipvs-min-sync-period", 0, minPeriod)
 	f.set.StringVar(&c.Scheduler, "ipvs-scheduler", c.Scheduler, "`name` of the IPVS scheduler (default rr)")
 	f.set.StringSliceVar(&c.ExcludeCIDRs, "ipvs-exclude-cidrs", c.ExcludeCIDRs,
 		"never delete virtual servers in these `CIDRs`")
@@ -202,7 +203,7 @@ func (f *flags) addIPVS() {
 	f.set.StringVar(&f.ipvsInterface, "ipvs-interface", "",
 		"`name` of the dummy interface, also for --cleanup (default kpl-ipvs0)")
 	f.set.Uint32Var(&f.ipvsMarks, "ipvs-marks", 0,
-		"`bits` of the packet mark to use (default 0x7fff00ff without the masquerade bit)")
+		"`bits` of the packet mark to use (default 0xffff00ff without the masquerade bit)")
 }
 
 func (f *flags) addConntrack() {
@@ -238,10 +239,11 @@ func (f *flags) addWindows() {
 		"let the node itself answer health checks of load-balancer IPs")
 }
 
-// addWithoutEffect adds flags that are accepted only so that kube-proxy's command lines work here.
+// addWithoutEffect adds flags that have no effect, so that kube-proxy's command lines work.
 func (f *flags) addWithoutEffect() {
 	c := &f.fields
-	f.set.DurationVar(&c.ConfigSyncPeriod.Duration, "config-sync-period", c.ConfigSyncPeriod.Duration, "changes are applied as they come")
+	f.set.DurationVar(&c.ConfigSyncPeriod.Duration, "config-sync-period", c.ConfigSyncPeriod.Duration,
+		"changes are applied as they come")
 	f.set.StringVar(&c.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", "", "no metric is hidden")
 	f.set.String("boot-id-file", "/proc/sys/kernel/random/boot_id", "not read")
 	f.set.String("machine-id-file", "/etc/machine-id,/var/lib/dbus/machine-id", "not read")

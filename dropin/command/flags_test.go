@@ -20,15 +20,16 @@ import (
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	"sigs.k8s.io/kube-proxy-lib/config"
-	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/dropin"
-	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
 func TestMain(m *testing.M) {
-	testleak.Main(m)
+	testkit.Main(m)
 }
 
 // kubeProxyFlags are the flags of kube-proxy 1.37 on Linux, with their defaults.
@@ -82,11 +83,14 @@ func TestTheFlagsAreKubeProxysWithItsDefaults(t *testing.T) {
 	require.NoError(t, err)
 	got := map[string]string{}
 	f.set.VisitAll(func(flag *pflag.Flag) { got[flag.Name] = flag.DefValue })
-	for _, name := range append(slices.Clone(brainFlags), "page", "page-bind-address", "count-connections", "ipvs-interface",
+	for _, name := range append(slices.Clone(brainFlags), "page", "page-bind-address", "ipvs-interface",
 		"ipvs-marks", "service-limits", "namespace-limits") {
 		assert.Contains(t, got, name)
 		assert.Contains(t, besideFile(), name, "a configuration file cannot say it")
 		delete(got, name)
+	}
+	for _, name := range []string{"iptables-min-sync-period", "ipvs-min-sync-period"} {
+		want[name] = "0s" // by cost, unless the flag is given: kube-proxy's is 1s
 	}
 	assert.Equal(t, want, got)
 }
@@ -157,6 +161,10 @@ func TestFlagsBecomeTheConfiguration(t *testing.T) {
 			func(s S) any { return s.MinSyncPeriod.Duration }, 3 * time.Second},
 		"no least period": {[]string{"--iptables-min-sync-period=0"},
 			func(s S) any { return s.MinSyncPeriod.Duration }, time.Duration(0)},
+		"least periods are not set": {[]string{"--ipvs-min-sync-period=3s"},
+			func(s S) any { return s.MinSyncPeriod == nil }, true},
+		"the default of kube-proxy can be": {[]string{"--proxy-mode=ipvs", "--ipvs-min-sync-period=1s"},
+			func(s S) any { return s.MinSyncPeriod.Duration }, time.Second},
 		"ipvs periods count for ipvs": {[]string{"--proxy-mode=ipvs", "--ipvs-sync-period=9s",
 			"--iptables-sync-period=7s"}, func(s S) any { return s.SyncPeriod.Duration }, 9 * time.Second},
 		"and not for nftables": {[]string{"--proxy-mode=nftables", "--ipvs-sync-period=9s"},
@@ -226,25 +234,33 @@ func TestArgumentsThatAreEmptyAreIgnored(t *testing.T) {
 
 func TestFlagsWithoutEffectAreNamed(t *testing.T) {
 	needModeOf(t, []string{"--proxy-mode=nftables"})
-	for arg, want := range map[string]string{
-		"--ipvs-scheduler=lc": "--ipvs-scheduler: accepted, but has no effect: it is for mode ipvs",
-		"--proxy-mode=nftables --iptables-localhost-nodeports=false": "--iptables-localhost-nodeports: accepted, but has no effect: it is for mode iptables",
-		"--proxy-mode=nftables --iptables-masquerade-bit=3":          "--iptables-masquerade-bit: accepted, but has no effect: it is for modes iptables and ipvs",
-		"--boot-id-file=/x":                                        "--boot-id-file: accepted, but has no effect: the file is not read",
-		"--machine-id-file=/x":                                     "--machine-id-file: accepted, but has no effect: the file is not read",
-		"--config-sync-period=1m":                                  "configSyncPeriod: accepted, but has no effect: changes are applied as they come, without periodic resyncs",
-		"--show-hidden-metrics-for-version=1.35":                   "showHiddenMetricsForVersion: accepted, but has no effect: no metric is hidden",
-		"--feature-gates=New=true":                                 "featureGates: New is accepted, but has no effect: no such feature gate",
-		"--feature-gates=NFTablesNetlink=false":                    "featureGates: NFTablesNetlink is accepted, but has no effect: the feature is always enabled",
-		"--feature-gates=KubeProxyNFTablesLocalhostNodePorts=true": "featureGates: KubeProxyNFTablesLocalhostNodePorts is accepted, but has no effect: it is for mode nftables",
-		"--proxy-mode=nftables --feature-gates=KubeProxyNFTablesLocalhostNodePorts=true": "featureGates: KubeProxyNFTablesLocalhostNodePorts is accepted, but has no effect: nodePortAddresses includes no loopback address",
-		"--healthz-port=9": "--healthz-port: deprecated: use --healthz-bind-address",
+	const no, isNo = ": accepted, but has no effect: ", " is accepted, but has no effect: "
+	for _, tc := range [][2]string{
+		{"--ipvs-scheduler=lc", "--ipvs-scheduler" + no + "it is for mode ipvs"},
+		{"--proxy-mode=nftables --iptables-localhost-nodeports=false",
+			"--iptables-localhost-nodeports" + no + "it is for mode iptables"},
+		{"--proxy-mode=nftables --iptables-masquerade-bit=3",
+			"--iptables-masquerade-bit" + no + "it is for modes iptables and ipvs"},
+		{"--boot-id-file=/x", "--boot-id-file" + no + "the file is not read"},
+		{"--machine-id-file=/x", "--machine-id-file" + no + "the file is not read"},
+		{"--config-sync-period=1m",
+			"configSyncPeriod" + no + "changes are applied as they come, without periodic resyncs"},
+		{"--show-hidden-metrics-for-version=1.35", "showHiddenMetricsForVersion" + no + "no metric is hidden"},
+		{"--feature-gates=New=true", "featureGates: New" + isNo + "no such feature gate"},
+		{"--feature-gates=NFTablesNetlink=false",
+			"featureGates: NFTablesNetlink" + isNo + "the feature is always enabled"},
+		{"--feature-gates=KubeProxyNFTablesLocalhostNodePorts=true",
+			"featureGates: KubeProxyNFTablesLocalhostNodePorts" + isNo + "it is for mode nftables"},
+		{"--proxy-mode=nftables --feature-gates=KubeProxyNFTablesLocalhostNodePorts=true",
+			"featureGates: KubeProxyNFTablesLocalhostNodePorts" + isNo + "nodePortAddresses includes no loopback address"},
+		{"--healthz-port=9", "--healthz-port: deprecated: use --healthz-bind-address"},
 	} {
-		_, warnings := fromArgs(t, strings.Fields(arg)...)
-		assert.Equal(t, []string{want}, warnings, arg)
+		_, warnings := fromArgs(t, strings.Fields(tc[0])...)
+		assert.Equal(t, tc[1:], warnings, tc[0])
 	}
 	_, warnings := fromArgs(t, "--proxy-mode=nftables", "--iptables-sync-period=20s", "--conntrack-min=1",
-		"--feature-gates=AllowServiceExternalIPs=true,LoggingAlphaOptions=true,LoggingBetaOptions=true,ContextualLogging=true")
+		"--feature-gates=AllowServiceExternalIPs=true,LoggingAlphaOptions=true,LoggingBetaOptions=true,"+
+			"ContextualLogging=true")
 	assert.Empty(t, warnings, "these have an effect")
 	_, warnings = fromArgs(t, "--feature-gates=NFTablesNetlink=true,WinDSR=true,AllBeta=false,AllAlpha=true,"+
 		"KubeProxyIPVS=false,KubeProxyNFTablesLocalhostNodePorts=false,ComponentStatusz=false")
@@ -351,17 +367,19 @@ func TestWriteConfigTo(t *testing.T) {
 }
 
 func TestFlagsThatWriteConfigToCannotWriteAreNamed(t *testing.T) {
-	const off = ": disabling it is dropped: a configuration file cannot express that"
+	const (
+		off    = ": disabling it is dropped: a configuration file cannot express that"
+		beside = ": is dropped: pass this flag in addition to the configuration file"
+	)
 	all := map[string]string{
 		"--healthz-port=0": "healthzBindAddress" + off, "--healthz-bind-address=": "healthzBindAddress" + off,
 		"--metrics-port=0": "metricsBindAddress" + off, "--metrics-bind-address=": "metricsBindAddress" + off,
-		"--ipvs-marks=0x3fff":            "--ipvs-marks: is dropped: pass this flag in addition to the configuration file",
-		"--ipvs-interface=x":             "--ipvs-interface: is dropped: pass this flag in addition to the configuration file",
-		"--count-connections":            "--count-connections: is dropped: pass this flag in addition to the configuration file",
-		"--service-limits=frontends=1":   "--service-limits: is dropped: pass this flag in addition to the configuration file",
-		"--namespace-limits=frontends=1": "--namespace-limits: is dropped: pass this flag in addition to the configuration file",
-		"--page":                         "--page: is dropped: pass this flag in addition to the configuration file",
-		"--master=https://a:1":           `--master: \"https://a:1\" is dropped: pass this flag in addition to the configuration file`,
+		"--ipvs-marks=0x3fff":            "--ipvs-marks" + beside,
+		"--ipvs-interface=x":             "--ipvs-interface" + beside,
+		"--service-limits=frontends=1":   "--service-limits" + beside,
+		"--namespace-limits=frontends=1": "--namespace-limits" + beside,
+		"--page":                         "--page" + beside,
+		"--master=https://a:1":           `--master: \"https://a:1\"` + beside[1:],
 	}
 	for arg, want := range all {
 		logged, _, err := run(t, arg, "--write-config-to="+filepath.Join(t.TempDir(), "written.yaml"))
@@ -422,15 +440,17 @@ func TestAWrongFlagSaysWhereToLook(t *testing.T) {
 }
 
 func TestLimitsNameWhatTheyLimit(t *testing.T) {
-	s, warnings := fromArgs(t, "--service-limits=frontends=7, destinations=9", "--namespace-limits=source-ranges=5",
-		"--namespace-limits=frontends=6")
+	s, warnings := fromArgs(t, "--service-limits=frontends=7, destinations=9,endpoints=8",
+		"--namespace-limits=source-ranges=5,sticky-endpoints=4", "--namespace-limits=frontends=6")
 	assert.Empty(t, warnings)
 	assert.Equal(t, frontend.Limits{Service: frontend.Budget{Frontends: 7, Destinations: 9},
-		Namespace: frontend.Budget{Frontends: 6, SourceRanges: 5}}, s.Limits)
-	assert.Equal(t, "frontends=7,destinations=9", s.Flags["service-limits"])
+		Namespace: frontend.Budget{Frontends: 6, SourceRanges: 5, StickyEndpoints: 4}}, s.Limits)
+	assert.Equal(t, localstate.EndpointLimits{Service: 8}, s.EndpointLimits)
+	assert.Equal(t, "endpoints=8,frontends=7,destinations=9", s.Flags["service-limits"])
 	for arg, want := range map[string]string{
-		"--service-limits=7":                                  `"7" is not one of frontends=N, source-ranges=N, destinations=N`,
-		"--service-limits=":                                   `"" is not one of frontends=N`,
+		"--service-limits=7": `"7" is not one of endpoints=N, frontends=N, source-ranges=N, ` +
+			`destinations=N, sticky-endpoints=N`,
+		"--service-limits=":                                   `"" is not one of endpoints=N`,
 		"--service-limits=frontends":                          `"frontends": "" is not a number above 0`,
 		"--namespace-limits=frontends=0":                      `"frontends=0": "0" is not a number above 0`,
 		"--namespace-limits=destinations=-3":                  `"-3" is not a number above 0`,

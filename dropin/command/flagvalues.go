@@ -10,7 +10,7 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// textValue is a flag for a named string type. Its value is checked with the whole configuration.
+// textValue is a flag for a named string type. It is validated with the whole configuration.
 type textValue[T ~string] string
 
 func (v *textValue[T]) Set(s string) error { *v = textValue[T](s); return nil }
@@ -22,7 +22,7 @@ type ipValue struct{ ip *string }
 
 func (v ipValue) Set(s string) error {
 	if s == "" {
-		return nil // as with kube-proxy: the default stays
+		return nil // like kube-proxy: the default stays
 	}
 	if netutils.ParseIPSloppy(s) == nil {
 		return fmt.Errorf("%q is not an IP address", s)
@@ -33,7 +33,7 @@ func (v ipValue) Set(s string) error {
 func (v ipValue) String() string { return *v.ip }
 func (v ipValue) Type() string   { return "ip" }
 
-// ipPortValue is a flag for an IP, with or without a port, or nothing.
+// ipPortValue is a flag for an IP with an optional port, or nothing.
 type ipPortValue struct{ address *string }
 
 func (v ipPortValue) Set(s string) error {
@@ -71,13 +71,14 @@ func (v *versionValue) Set(s string) error {
 func (v *versionValue) String() string { return cmp.Or(string(*v), "false") }
 func (v *versionValue) Type() string   { return "version" }
 
-// limitsValue is a flag for limits: what it does not name has its default.
-type limitsValue struct{ frontends, sourceRanges, destinations *int }
+// limitsValue is a flag for limits. Limits that it does not name keep their defaults.
+type limitsValue struct{ endpoints, frontends, sourceRanges, destinations, stickyEndpoints *int }
 
-// kinds are what is limited, in the order in which it is written.
+// kinds returns the names of the limits in output order, and their fields.
 func (v limitsValue) kinds() (names []string, fields map[string]*int) {
-	return []string{"frontends", "source-ranges", "destinations"}, map[string]*int{"frontends": v.frontends,
-		"source-ranges": v.sourceRanges, "destinations": v.destinations}
+	return []string{"endpoints", "frontends", "source-ranges", "destinations", "sticky-endpoints"}, map[string]*int{
+		"endpoints": v.endpoints, "frontends": v.frontends, "source-ranges": v.sourceRanges,
+		"destinations": v.destinations, "sticky-endpoints": v.stickyEndpoints}
 }
 
 func (v limitsValue) Set(s string) error {

@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// runAsService is for Windows.
+// runAsService returns an error: only Windows has services.
 func runAsService(context.Context, func(context.Context) error) error {
 	return errors.New("only Windows has Windows services")
 }

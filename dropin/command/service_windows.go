@@ -8,11 +8,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// serviceName is that of Kubernetes' own kube-proxy; the name does not matter for a service that runs alone in its
-// process.
+// serviceName is the name that Kubernetes' own kube-proxy uses; it has no effect for a service with its own process.
 const serviceName = "kube-proxy"
 
-// runAsService runs a function under the service control manager, until that asks it to end.
+// runAsService runs a function under the service control manager, until that stops the service.
 func runAsService(ctx context.Context, run func(context.Context) error) error {
 	s := &service{ctx: ctx, run: run}
 	if err := svc.Run(serviceName, s); err != nil {
@@ -43,7 +42,7 @@ func (s *service) Execute(_ []string, requests <-chan svc.ChangeRequest, status 
 				klog.FromContext(ctx).Error(s.err, "The Windows service is stopping")
 				return false, 1
 			}
-			s.err = nil // it was asked to
+			s.err = nil // the stop was requested
 			return false, 0
 		case r := <-requests:
 			switch r.Cmd {

@@ -15,23 +15,24 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	netutils "k8s.io/utils/net"
 
-	"sigs.k8s.io/kube-proxy-lib/config"
-	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/dropin"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
 )
 
-// besideFile returns the flags that are used even if there is a configuration file, like those for logging.
+// besideFile returns the flags that apply even with a configuration file, such as those for logging.
 func besideFile() []string {
 	return []string{"config", "write-config-to", "cleanup", "init-only", "version", "master", "hostname-override",
 		"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure", "server-state-file",
-		"server-state-max-age", "page", "page-bind-address", "count-connections", "ipvs-interface",
+		"server-state-max-age", "page", "page-bind-address", "ipvs-interface",
 		"ipvs-marks", "service-limits", "namespace-limits"}
 }
 
-// config returns the configuration, and warnings about it.
+// config returns the configuration and warnings about it.
 func (f *flags) config() (c dropin.Config, warnings []config.Warning, err error) {
-	c = dropin.Config{Master: f.master, Page: f.page, PageBindAddress: f.pageAddress, Flags: flagValues(f.set), OwnProcess: true,
-		IPVSLink: f.ipvsInterface, IPVSMarks: f.ipvsMarks, Limits: f.limited.Limits, CountConnections: f.countConnections}
+	c = dropin.Config{Master: f.master, Page: f.page, PageBindAddress: f.pageAddress, Flags: flagValues(f.set),
+		OwnProcess: true, IPVSLink: f.ipvsInterface, IPVSMarks: f.ipvsMarks, Limits: f.limited.Limits,
+		EndpointLimits: f.limited.EndpointLimits}
 	if err := f.server.Check(); err != nil {
 		return c, nil, err
 	}
@@ -53,7 +54,7 @@ func (f *flags) config() (c dropin.Config, warnings []config.Warning, err error)
 		c.Configuration.HostnameOverride = name
 	}
 	if f.server.Given() && f.writeConfigTo == "" && !f.cleanup && !f.initOnly {
-		brain, err := f.server.Options() // reads certificates, which only the proxy itself needs
+		brain, err := f.server.Options() // reads certificates, which only the proxy needs
 		if err != nil {
 			return c, nil, err
 		}
@@ -90,28 +91,28 @@ func (f *flags) fromFile() (*v1alpha2.KubeProxyConfiguration, []config.Warning, 
 	return c, warnings, err
 }
 
-// fromFlags returns the configuration for the flags.
+// fromFlags returns the configuration from the flags.
 func (f *flags) fromFlags() (*v1alpha2.KubeProxyConfiguration, []config.Warning, error) {
 	c := f.fields.DeepCopy()
 	c.HealthzBindAddress = withPort(c.HealthzBindAddress, f.healthzPort)
 	c.MetricsBindAddress = withPort(c.MetricsBindAddress, f.metricsPort)
 
-	// The flags are shared by all modes; in a file each mode has a section.
-	sync, minSync := f.iptablesSyncPeriod, f.iptablesMinPeriod
+	// The modes share the flags; in a file each mode has a section.
+	sync, minSync, minFlag := f.iptablesSyncPeriod, f.iptablesMinPeriod, "iptables-min-sync-period"
 	if c.Mode == "ipvs" {
-		sync, minSync = f.ipvsSyncPeriod, f.ipvsMinPeriod
+		sync, minSync, minFlag = f.ipvsSyncPeriod, f.ipvsMinPeriod, "ipvs-min-sync-period"
 	}
 	for _, d := range []*metav1.Duration{&c.IPTables.SyncPeriod, &c.IPVS.SyncPeriod, &c.NFTables.SyncPeriod} {
 		d.Duration = sync
 	}
-	for _, d := range []*metav1.Duration{&c.IPTables.MinSyncPeriod, &c.IPVS.MinSyncPeriod, &c.NFTables.MinSyncPeriod} {
-		d.Duration = minSync
-	}
 	c.IPTables.MasqueradeAll, c.NFTables.MasqueradeAll = f.masqueradeAll, f.masqueradeAll
 
 	converted, warnings := config.FromV1alpha1(c)
-	// In a file 0 stands for the default, in a flag it means 0.
-	converted.SyncPeriod.Duration, converted.MinSyncPeriod = sync, &metav1.Duration{Duration: minSync}
+	// 0 means the default in a file, but 0 in a flag.
+	converted.SyncPeriod.Duration = sync
+	if f.set.Changed(minFlag) {
+		converted.MinSyncPeriod = &metav1.Duration{Duration: minSync}
+	}
 	converted.ConfigSyncPeriod = c.ConfigSyncPeriod
 	more, err := config.Check(converted)
 	if err != nil {
@@ -126,7 +127,7 @@ func (f *flags) fromFlags() (*v1alpha2.KubeProxyConfiguration, []config.Warning,
 	return converted, warnings, nil
 }
 
-// noEffect says why a flag has no effect in a mode, or "".
+// noEffect returns the reason why a flag has no effect in a mode, or "".
 func (f *flags) noEffect(flag, mode string) string {
 	switch {
 	case flag == "boot-id-file", flag == "machine-id-file":
@@ -143,7 +144,7 @@ func (f *flags) noEffect(flag, mode string) string {
 	return ""
 }
 
-// defaultMode is the mode that is used if the flags have none.
+// defaultMode returns the mode that is used without --proxy-mode.
 func defaultMode() string {
 	if runtime.GOOS == "windows" {
 		return string(v1alpha2.ProxyModeKernelspace)
@@ -151,7 +152,7 @@ func defaultMode() string {
 	return string(v1alpha2.ProxyModeIPTables)
 }
 
-// flagValues returns the value of each flag. No flag of this program is secret: those about keys are paths.
+// flagValues returns the value of each flag. None is secret: flags for keys contain paths.
 func flagValues(set *pflag.FlagSet) map[string]string {
 	values := map[string]string{}
 	set.VisitAll(func(f *pflag.Flag) { values[f.Name] = f.Value.String() })
@@ -166,7 +167,7 @@ func withPort(address string, port int32) string {
 	return net.JoinHostPort(address, strconv.Itoa(int(port)))
 }
 
-// notInAFile names the settings that version v1alpha2 has no field for.
+// notInAFile returns warnings for settings that version v1alpha2 has no field for.
 func (f *flags) notInAFile(c dropin.Config) []config.Warning {
 	const (
 		served = "disabling it is dropped: a configuration file cannot express that"
@@ -182,7 +183,6 @@ func (f *flags) notInAFile(c dropin.Config) []config.Warning {
 		{f.master != "", "--master", fmt.Sprintf("%q %s", f.master, flag)},
 		{f.page, "--page", flag},
 		{f.pageAddress != "", "--page-bind-address", flag},
-		{f.countConnections, "--count-connections", flag},
 		{f.ipvsInterface != "", "--ipvs-interface", flag},
 		{f.ipvsMarks != 0, "--ipvs-marks", flag},
 		{f.set.Changed("service-limits"), "--service-limits", flag},

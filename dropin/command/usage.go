@@ -7,13 +7,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// group is a group of flags in the text for --help.
+// group is a group of flags in the text of --help.
 type group struct {
 	title string
 	flags *pflag.FlagSet
 }
 
-// group makes a group of the flags that add adds.
+// group adds a group with the flags that add defines.
 func (f *flags) group(title string, add func()) {
 	known := map[string]bool{}
 	f.set.VisitAll(func(flag *pflag.Flag) { known[flag.Name] = true })
@@ -28,7 +28,7 @@ func (f *flags) group(title string, add func()) {
 	f.groups = append(f.groups, g)
 }
 
-// printUsage writes the text for --help.
+// printUsage writes the text of --help.
 func (f *flags) printUsage(out io.Writer) {
 	fmt.Fprint(out, `Keeps the rules of this node for Services in step with the cluster, as Kubernetes' kube-proxy does.
 

@@ -3,9 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/netip"
+	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,27 +15,50 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
+// database is where the load balancers of all nodes are.
+type database interface {
+	// write replaces a service's load balancers: those of a group of nodes, or of one node instead of its group's. nil
+	// deletes them.
+	write(where string, service model.ServiceName, b *balancers)
+	// join puts a node into a group, and sets its variables. A node that is gone has no group.
+	join(node, group string, variables map[string]string)
+}
+
 // cluster computes the load balancers of all nodes. It implements watch.Handler.
 type cluster struct {
-	// write writes the load balancers of a service to the database: for a group of nodes, or for one node in place of
-	// its group's. Without rules they are deleted.
-	write func(where string, service model.ServiceName, rules string)
+	db database
 
 	mu      sync.Mutex
 	synced  bool
-	base    *localstate.State // knows all objects
+	base    *localstate.State // has all objects
 	nodes   map[string]*localstate.NodeTracker
 	classes map[localstate.Class]*class
 	classOf map[string]*class                       // by node
-	written map[string]map[model.ServiceName]string // by group and node
+	written map[string]map[model.ServiceName]string // the text of it, by group and node
+	members map[string]string                       // the text of each node's group and variables
 }
 
-// class is a group of nodes that have the same services and endpoints, but for what only one of them has.
+// newCluster returns a cluster without objects.
+func newCluster(ctx context.Context, db database) (*cluster, error) {
+	base, err := localstate.New(ctx, localstate.Options{}, localstate.ClusterOptions{EndpointDetails: true})
+	return &cluster{db: db, base: base, nodes: map[string]*localstate.NodeTracker{},
+		classes: map[localstate.Class]*class{}, classOf: map[string]*class{},
+		written: map[string]map[model.ServiceName]string{}, members: map[string]string{}}, err
+}
+
+// nodeOptions are those of each node. A switch knows the traffic of pods, as a bridge does.
+func nodeOptions(name string) localstate.Options {
+	return localstate.Options{NodeName: name, DetectLocal: localstate.DetectLocal{Bridge: "br-int"}}
+}
+
+// class is a group of nodes with the same services and endpoints, except for each node's own part.
 type class struct {
 	key      localstate.Class
 	state    *localstate.State
 	full     *sink.FullState
 	snapshot *sink.Snapshot
+	// addresses is how many addresses its nodes have in each family, at most.
+	addresses model.PerFamily[int]
 }
 
 // Update implements watch.Handler.
@@ -50,14 +72,14 @@ func (c *cluster) Update(changes ...watch.Change) {
 			delete(c.nodes, node.Name)
 			delete(c.classOf, node.Name)
 			c.clear(node.Name)
+			c.join(node.Name)
 		case isNode:
-			if c.nodes[node.Name] == nil { // there are no options that could be wrong
-				c.nodes[node.Name], _ = localstate.NewNodeTracker(context.Background(),
-					localstate.Options{NodeName: node.Name})
+			if c.nodes[node.Name] == nil { // the options cannot be invalid
+				c.nodes[node.Name], _ = localstate.NewNodeTracker(context.Background(), nodeOptions(node.Name))
 			}
 			c.nodes[node.Name].Set(node)
 		default:
-			_, _ = c.base.Apply(change.Object, change.Deleted) // bad input is logged
+			_, _ = c.base.Apply(change.Object, change.Deleted) // invalid input is logged
 			for _, class := range c.classes {
 				_, _ = class.state.Apply(change.Object, change.Deleted)
 			}
@@ -66,7 +88,7 @@ func (c *cluster) Update(changes ...watch.Change) {
 	c.publish()
 }
 
-// Synced implements watch.Handler: nothing is written before everything is known.
+// Synced implements watch.Handler. Nothing is written before all objects are known.
 func (c *cluster) Synced() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,8 +96,9 @@ func (c *cluster) Synced() {
 	c.publish()
 }
 
-// publish writes what is different by now. A service that changed is computed once for each class, with one look at
-// each of its endpoints; for a node that joins a class, all services are.
+// publish writes what has changed. It computes a changed service once per class, with one pass over its endpoints; for
+// a node that joins a class, or has more addresses than the others, it writes all services. Nodes join their groups
+// once these are written.
 func (c *cluster) publish() {
 	if !c.synced {
 		return
@@ -96,11 +119,14 @@ func (c *cluster) publish() {
 			joined[c.classes[key]] = true
 		}
 	}
-	c.base.Discard() // it only serves to make classes
+	for class := range c.countAddresses() {
+		joined[class] = true
+	}
+	c.base.Discard() // only classes are made from it
 	for _, class := range c.classes {
 		services := class.state.PendingServices()
 		class.state.Flush(class.full)
-		_ = class.full.Sync(context.Background()) // it only takes the snapshot
+		_ = class.full.Sync(context.Background()) // only takes the snapshot
 		if joined[class] {
 			for entry := range class.snapshot.Services() {
 				services = append(services, entry.Service.Name)
@@ -111,10 +137,53 @@ func (c *cluster) publish() {
 			c.publishService(class, service)
 		}
 	}
+	for name := range c.nodes {
+		c.join(name)
+	}
 	c.dropClasses()
 }
 
-// dropClasses drops the classes whose last node has left, once that node has its load balancers elsewhere.
+// countAddresses returns the classes whose nodes have another number of addresses than before.
+func (c *cluster) countAddresses() map[*class]bool {
+	now := map[*class]model.PerFamily[int]{}
+	for name, tracker := range c.nodes {
+		most := now[c.classOf[name]]
+		for _, f := range model.Families() {
+			n := 0
+			for _, ip := range tracker.Node(nil).IPs {
+				if model.FamilyOf(ip) == f {
+					n++
+				}
+			}
+			*most.At(f) = max(*most.At(f), n)
+		}
+		now[c.classOf[name]] = most
+	}
+	changed := map[*class]bool{}
+	for class, most := range now {
+		changed[class] = class.addresses != most
+		class.addresses = most
+	}
+	maps.DeleteFunc(changed, func(_ *class, is bool) bool { return !is })
+	return changed
+}
+
+// join tells the database the group and the variables of a node, unless it has them.
+func (c *cluster) join(node string) {
+	group, vars := "", map[string]string(nil)
+	if c.classOf[node] != nil {
+		group, vars = c.classOf[node].where(), variables(c.nodes[node].Node(nil))
+	}
+	if text := fmt.Sprint(group, vars); c.members[node] != text {
+		c.members[node] = text
+		c.db.join(node, group, vars)
+	}
+	if group == "" {
+		delete(c.members, node)
+	}
+}
+
+// dropClasses drops classes without nodes, once the last node has its load balancers elsewhere.
 func (c *cluster) dropClasses() {
 	used := map[*class]bool{}
 	for _, class := range c.classOf {
@@ -128,81 +197,57 @@ func (c *cluster) dropClasses() {
 	}
 }
 
-// where is the name of the group of nodes in the database.
+// where returns the name of a group of nodes in the database.
 func (c *class) where() string { return fmt.Sprintf("zone %q", c.key.Zone) }
 
-// clear deletes what is written for a group or a node.
+// clear deletes everything written for a group or a node.
 func (c *cluster) clear(where string) {
 	for service := range c.written[where] {
-		c.put(where, service, "")
+		c.put(where, service, nil)
 	}
 	delete(c.written, where)
 }
 
-// publishService writes a service for a class, and for the nodes of the class whose traffic goes elsewhere.
+// publishService writes a service for a class, and for those of its nodes whose traffic differs.
 func (c *cluster) publishService(class *class, service model.ServiceName) {
 	entry := class.snapshot.Service(service)
-	shared := rules(entry, nil, class.key)
+	var shared *balancers
+	if entry != nil {
+		shared = balance(entry, entry.Service, nil, class.key, class.addresses)
+	}
 	c.put(class.where(), service, shared)
 	parts := class.state.NodeParts(service, func(node string) bool { return c.classOf[node] == class })
 	for node, of := range c.classOf {
-		own := ""
 		if of != class {
 			continue
-		} else if parts[node] != nil {
-			own = rules(entry, parts[node], class.key)
 		}
-		if own == shared {
-			own = ""
+		var own *balancers
+		if part := parts[node]; part != nil && entry != nil {
+			own = balance(entry, part.Service(entry.Service, c.nodes[node].Node(nil)), part, class.key, class.addresses)
+		}
+		if own.String() == shared.String() {
+			own = nil
 		}
 		c.put(node, service, own)
 	}
 }
 
-// put writes what is not written yet.
-func (c *cluster) put(where string, service model.ServiceName, rules string) {
-	if c.written[where][service] == rules {
+// put writes load balancers unless they are written already.
+func (c *cluster) put(where string, service model.ServiceName, b *balancers) {
+	text := b.String()
+	if c.written[where][service] == text {
 		return
 	}
 	if c.written[where] == nil {
 		c.written[where] = map[model.ServiceName]string{}
 	}
-	if c.written[where][service] = rules; rules == "" {
+	if c.written[where][service] = text; b == nil {
 		delete(c.written[where], service)
 	}
-	c.write(where, service, rules)
+	c.db.write(where, service, b)
 }
 
-// rules are the load balancers of a service, a line for each address and port, as they are for all nodes of a class or,
-// with its part, for one of them. A service that is gone has none.
-func rules(entry *sink.ServiceEntry, part *localstate.NodePart, class localstate.Class) string {
-	var b strings.Builder
-	if entry == nil {
-		return ""
-	}
-	s := entry.Service
-	for _, port := range s.Ports {
-		endpoints := combine(entry, s.PortName(port), part, class)
-		line := func(ip netip.Addr, route model.Route) {
-			targets := route.Empty.String()
-			for _, e := range endpoints {
-				if e.Family() == model.FamilyOf(ip) && e.Sets.Has(route.Endpoints) {
-					targets = strings.TrimPrefix(targets+" "+e.Target.String(), route.Empty.String()+" ")
-				}
-			}
-			fmt.Fprintf(&b, "\n  %v/%v -> %s", netip.AddrPortFrom(ip, port.Port), port.Protocol, targets)
-		}
-		for _, ip := range s.ClusterIPs {
-			line(ip, port.Routes(model.FamilyOf(ip)).ClusterIP)
-		}
-		for _, ip := range slices.Concat(s.ExternalIPs, s.LoadBalancerIPs) {
-			line(ip, port.Routes(model.FamilyOf(ip)).External)
-		}
-	}
-	return b.String()
-}
-
-// combine returns the endpoints of a port: those of the class, overlaid with what one node has of its own.
+// combine returns the endpoints of a port: those of the class, overlaid with the node's own part.
 func combine(entry *sink.ServiceEntry, port model.PortName, part *localstate.NodePart,
 	class localstate.Class) (all []*model.Endpoint) {
 	byKey := map[model.EndpointKey]*model.Endpoint{}

@@ -1,11 +1,12 @@
-// Command all-nodes computes the load balancers of every node of a cluster in one process, with one watch, as programs
-// do that write them to one database for all nodes, such as OVN's northbound database:
+// Command all-nodes computes the load balancers of every node of a cluster in one process, with one watch. Programs do
+// this that write all nodes' load balancers to one database, such as OVN's northbound database:
 //
 //	all-nodes --file DIR
 //	all-nodes --kubeconfig FILE
 //
-// It prints each load balancer that is new or different: first those that all nodes of a zone share, then those of
-// single nodes, whose traffic goes elsewhere because of a traffic policy or a hint. cluster.go has all that matters.
+// It prints each new or changed load balancer: first those shared by all nodes of a zone, then those of single nodes
+// whose traffic differs because of a traffic policy or a hint; and the zone and addresses of each node. cluster.go has
+// the essential code, and loadbalancer.go makes rows of what it finds.
 package main
 
 import (
@@ -18,8 +19,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"sigs.k8s.io/kube-proxy-lib/examples/internal/source"
-	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/internal/source"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
@@ -33,9 +33,28 @@ func main() {
 	}
 }
 
+// printer is the database of this example.
+type printer struct{ io.Writer }
+
+func (p printer) write(where string, service model.ServiceName, b *balancers) {
+	text := b.String()
+	if b == nil {
+		text = " has none (any more)"
+	}
+	fmt.Fprintf(p, "%s: %v%s\n", where, service, text)
+}
+
+func (p printer) join(node, group string, variables map[string]string) {
+	if group == "" {
+		group = "no group"
+	}
+	fmt.Fprintf(p, "%s is in %s: %v\n", node, group, variables)
+}
+
 func run(ctx context.Context, args []string, out io.Writer) error {
 	set := flag.NewFlagSet("all-nodes", flag.ContinueOnError)
 	var from source.Cluster
+	from.Details = true
 	from.Register(set)
 	if err := set.Parse(args); err != nil {
 		return err
@@ -44,17 +63,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	base, err := localstate.New(ctx, localstate.Options{}, localstate.ClusterOptions{})
+	c, err := newCluster(ctx, printer{out})
 	if err != nil {
 		return err
 	}
-	c := &cluster{base: base, nodes: map[string]*localstate.NodeTracker{}, classes: map[localstate.Class]*class{},
-		classOf: map[string]*class{}, written: map[string]map[model.ServiceName]string{},
-		write: func(where string, service model.ServiceName, rules string) {
-			if rules == "" {
-				rules = " has none (any more)"
-			}
-			fmt.Fprintf(out, "%s: %v%s\n", where, service, rules)
-		}}
 	return src.Run(ctx, watch.AllNodes, c)
 }

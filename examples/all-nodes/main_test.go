@@ -2,59 +2,48 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
-	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// database is what the program writes to.
-type database map[string]map[model.ServiceName]string
-
-func (d database) write(where string, service model.ServiceName, rules string) {
-	if d[where] == nil {
-		d[where] = map[model.ServiceName]string{}
-	}
-	if d[where][service] = rules; rules == "" {
-		delete(d[where], service)
-	}
-}
-
-// of returns what a node does with a service: its own load balancers, or those of its zone.
-func (d database) of(node, zone string, service model.ServiceName) string {
-	if own := d[node][service]; own != "" {
-		return own
-	}
-	return d[`zone "`+zone+`"`][service]
-}
-
-func newCluster(t *testing.T, d database) *cluster {
-	base, err := localstate.New(t.Context(), localstate.Options{}, localstate.ClusterOptions{})
-	require.NoError(t, err)
-	return &cluster{base: base, nodes: map[string]*localstate.NodeTracker{}, classes: map[localstate.Class]*class{},
-		classOf: map[string]*class{}, written: map[string]map[model.ServiceName]string{}, write: d.write}
-}
-
-// TestEveryNodeHasItsLoadBalancers compares what is computed for all nodes with what each would compute for itself.
+// TestEveryNodeHasItsLoadBalancers compares what the switch and the router of each node do with connections, by the
+// load balancers that are computed for all nodes, with what the rules say of the node alone.
 func TestEveryNodeHasItsLoadBalancers(t *testing.T) {
-	d := database{}
-	c := newCluster(t, d)
+	db := newOVN()
+	c, err := newCluster(t.Context(), db)
+	require.NoError(t, err)
 	slice := func() *kube.EndpointSliceBuilder {
 		return kube.EndpointSlice("default/web").Port("http", 8080).
-			Endpoint("10.244.1.1").OnNode("n1").ForZones("a").Endpoint("10.244.2.1").OnNode("n2").ForZones("b").
-			Endpoint("10.244.3.1").OnNode("n3").ForZones("b")
+			Endpoint("10.244.1.1").Pod("a").OnNode("n1").ForZones("a").
+			Endpoint("10.244.2.1").Pod("b").OnNode("n2").ForZones("b").Endpoint("10.244.3.1").OnNode("n3").ForZones("b")
 	}
-	node := func(name, zone string) metav1.Object { return kube.Node(name).Zone(zone).Build() }
+	slice6 := kube.EndpointSlice("default/web").Name("web-6").AddressType(discoveryv1.AddressTypeIPv6).Port("http", 8080).
+		Endpoint("fd01:1::1").OnNode("n1").Endpoint("fd01:2::1").OnNode("n2")
+	ips := map[string][]string{"n1": {"192.0.2.1", "2001:db8::1"}, "n2": {"192.0.2.2", "198.51.100.2"},
+		"n3": {"192.0.2.3"}}
+	node := func(name, zone string) metav1.Object {
+		return kube.Node(name).Zone(zone).InternalIP(ips[name]...).Build()
+	}
 	service := func() *kube.ServiceBuilder {
 		return kube.Service("default/web").ClusterIP("10.96.0.1").Port("http", 80)
+	}
+	public := func() *kube.ServiceBuilder {
+		return service().ClusterIP("10.96.0.1", "fd00:96::1").NodePort(30080).ExternalIP("203.0.113.1").
+			LoadBalancerIP("203.0.113.2", "2001:db8:e::2")
 	}
 	zones := map[string]string{"n1": "a", "n2": "b", "n3": "b"}
 	objects := map[string]metav1.Object{}
@@ -67,60 +56,109 @@ func TestEveryNodeHasItsLoadBalancers(t *testing.T) {
 		{"by zone", []watch.Change{{Object: service().Build()}}},
 		{"each node has its own", []watch.Change{{Object: service().InternalLocal().Build()}}},
 		{"only outside traffic stays on the node", []watch.Change{
-			{Object: service().ExternalIP("198.51.100.1").ExternalLocal().Build()}}},
+			{Object: service().ExternalIP("203.0.113.1").ExternalLocal().Build()}}},
 		{"hints for nodes", []watch.Change{{Object: kube.EndpointSlice("default/web").Port("http", 8080).
 			Endpoint("10.244.1.1").OnNode("n1").ForNodes("n2").Endpoint("10.244.2.1").OnNode("n2").ForNodes("n3").
 			Build()}}},
+		{"node ports and load balancers", []watch.Change{{Object: public().Build()}, {Object: slice6.Build()}}},
+		{"with affinity", []watch.Change{{Object: public().Affinity(600).Build()}}},
+		{"with a local policy and health checks", []watch.Change{
+			{Object: public().ExternalLocal().HealthCheckNodePort(31000).Build()}}},
+		{"another service of other protocols", []watch.Change{
+			{Object: kube.Service("default/dns").ClusterIP("10.96.0.53").UDPPort("dns", 53).NodePort(30053).Port("tcp", 53).
+				Build()},
+			{Object: kube.EndpointSlice("default/dns").UDPPort("dns", 5353).Port("tcp", 5353).Endpoint("10.244.1.53").
+				OnNode("n1").Terminating().Endpoint("10.244.3.53").OnNode("n3").Terminating().Build()}}},
+		{"nothing serves", []watch.Change{{Object: kube.EndpointSlice("default/dns").Build()}}},
+		{"one family has endpoints, but not on each node", []watch.Change{{Object: slice6.Build(), Deleted: true},
+			{Object: kube.EndpointSlice("default/web").Port("http", 8080).Endpoint("10.244.1.1").OnNode("n1").Build()},
+			{Object: public().InternalLocal().Build()}}},
 		{"a node moves", []watch.Change{{Object: slice().Build()}, {Object: node("n3", "a")}}},
+		{"a node gets more addresses than the others", []watch.Change{{Object: kube.Node("n3").Zone("a").
+			InternalIP("192.0.2.3", "198.51.100.3", "198.51.100.4").Build()}}},
+		{"and loses them", []watch.Change{{Object: node("n3", "a")}}},
 		{"a node goes", []watch.Change{{Object: node("n2", "b"), Deleted: true}}},
 		{"and comes back elsewhere", []watch.Change{{Object: node("n2", "a")}}},
 		{"the service goes", []watch.Change{{Object: service().Build(), Deleted: true}}},
 	} {
 		c.Update(step.changes...)
 		if step.name == "before everything is known" {
-			require.Empty(t, d)
+			require.Empty(t, db.has)
+			require.Empty(t, db.members)
 			c.Synced()
 		}
 		for _, change := range step.changes {
-			key := change.Object.GetNamespace() + "/" + change.Object.GetName()
+			key := fmt.Sprintf("%T %s/%s", change.Object, change.Object.GetNamespace(), change.Object.GetName())
 			if objects[key] = change.Object; change.Deleted {
 				delete(objects, key)
 			}
 			if change.Object.GetNamespace() == "" {
-				zones[change.Object.GetName()] = change.Object.GetLabels()["topology.kubernetes.io/zone"]
+				name := change.Object.GetName()
+				if zones[name] = change.Object.GetLabels()["topology.kubernetes.io/zone"]; change.Deleted {
+					delete(zones, name)
+				}
 			}
 		}
-		used := map[string]bool{}
+		groups := map[string]bool{}
 		for name, zone := range zones {
-			used[zone] = used[zone] || objects["/"+name] != nil
+			groups[fmt.Sprintf("zone %q", zone)] = true
+			assert.Equal(t, fmt.Sprintf("zone %q", zone), db.members[name].group, "%s: %s", step.name, name)
+			checkNode(t, db, name, objects, step.name)
 		}
-		for zone, used := range used {
-			_, exists := c.classes[localstate.Class{Zone: zone}]
-			assert.Equal(t, used, exists, "%s: zone %s has nodes", step.name, zone)
-			assert.True(t, used || len(d[`zone "`+zone+`"`]) == 0, "%s: nothing is left of zone %s", step.name, zone)
+		assert.Len(t, db.members, len(zones), step.name)
+		for where := range db.has {
+			assert.True(t, groups[where] || zones[where] != "", "%s: nothing is left of %s", step.name, where)
 		}
-		for _, name := range []string{"n1", "n2", "n3"} {
-			if objects["/"+name] == nil {
-				assert.Empty(t, d[name], "%s: nothing is left of %s", step.name, name)
-				continue
+	}
+}
+
+// checkNode compares connections on one node with what it would do by itself.
+func checkNode(t *testing.T, db *ovn, name string, objects map[string]metav1.Object, step string) {
+	alone, err := localstate.New(t.Context(), nodeOptions(name), localstate.ClusterOptions{EndpointDetails: true})
+	require.NoError(t, err)
+	for _, object := range objects {
+		_, err := alone.Apply(object, false)
+		require.NoError(t, err)
+	}
+	var snapshot *sink.Snapshot
+	full := sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
+		snapshot = s
+		return nil
+	})
+	alone.Flush(full)
+	require.NoError(t, full.Sync(t.Context()))
+	rules, err := oracle.OfSnapshot(snapshot, oracle.Config{})
+	require.NoError(t, err)
+	has := db.of(name)
+	for service, b := range has {
+		require.NotNil(t, snapshot.Service(service), "%s: %s has %v, which is gone", step, name, service)
+		assert.Equal(t, snapshot.Service(service).Service.HealthCheck, b.check, "%s: %s: health check", step, name)
+	}
+	connections := 0
+	for entry := range snapshot.Services() {
+		s := entry.Service
+		assert.Contains(t, has, s.Name, "%s: %s", step, name)
+		for _, port := range s.Ports {
+			destinations := []netip.AddrPort{}
+			for _, ip := range slices.Concat(s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs) {
+				destinations = append(destinations, netip.AddrPortFrom(ip, port.Port))
 			}
-			alone, err := localstate.New(t.Context(), localstate.Options{NodeName: name}, localstate.ClusterOptions{})
-			require.NoError(t, err)
-			for _, object := range objects {
-				_, err := alone.Apply(object, false)
-				require.NoError(t, err)
+			for _, ip := range snapshot.Node().IPs {
+				destinations = append(destinations, netip.AddrPortFrom(ip, 30080), netip.AddrPortFrom(ip, 30053),
+					netip.AddrPortFrom(ip, 22))
 			}
-			var snapshot *sink.Snapshot
-			full := sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
-				snapshot = s
-				return nil
-			})
-			alone.Flush(full)
-			require.NoError(t, full.Sync(t.Context()))
-			web := model.ServiceName{Namespace: "default", Name: "web"}
-			want := rules(snapshot.Service(web), nil, localstate.Class{})
-			assert.Equal(t, want, d.of(name, zones[name], web), "%s: %s", step.name, name)
+			for _, to := range destinations {
+				for _, at := range []place{switches, routers} {
+					want, err := expected(rules, at, to, port.Protocol)
+					require.NoError(t, err)
+					assert.Equal(t, want, db.connect(name, at, to, port.Protocol), "%s: %s: %v %s", step, name, to, at)
+					connections++
+				}
+			}
 		}
+	}
+	if _, exists := objects["*v1.Service default/web"]; exists {
+		assert.NotZero(t, connections)
 	}
 }
 
@@ -140,9 +178,12 @@ func TestTheProgramPrintsWhatEachNodeDoes(t *testing.T) {
 	out := &once{end: cancel}
 	require.NoError(t, run(ctx, []string{"--file", "../mock/cluster"}, out))
 	for _, want := range []string{
-		"zone \"zone-a\": monitoring/agent\n  10.96.30.1:9100/TCP -> Drop\n",
-		"node-1: monitoring/agent\n  10.96.30.1:9100/TCP -> 10.1.1.41:9100\n",
-		"node-2: monitoring/agent\n  10.96.30.1:9100/TCP -> 10.1.2.41:9100\n",
+		"zone \"zone-a\": monitoring/agent\n  TCP, everywhere\n    10.96.30.1:9100 -> none\n",
+		"node-1: monitoring/agent\n  TCP, everywhere\n    10.96.30.1:9100 -> 10.1.1.41:9100 (monitoring/agent-a)\n",
+		"node-2: monitoring/agent\n  TCP, everywhere\n    10.96.30.1:9100 -> 10.1.2.41:9100 (monitoring/agent-b)\n",
+		"  TCP, on routers, skip_snat, template\n    ^NODE_IPv4_0:30443 -> 10.1.1.31:8443 (shop/web-a)\n",
+		"  health check at port 31000: endpoints here: 1 IPv4, 1 IPv6\n",
+		"node-1 is in zone \"zone-a\": map[NODE_IPv4_0:",
 	} {
 		assert.Contains(t, out.String(), want)
 	}

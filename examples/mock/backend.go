@@ -12,22 +12,21 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// A backend implements sink.Sink. This one programs an imaginary router: its "dataplane" is a table that says what
-// happens to traffic to a destination from a kind of source. Where this one prints, a real backend programs nftables,
-// eBPF or a switch.
+// backend implements sink.Sink. It programs an imaginary router: its "dataplane" is a table that maps a destination and
+// a kind of source to an action. Where it prints, a real backend programs nftables, eBPF or a switch.
 type backend struct {
 	out io.Writer
 
-	// The state that we have been given. The values are immutable, so it is safe to keep them.
+	// The given state. The values are immutable, so it is safe to keep them.
 	node      *model.Node
 	services  map[model.ServiceName]*model.Service
 	endpoints map[model.PortName]map[model.EndpointKey]*model.Endpoint
 
-	// Services with calls since the last successful Sync, so that the cost of a Sync depends only on what changed.
+	// Services changed since the last successful Sync, so that the cost of a Sync depends only on what changed.
 	changed map[model.ServiceName]bool
 
-	// What is applied: the rows of the routing table, by service. Sync compares with what was applied, not with what it
-	// was given last, so that a failed Sync loses nothing.
+	// The applied rows of the routing table, by service. Sync compares with these, not with the last given state, so that
+	// a failed Sync loses nothing.
 	table map[model.ServiceName]map[row]action
 }
 
@@ -41,21 +40,21 @@ func newBackend(out io.Writer) *backend {
 	}
 }
 
-// SetNode is optional: a sink that has it gets the node that it runs on. We need its addresses for node ports.
+// SetNode is optional: it gives the sink the node that it runs on. Its addresses are needed for node ports.
 func (b *backend) SetNode(n *model.Node) {
 	b.node = n
-	for name := range b.services { // its addresses are part of every service with node ports
+	for name := range b.services { // the rows of node ports contain the node's addresses
 		b.changed[name] = true
 	}
 }
 
-// SetService creates or replaces a service. The Set and Delete calls only take notes: they cannot fail.
+// SetService creates or replaces a service. Set and Delete calls only record changes, so they cannot fail.
 func (b *backend) SetService(s *model.Service) {
 	b.services[s.Name] = s
 	b.changed[s.Name] = true
 }
 
-// DeleteService comes after the service's endpoints have been deleted.
+// DeleteService is called after the service's endpoints have been deleted.
 func (b *backend) DeleteService(name model.ServiceName) {
 	delete(b.services, name)
 	b.changed[name] = true
@@ -70,7 +69,7 @@ func (b *backend) SetEndpoint(e *model.Endpoint) {
 	b.changed[e.Port.Service] = true
 }
 
-// DeleteEndpoint may come for an endpoint that we do not know; that is not an error.
+// DeleteEndpoint may be called for an unknown endpoint; that is not an error.
 func (b *backend) DeleteEndpoint(key model.EndpointKey) {
 	delete(b.endpoints[key.Port], key)
 	if len(b.endpoints[key.Port]) == 0 {
@@ -79,8 +78,8 @@ func (b *backend) DeleteEndpoint(key model.EndpointKey) {
 	b.changed[key.Port.Service] = true
 }
 
-// Sync applies the state, which is consistent now. We render the services that changed, compare with the current table,
-// and apply the difference. If we returned an error, the caller would try again later.
+// Sync applies the state, which is now consistent. It renders the changed services, compares with the current table,
+// and applies the difference. After an error the caller tries again later.
 func (b *backend) Sync(context.Context) error {
 	for _, name := range slices.SortedFunc(maps.Keys(b.changed), model.ServiceName.Compare) {
 		want, have := b.render(b.services[name]), b.table[name]
@@ -102,8 +101,8 @@ func (b *backend) Sync(context.Context) error {
 	return nil
 }
 
-// render returns the rows of one service. All the decisions are in the model already: a Route names the set of
-// endpoints to balance over, says whether to masquerade, and what to do when the set is empty.
+// render returns the rows of one service. The model already contains all decisions: a Route names the set of endpoints
+// to balance over, whether to masquerade, and what to do if the set is empty.
 func (b *backend) render(s *model.Service) map[row]action {
 	rows := map[row]action{}
 	if s == nil { // deleted
@@ -111,7 +110,7 @@ func (b *backend) render(s *model.Service) map[row]action {
 	}
 	for _, p := range s.Ports {
 		for _, f := range model.Families() {
-			routes := p.Routes(f)
+			routes := *p.Routes.At(f)
 			add := func(ip netip.Addr, port uint16, from string, r model.Route) {
 				rows[row{fmt.Sprintf("%v/%v", netip.AddrPortFrom(ip, port), p.Protocol), from}] = b.action(s, p, f, r)
 			}
@@ -142,7 +141,7 @@ func (b *backend) render(s *model.Service) map[row]action {
 	return rows
 }
 
-// action says what happens to one kind of traffic.
+// action returns the action for one kind of traffic.
 func (b *backend) action(s *model.Service, p model.ServicePort, f model.Family, r model.Route) action {
 	var targets []string
 	for _, e := range b.endpoints[s.PortName(p)] {

@@ -6,7 +6,7 @@
 //	mock --file DIR --node-name NODE           takes Kubernetes objects from files, and follows them
 //	mock --kubeconfig FILE --node-name NODE    takes them from an API server
 //
-// Start with backend.go, the backend. The rest only shows what it does.
+// Start with backend.go, the backend. The other files only show what it does.
 package main
 
 import (
@@ -24,10 +24,10 @@ import (
 	"time"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
-	"sigs.k8s.io/kube-proxy-lib/examples/internal/source"
-	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/internal/source"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
-	"sigs.k8s.io/kube-proxy-lib/page"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
+	"sigs.k8s.io/kube-proxy-lib/node/page"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
@@ -74,17 +74,17 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	screen := &screen{backend: newBackend(io.Discard), out: &lockedWriter{w: out}, listed: make(chan struct{})}
 	feed := &kubeproxy.LocalFeed{Source: src, State: localstate.Options{
 		NodeName: from.NodeName,
-		// tell local pods by the node's podCIDRs
+		// detect local pods by the node's podCIDRs
 		DetectLocal: localstate.DetectLocal{NodeCIDR: from.NodeName != ""},
 	}}
 	opts := kubeproxy.Options{
 		Feed:        feed,
 		Sink:        screen,
-		MinInterval: -1, // show every change as it comes
+		MinInterval: -1, // show every change at once
 	}
 	if from.Given() && !*once {
-		fmt.Fprintf(screen.out, "Nothing is shown before everything is listed and the Node %q has podCIDRs, by which the example "+
-			"tells local pods.\nIn a cluster without podCIDRs it gives up after 5 minutes.\n\n", from.NodeName)
+		fmt.Fprintf(screen.out, "Nothing is shown before everything is listed and the Node %q has podCIDRs, by which "+
+			"the example tells local pods.\nIn a cluster without podCIDRs it gives up after 5 minutes.\n\n", from.NodeName)
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -98,7 +98,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		opts.Health = health.New(0)
 		p := page.New(page.Options{Health: opts.Health})
 		opts.Sink = p.Sink(&described{screen})
-		feed.Cluster.EndpointDetails = true // the names of pods
+		feed.Cluster.EndpointDetails = true // pod names
 		p.SetExplainer(feed)
 		wg.Go(func() {
 			if err := servePage(ctx, p, listener); err != nil {
@@ -124,7 +124,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return kubeproxy.Run(ctx, opts)
 }
 
-// checkAddress returns an error for an address that other machines can reach, or that is none.
+// checkAddress returns an error for an address that is malformed or reachable from other machines.
 func checkAddress(address string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -137,7 +137,7 @@ func checkAddress(address string) error {
 	return nil
 }
 
-// wait waits until what is closed, and returns false if ctx ends before that.
+// wait waits until what is closed. It returns false if ctx ends before that.
 func wait(ctx context.Context, what <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():
@@ -147,7 +147,7 @@ func wait(ctx context.Context, what <-chan struct{}) bool {
 	}
 }
 
-// choose returns the source that the flags name or, if they name none, the embedded cluster and a function that plays
+// choose returns the source that the flags name. Without flags it returns the embedded cluster and a function that runs
 // its script.
 func choose(from *source.Flags) (watch.Source, func(context.Context, *screen, time.Duration), error) {
 	if from.Given() {

@@ -14,11 +14,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-func TestMain(m *testing.M) { testleak.Main(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 func TestTheScriptShowsTheTableAndEveryChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -59,8 +59,8 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 		"a kubeconfig that does not exist": {[]string{"--kubeconfig", "nowhere"}, "kubeconfig nowhere"},
 		"a page for a moment":              {[]string{"--page", "--once"}, "--once and --page are mutually exclusive"},
 		"an invalid address":               {[]string{"--page", "--page-address", "nowhere"}, "--page-address"},
-		"an address for everybody": {[]string{"--page", "--page-address", "0.0.0.0:0"}, "everybody who does sees the whole cluster: " +
-			"take one of 127.0.0.1 or ::1, or add --page-public"},
+		"an address for everybody": {[]string{"--page", "--page-address", "0.0.0.0:0"}, "everybody who does sees the " +
+			"whole cluster: take one of 127.0.0.1 or ::1, or add --page-public"},
 		"an unknown flag": {[]string{"--twice"}, "-twice"},
 	} {
 		t.Run(name, func(t *testing.T) {

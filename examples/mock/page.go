@@ -11,11 +11,10 @@ import (
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/page"
+	"sigs.k8s.io/kube-proxy-lib/node/page"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// described makes the backend a sink.Describer, which the page looks for: it returns the rows of a service at any time.
 type described struct{ *screen }
 
 var _ sink.Describer = (*described)(nil)

@@ -8,16 +8,16 @@ import (
 	"sync/atomic"
 )
 
-// screen shows what the backend does: first its whole table, then every change.
+// screen prints the backend's whole table at first, and then every change.
 type screen struct {
 	*backend
 	out    io.Writer
-	listed chan struct{} // closed when the first table has been shown
+	listed chan struct{} // closed when the first table has been printed
 	syncs  atomic.Int64
 	mu     sync.Mutex // guards the backend's table, which Sync changes
 }
 
-// Sync passes the call on. At the first one it shows only the table, not the changes that led to it.
+// Sync passes the call on. The first time it prints the table instead of the changes that led to it.
 func (s *screen) Sync(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,14 +31,14 @@ func (s *screen) Sync(ctx context.Context) error {
 	return s.backend.printTable(s.out)
 }
 
-// printTable shows the table while no Sync changes it.
+// printTable prints the table while no Sync changes it.
 func (s *screen) printTable(w io.Writer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.backend.printTable(w)
 }
 
-// lockedWriter lets several goroutines write, one line at a time.
+// lockedWriter may be used concurrently, for one line at a time.
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer

@@ -14,18 +14,18 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// embedded has a cluster, in cluster, and changes to it: each folder in steps has files that replace those of the
-// cluster or, with the ending ".deleted", delete them. The folder's name describes the step.
+// embedded has a cluster and changes to it: each folder in steps has files that replace the cluster's or, with the
+// suffix ".deleted", delete them. The folder's name describes the step.
 //
 //go:embed cluster steps
 var embedded embed.FS
 
-// script plays the steps.
+// script runs the steps.
 type script struct {
 	files   *watch.Files
 	cluster fstest.MapFS
 	steps   []string
-	played  bool // once or more often
+	played  bool // at least once
 }
 
 func newScript() (*script, error) {
@@ -44,8 +44,8 @@ func newScript() (*script, error) {
 	return s, err
 }
 
-// apply puts the files of a folder over those of the cluster. It replaces the files, because a source may still be
-// reading the old ones.
+// apply copies a folder's files over the cluster's. It replaces files atomically, because a source may still be reading
+// the old ones.
 func (s *script) apply(folder string) error {
 	next := maps.Clone(s.cluster)
 	files, err := embedded.ReadDir(folder)
@@ -67,7 +67,7 @@ func (s *script) apply(folder string) error {
 	return nil
 }
 
-// play plays all steps, starting from the original cluster, and shows the table again at the end.
+// play runs all steps, starting from the original cluster, and prints the table again at the end.
 func (s *script) play(ctx context.Context, screen *screen, pause time.Duration) {
 	wait := func() bool {
 		select {

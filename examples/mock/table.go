@@ -9,12 +9,12 @@ import (
 	"text/tabwriter"
 )
 
-// row is what a row of the routing table matches: traffic to a destination from a kind of source.
+// row is what a row of the routing table matches: a destination and a kind of source.
 type row struct{ destination, from string }
 
 func (r row) String() string { return fmt.Sprintf("%s from %s:", r.destination, r.from) }
 
-// action is what a row does: balance over endpoints, or reject or drop.
+// action is a row's action: balance over endpoints, reject, or drop.
 type action struct{ do, masquerade, service string }
 
 func (a action) String() string {
@@ -24,7 +24,7 @@ func (a action) String() string {
 	return fmt.Sprintf("%s (masquerade: %s)", a.do, a.masquerade)
 }
 
-// sortedRows returns the rows of some tables, each once, in order.
+// sortedRows returns the distinct rows of some tables, sorted.
 func sortedRows(tables ...map[row]action) []row {
 	rows := map[row]action{}
 	for _, t := range tables {

@@ -1,3 +1,3 @@
-// Package python has no Go code: print_state.py is a client of a brain in Python. Its test compares it with
-// print-state.
+// Package python has only a test, which compares print_state.py, a client of a brain in Python,
+// with kubectl serviceproxy.
 package python

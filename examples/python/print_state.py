@@ -1,4 +1,4 @@
-"""Prints what a node must do with service traffic, according to a brain: examples/print-state --server, in Python.
+"""Prints what a node must do with service traffic, according to a brain: as "kubectl serviceproxy state --brain" does.
 
     python3 print_state.py --server unix:///run/kube-proxy-lib/brain.sock --node-name NODE [--once]
 """

@@ -19,13 +19,14 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// patience is how long to wait for what must come.
-const patience = 5 * time.Minute
+// timeout is how long to wait for what must come.
+const timeout = 5 * time.Minute
 
 // systemPython is the one with the system's packages.
 const systemPython = "/usr/bin/python3"
 
-// build makes what is not in the repository: the messages for Python, and print-state. It returns the directory.
+// build makes what is not in the repository: the messages for Python, and the program that it is compared with. It
+// returns the directory.
 func build(t *testing.T) string {
 	protoc, python := need.Program(t, "protoc"), need.Program(t, systemPython)
 	err := exec.CommandContext(t.Context(), python, "-c", "import grpc, google.protobuf").Run()
@@ -33,7 +34,8 @@ func build(t *testing.T) string {
 	dir := t.TempDir()
 	for _, cmd := range []*exec.Cmd{
 		exec.CommandContext(t.Context(), protoc, "--python_out="+dir, "-I", "../../remote/v1", "remote.proto"),
-		exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "print-state"), "../print-state"),
+		exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "kubectl-serviceproxy"),
+			"../../cmd/kubectl-serviceproxy"),
 	} {
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%v: %s", cmd, out)
@@ -67,12 +69,13 @@ func serve(t *testing.T, dir, target string) (stop func()) {
 		wg.Wait()
 	})
 	t.Cleanup(stop)
-	require.Eventually(t, func() bool { return server.Ready() == nil }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return server.Ready() == nil }, timeout, time.Millisecond)
 	return stop
 }
 
-// The client in Python prints what print-state prints: for nodes in several zones and one that is not known; when
-// something changes, in what all nodes have in common and in what is a node's own; and after another brain has come.
+// The client in Python prints what kubectl serviceproxy state prints: for nodes in several zones and one that is not
+// known; when something changes, in what all nodes have in common and in what is a node's own; and after another brain
+// has come.
 func TestPythonPrintsWhatPrintStatePrints(t *testing.T) {
 	dir := build(t)
 	objects, sockets := t.TempDir(), socketDir(t)
@@ -89,9 +92,9 @@ func TestPythonPrintsWhatPrintStatePrints(t *testing.T) {
 	stop := serve(t, objects, target)
 
 	want := func(node string) string {
-		program := filepath.Join(dir, "print-state")
-		cmd := exec.CommandContext(t.Context(), program, "--server", target, "--node-name", node, "--once",
-			"--timeout", patience.String())
+		program := filepath.Join(dir, "kubectl-serviceproxy")
+		cmd := exec.CommandContext(t.Context(), program, "state", "--brain", target, "--node", node,
+			"--timeout", timeout.String())
 		out, err := cmd.Output()
 		require.NoError(t, err)
 		return string(out)
@@ -110,7 +113,7 @@ func TestPythonPrintsWhatPrintStatePrints(t *testing.T) {
 		require.Eventually(t, func() bool {
 			now = want("node-1")
 			return now != before && now == latest()
-		}, patience, 10*time.Millisecond)
+		}, timeout, 10*time.Millisecond)
 		before = now
 	}
 	changes()

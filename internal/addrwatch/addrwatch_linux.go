@@ -1,23 +1,24 @@
 package addrwatch
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 )
 
-// Subscription is a subscription to changes of addresses. Close it after use, also after it has failed.
+// Subscription is a subscription to address changes. Close it after use, even if it has failed.
 type Subscription struct {
-	// Updates has the changes since Subscribe. It is closed when the subscription fails, for example because more
-	// changed than the socket could hold; then Err says why.
+	// Updates has the changes since Subscribe. It is closed when the subscription fails, for example because the socket's
+	// buffer overflowed; then Err returns the reason.
 	Updates <-chan netlink.AddrUpdate
 
 	done    chan struct{}
 	failure error // written before Updates is closed
 }
 
-// Subscribe subscribes to changes in the network namespace with a file descriptor; 0: the calling thread's.
+// Subscribe subscribes to changes in the network namespace with this file descriptor; 0 means the calling thread's.
 func Subscribe(ns int) (*Subscription, error) {
 	updates := make(chan netlink.AddrUpdate)
 	s := &Subscription{Updates: updates, done: make(chan struct{})}
@@ -32,7 +33,7 @@ func Subscribe(ns int) (*Subscription, error) {
 	return s, nil
 }
 
-// Err returns why Updates was closed. Call it only then.
+// Err returns the reason why Updates was closed. Call it only after that.
 func (s *Subscription) Err() error {
 	return fmt.Errorf("waiting for changes of addresses: %w", s.failure)
 }
@@ -40,6 +41,16 @@ func (s *Subscription) Err() error {
 // Close ends the subscription.
 func (s *Subscription) Close() {
 	close(s.done)
-	for range s.Updates { // the sender ends once it notices; until then something has to receive what it still sends
+	for range s.Updates { // drain until the sender notices and closes the channel
 	}
+}
+
+// Dump calls a function that lists something of the kernel until nobody changes that meanwhile, at most so many times.
+func Dump(most int, list func() error) (err error) {
+	for range most {
+		if err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return err
 }

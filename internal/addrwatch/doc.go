@@ -1,2 +1,3 @@
-// Package addrwatch reports changes of the addresses of a network namespace as the kernel tells them (Linux).
+// Package addrwatch reports the kernel's notifications of address changes in a network namespace (Linux), and lists
+// what changes meanwhile.
 package addrwatch

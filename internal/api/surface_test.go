@@ -77,7 +77,7 @@ func hidden(root, folder string) bool {
 
 // unpromised reports whether a folder has nothing that VERSIONING.md promises.
 func unpromised(folder string) bool {
-	return slices.Contains([]string{"examples", "docs", "remote/v1", "testing/vm", "testing/wine"}, folder)
+	return slices.Contains([]string{"cmd", "examples", "docs", "remote/v1", "testing/vm", "testing/wine"}, folder)
 }
 
 // packageSurface returns the lines of one package, as it is built for an operating system.

@@ -1,12 +1,12 @@
-// Package brainflags has the flags by which programs choose a brain, which provides the node-local state.
+// Package brainflags has the flags that select a brain as the source of the node-local state.
 package brainflags
 
 import (
-	"crypto/sha256"
+	"cmp"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -14,8 +14,11 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/remote"
 )
 
-// Flags say where brains are, and how to connect to them.
+// Flags name brains, and configure the connection to them.
 type Flags struct {
+	// Name is the name of the flag that names brains; if it is empty, "server".
+	Name string
+
 	targets                   string
 	certFile, keyFile, caFile string
 	insecure                  bool
@@ -25,16 +28,17 @@ type Flags struct {
 
 // Register adds the flags to a set.
 func (f *Flags) Register(set *flag.FlagSet) {
-	set.StringVar(&f.targets, "server", "",
+	set.StringVar(&f.targets, f.name(), "",
 		"get the state from one of these `brains`: ADDRESS:PORT, unix:///PATH, dns:///NAME:PORT or file:///PATH, with commas")
 	set.StringVar(&f.certFile, "tls-cert-file", "",
 		"`file` of the certificate to show to the brain; it may be renewed at any time")
 	set.StringVar(&f.keyFile, "tls-private-key-file", "", "`file` of the private key of this certificate")
-	set.StringVar(&f.caFile, "ca-file", "", "`file` of the CA certificates to verify the brain with")
+	set.StringVar(&f.caFile, "ca-file", "",
+		"`file` of the CA certificates to verify the brain with; they may be renewed at any time")
 	set.BoolVar(&f.insecure, "insecure", false, "connect to the brain without TLS")
 }
 
-// RegisterKeep adds the flag of a proxy that keeps its state.
+// RegisterKeep adds the flag for a proxy that keeps its state on disk.
 func (f *Flags) RegisterKeep(set *flag.FlagSet) {
 	set.StringVar(&f.stateFile, "server-state-file", "",
 		"keep the state in this `file`, to start with it while no brain can be reached")
@@ -42,14 +46,16 @@ func (f *Flags) RegisterKeep(set *flag.FlagSet) {
 		"maximum `age` of a state in --server-state-file that is used")
 }
 
-const defaultMaxAge = 24 * time.Hour // that of remote.Keep
+const defaultMaxAge = 24 * time.Hour // as in remote.Keep
 
 func (f *Flags) maxAgeGiven() bool { return f.stateMaxAge != 0 && f.stateMaxAge != defaultMaxAge }
+
+func (f *Flags) name() string { return cmp.Or(f.Name, "server") }
 
 // Given reports whether the flags name a brain.
 func (f *Flags) Given() bool { return f.targets != "" }
 
-// Check returns an error if flags for the connection to a brain are given, but no brain.
+// Check returns an error if there are flags for the connection to a brain, but no brain.
 func (f *Flags) Check() error {
 	for _, flag := range []struct {
 		name string
@@ -60,27 +66,32 @@ func (f *Flags) Check() error {
 		{"server-state-max-age", f.maxAgeGiven()},
 	} {
 		if flag.set && !f.Given() {
-			return fmt.Errorf("--%s needs --server", flag.name)
+			return fmt.Errorf("--%s needs --%s", flag.name, f.name())
 		}
 	}
 	return nil
 }
 
-// Options returns the options that follow from the flags. The caller adds State.
+// Options returns the options from the flags. The caller adds State.
 func (f *Flags) Options() (remote.Options, error) {
 	opts := remote.Options{Insecure: f.insecure}
 	for target := range strings.SplitSeq(f.targets, ",") {
 		opts.Targets = append(opts.Targets, strings.TrimSpace(target))
 	}
 	if f.certFile != "" || f.keyFile != "" || f.caFile != "" {
-		config, err := certificates.Config(f.certFile, f.keyFile, f.caFile)
-		if err != nil {
-			return opts, fmt.Errorf("--tls-cert-file, --tls-private-key-file and --ca-file: %w", err)
+		opts.GetTLS = func() (*tls.Config, error) {
+			config, err := certificates.Config(f.certFile, f.keyFile, f.caFile)
+			if err != nil {
+				return nil, fmt.Errorf("--tls-cert-file, --tls-private-key-file and --ca-file: %w", err)
+			}
+			return config, nil
 		}
-		opts.TLS = config
+		if _, err := opts.GetTLS(); err != nil {
+			return opts, err
+		}
 	}
-	if _, err := remote.NewFeed(opts); err != nil { // it does not do anything before it runs
-		return opts, fmt.Errorf("--server: %w", err)
+	if _, err := remote.NewFeed(opts); err != nil { // it does nothing until it runs
+		return opts, fmt.Errorf("--%s: %w", f.name(), err)
 	}
 	if f.stateFile == "" {
 		if f.maxAgeGiven() {
@@ -89,12 +100,8 @@ func (f *Flags) Options() (remote.Options, error) {
 		return opts, nil
 	}
 	opts.Keep = &remote.Keep{File: f.stateFile, MaxAge: f.stateMaxAge}
-	if f.caFile != "" { // whose servers are trusted tells clusters apart
-		authorities, err := os.ReadFile(f.caFile)
-		if err != nil {
-			return opts, fmt.Errorf("--ca-file: %w", err)
-		}
-		opts.Keep.Cluster = fmt.Sprintf("%x", sha256.Sum256(authorities))
+	if f.caFile != "" { // the CA distinguishes clusters
+		opts.Keep.Cluster = func() ([]string, error) { return certificates.Authorities(f.caFile) }
 	}
 	return opts, nil
 }

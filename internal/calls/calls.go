@@ -1,5 +1,5 @@
-// Package calls is what models of kernels for tests have in common: calls are let through one at a time, recorded, and
-// fail when a test says so.
+// Package calls is shared by the kernel models of tests: it serializes and records calls, and makes them fail when a
+// test requests it.
 package calls
 
 import (
@@ -7,13 +7,13 @@ import (
 	"sync"
 )
 
-// Log records the calls of a model that embeds it. Its zero value is ready for use; set the exported fields before the
+// Log records the calls of a model that embeds it. The zero value is ready to use; set the exported fields before the
 // first call. It is locked during a call, and while a test reads or changes the model.
 type Log struct {
 	sync.Mutex
 
-	// Fail, if set, is called before each modifying call, with its text. If it returns an error, the call returns that
-	// and changes nothing. FailRead is the same for reading calls, with the name of the method.
+	// Fail, if set, is called before each modifying call, with the call's text. If it returns an error, the call returns
+	// it and changes nothing. FailRead is the same for reading calls, with the method's name.
 	Fail, FailRead func(call string) error
 
 	calls Calls
@@ -21,11 +21,11 @@ type Log struct {
 
 // Calls counts calls.
 type Calls struct {
-	// Reads has the name of every call that only reads, Writes a text for every one that changes something.
+	// Reads are the names of reading calls. Writes are the texts of modifying calls.
 	Reads, Writes []string
 }
 
-// TakeCalls returns the calls since the last time.
+// TakeCalls returns the calls since the last TakeCalls.
 func (l *Log) TakeCalls() Calls {
 	l.Lock()
 	defer l.Unlock()
@@ -34,7 +34,7 @@ func (l *Log) TakeCalls() Calls {
 	return c
 }
 
-// Read makes a call that only reads.
+// Read runs a reading call.
 func Read[T any](ctx context.Context, l *Log, method string, get func() (T, error)) (T, error) {
 	l.Lock()
 	defer l.Unlock()
@@ -45,7 +45,7 @@ func Read[T any](ctx context.Context, l *Log, method string, get func() (T, erro
 	return get()
 }
 
-// Write makes a call that changes something.
+// Write runs a modifying call.
 func (l *Log) Write(ctx context.Context, call string, change func() error) error {
 	l.Lock()
 	defer l.Unlock()

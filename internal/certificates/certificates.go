@@ -2,15 +2,20 @@
 package certificates
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 )
 
-// Config returns the configuration of a client or a server that has a certificate, and verifies the other side's. The
-// certificate and key may be in one file. They are read for each connection, since they are renewed.
+// Config returns the configuration of a client or server with a certificate, which verifies the other side's. The
+// certificate and key may be in one file. They are read for each connection, because they are renewed. The CA
+// certificates are read once: call Config for each connection, because they are renewed, too.
 func Config(certFile, keyFile, caFile string) (*tls.Config, error) {
 	if certFile == "" || keyFile == "" || caFile == "" {
 		return nil, errors.New("must be given together")
@@ -37,4 +42,28 @@ func Config(certFile, keyFile, caFile string) (*tls.Config, error) {
 		ClientCAs:            authorities,
 		MinVersion:           tls.VersionTLS12,
 	}, nil
+}
+
+// Authorities returns what identifies the CA certificates in a file, sorted: the SHA-256 of the public key of each. So
+// a CA certificate that is renewed with the same key stays the same.
+func Authorities(caFile string) ([]string, error) {
+	text, err := os.ReadFile(caFile)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		if ca, err := x509.ParseCertificate(block.Bytes); err == nil { // as in x509.CertPool
+			sum := sha256.Sum256(ca.RawSubjectPublicKeyInfo)
+			all = append(all, hex.EncodeToString(sum[:]))
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s: contains no certificate", caFile)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
 }

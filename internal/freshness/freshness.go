@@ -1,5 +1,5 @@
-// Package freshness notes when a source of cluster objects was last heard, kind by kind: one watch may hang while the
-// others are alive.
+// Package freshness records when a source of cluster objects last reported, for each kind: one watch may hang while the
+// others work.
 package freshness
 
 import (
@@ -10,20 +10,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Tracker knows when each kind of object was last heard of. The zero value has heard of none. It is safe for concurrent
-// use, and its methods wait for nobody.
+// Tracker knows when each kind of object was last reported. The zero value has no reports. It is safe for concurrent
+// use, and its methods do not block.
 type Tracker struct {
 	mu        sync.Mutex
 	at        map[reflect.Type]time.Time
 	bookmarks map[reflect.Type]bool
 }
 
-// QuietWatch is how much longer a kind may be silent of which the server sends no bookmarks. While nothing changes, all
-// that is heard then is that client-go has begun another watch: it has each end after 5 to 10 minutes.
+// QuietWatch is the additional time of silence allowed for kinds without bookmarks. While nothing changes, their only
+// sign of life is that client-go starts another watch, every 5 to 10 minutes.
 const QuietWatch = 10 * time.Minute
 
-// Heard takes what a watch.Handler is told by its method of that name. A kind without a resourceVersion does not count:
-// it is not served, or nobody knows when it will be heard of again.
+// Heard records a call of watch.Handler's method of that name. A kind without a resourceVersion is ignored: it is not
+// served, or its next report is unpredictable.
 func (t *Tracker) Heard(kind metav1.Object, resourceVersion string, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -37,7 +37,7 @@ func (t *Tracker) Heard(kind metav1.Object, resourceVersion string, now time.Tim
 	t.at[reflect.TypeOf(kind)] = now
 }
 
-// Bookmarks takes what a watch.Handler is told by its method of that name: the kind is heard of about every minute.
+// Bookmarks records a call of watch.Handler's method of that name: from then on the kind reports about every minute.
 func (t *Tracker) Bookmarks(kind metav1.Object) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -47,8 +47,8 @@ func (t *Tracker) Bookmarks(kind metav1.Object) {
 	t.bookmarks[reflect.TypeOf(kind)] = true
 }
 
-// Oldest returns the kind that has not been heard of for longest, such as "EndpointSlice", and when it was; the time is
-// zero if there is none. A kind without bookmarks counts as if it had been heard of later, by quiet.
+// Oldest returns the kind with the oldest report, such as "EndpointSlice", and the time of that report, zero if there
+// is none. For a kind without bookmarks, the report counts as later by quiet.
 func (t *Tracker) Oldest() (kind string, at time.Time, quiet time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

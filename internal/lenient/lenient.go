@@ -1,5 +1,5 @@
-// Package lenient parses IP addresses and CIDRs as leniently as Kubernetes does (S5), and returns them in canonical
-// form. There is no other parser of what users write, so that all places accept the same.
+// Package lenient parses IP addresses and CIDRs as leniently as Kubernetes (S5), and returns them in canonical form.
+// All user input is parsed here, so that it is treated the same everywhere.
 package lenient
 
 import (
@@ -9,8 +9,8 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// Addr parses an address: leading zeros are decimal, and IPv4-mapped IPv6 addresses are IPv4. It does not accept white
-// space or a zone.
+// Addr parses an address: numbers with leading zeros are decimal, and IPv4-mapped IPv6 addresses are IPv4. It accepts
+// neither white space nor a zone.
 func Addr(text string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(text)
 	if err != nil {
@@ -26,7 +26,7 @@ func Addr(text string) (netip.Addr, error) {
 	return addr.Unmap(), nil
 }
 
-// Prefix parses a CIDR, like Addr, and masks it. An IPv4-mapped one is IPv4.
+// Prefix parses a CIDR like Addr, and masks it. An IPv4-mapped CIDR is IPv4.
 func Prefix(text string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil {

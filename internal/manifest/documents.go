@@ -1,8 +1,8 @@
-// Package manifest reads the cluster objects that matter to a service proxy from texts of the kind that kubectl prints:
-// YAML or JSON, any number of documents, Lists too. It is the reader of packages watch and fakemodel.
+// Package manifest reads the cluster objects for a service proxy from the output of kubectl or similar text: YAML or
+// JSON, any number of documents, Lists too. Packages watch and fakemodel use it.
 //
-// [Documents] takes a text apart, [Document.Objects] a document, and [Object.Decode] decodes an object, so that a
-// caller can stop in between, go on after an error, and need not decode what it has decoded before.
+// [Documents] splits a text, [Document.Objects] splits a document, and [Object.Decode] decodes an object, so that a
+// caller can stop in between, continue after an error, and skip objects that it has decoded before.
 package manifest
 
 import (
@@ -21,20 +21,20 @@ import (
 
 // Document is a document of a text.
 type Document struct {
-	Number int // from 1; documents without content do not count
+	Number int // starting at 1, without counting empty documents
 	Text   []byte
 	JSON   bool // Text is JSON; otherwise it is YAML
 }
 
-// Documents returns the documents of a text that have content: anything but space, comments and directives. JSON values
-// may follow one another without a separator. With an error, the document has nothing but its number; what comes after
-// it is returned too, unless it is JSON, which has no separators to go on from.
+// Documents returns the documents of a text that have content: anything except space, comments and directives. JSON
+// values may follow one another without a separator. For an error the document has only its number; later documents are
+// returned too, except in JSON, which has no separators.
 func Documents(text []byte) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
-		text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) // Windows editors begin files so
+		text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) // byte order mark of Windows editors
 		end := ""
 		if !bytes.HasSuffix(text, []byte("\n")) {
-			end = "\n" // the reader loses a line without an end if it fills the buffer exactly (apimachinery v0.36.3)
+			end = "\n" // the reader drops an unterminated line that exactly fills its buffer (apimachinery v0.36.3)
 		}
 		reader := utilyaml.NewYAMLReader(bufio.NewReader(io.MultiReader(bytes.NewReader(text), strings.NewReader(end))))
 		n := 0
@@ -71,7 +71,7 @@ func Documents(text []byte) iter.Seq2[Document, error] {
 	}
 }
 
-// content returns the document from its first line that is not blank, a comment, a directive or the separator on.
+// content returns the document without leading blank lines, comments, directives and separators.
 func content(document []byte) []byte {
 	for len(document) > 0 {
 		line, rest, _ := bytes.Cut(document, []byte("\n"))
@@ -84,14 +84,14 @@ func content(document []byte) []byte {
 	return nil
 }
 
-// endsBefore reports whether there is content after an end marker, which YAML parsers leave unread.
+// endsBefore reports whether content follows an end marker, where YAML parsers stop.
 func endsBefore(document []byte) bool {
 	_, after, _ := bytes.Cut(document, []byte("\n...\n"))
 	return len(content(after)) > 0
 }
 
-// jsonDocuments yields JSON values, and returns false if the caller wants no more. What looks like JSON may be a
-// document of YAML in flow style.
+// jsonDocuments yields JSON values, and returns false if the caller wants no more. Text that looks like JSON may also
+// be YAML in flow style.
 func jsonDocuments(text []byte, yield func(Document, error) bool) bool {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	for first := true; ; first = false {
@@ -114,9 +114,9 @@ func jsonDocuments(text []byte, yield func(Document, error) bool) bool {
 	}
 }
 
-// flowStyle returns a document of YAML in flow style as JSON, and nil if it is not one.
+// flowStyle converts a YAML document in flow style to JSON. It returns nil if it is not one.
 func flowStyle(text []byte) []byte {
-	// The parser does not look at what follows the first value. In brackets, it does.
+	// The parser ignores text after the first value, but not within brackets.
 	list, err := yaml.YAMLToJSON(bytes.Join([][]byte{[]byte("["), text, []byte("\n]")}, nil))
 	var values []json.RawMessage
 	if err != nil || json.Unmarshal(list, &values) != nil || len(values) != 1 {

@@ -16,14 +16,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Object is an object as a document has it.
+// Object is an undecoded object of a document.
 type Object struct {
-	Item int // of a List, from 1; 0 if the object is the document
+	Item int // index in a List, starting at 1; 0 if the object is the document
 	Type metav1.TypeMeta
 	JSON []byte
 }
 
-// OtherKindError says that an object is of a kind that is not for a service proxy.
+// OtherKindError says that a service proxy does not use objects of this kind.
 type OtherKindError struct{ metav1.TypeMeta }
 
 func (e *OtherKindError) Error() string {
@@ -32,8 +32,8 @@ func (e *OtherKindError) Error() string {
 		e.APIVersion+" "+e.Kind)
 }
 
-// Objects returns the object of a document or the items of a List, and nil if the document is null. With strict, a key
-// that occurs twice is an error.
+// Objects returns the object of a document or the items of a List, and nil if the document is null. With strict, a
+// duplicate key is an error.
 func (d Document) Objects(strict bool) ([]Object, error) {
 	data := d.Text
 	if !d.JSON {
@@ -78,7 +78,7 @@ func (d Document) Objects(strict bool) ([]Object, error) {
 	objects := make([]Object, 0, len(items))
 	for i, item := range items {
 		o := Object{Item: i + 1, JSON: item}
-		if kind != "" { // a ServiceList's items need not say that they are Services
+		if kind != "" { // items of a ServiceList may omit their kind
 			o.Type = metav1.TypeMeta{APIVersion: head.APIVersion, Kind: kind}
 		}
 		objects = append(objects, o)
@@ -86,8 +86,8 @@ func (d Document) Objects(strict bool) ([]Object, error) {
 	return objects, nil
 }
 
-// Decode returns the object, in namespace "default" if it should have one and does not. The error is an
-// [OtherKindError] if the object is to be skipped. With strict, an unknown field and a duplicate key are errors.
+// Decode returns the object, and sets a missing namespace to "default". The error is an [OtherKindError] if the object
+// is to be skipped. With strict, an unknown field and a duplicate key are errors.
 func (o Object) Decode(strict bool) (metav1.Object, error) {
 	t := metav1.TypeMeta{}
 	if err := utiljson.Unmarshal(o.JSON, &t); err != nil {
@@ -119,8 +119,7 @@ func (o Object) Decode(strict bool) (metav1.Object, error) {
 	return object, nil
 }
 
-// DefaultNamespace gives the object the namespace "default" if it should have one and does not, and none if it should
-// not.
+// DefaultNamespace sets a missing namespace to "default", and removes the namespace of a cluster-scoped object.
 func DefaultNamespace(object metav1.Object) {
 	switch object.(type) {
 	case *corev1.Service, *discoveryv1.EndpointSlice:
@@ -132,7 +131,7 @@ func DefaultNamespace(object metav1.Object) {
 	}
 }
 
-// New returns an empty object of a kind and its apiVersion, and nil if the kind is not for a service proxy.
+// New returns an empty object of a kind and its apiVersion, or nil if a service proxy does not use the kind.
 func New(kind string) (object metav1.Object, apiVersion string) {
 	switch kind {
 	case "Service":
@@ -155,7 +154,7 @@ func unmarshal(data []byte, object any, strict bool) error {
 	return errors.Join(append(strictErrs, err)...)
 }
 
-// nameIn returns the name of an object that cannot be decoded, with a space before it, if it has one.
+// nameIn returns a space and the name of an object that cannot be decoded, or "" if it has no name.
 func nameIn(data []byte) string {
 	var m struct {
 		Metadata struct{ Namespace, Name string } `json:"metadata"`

@@ -9,11 +9,13 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
 )
 
-// Conn is a netlink socket. The kernel handles nf_tables' and conntrack's messages in the system call that sends them,
-// and goes on with a dump in those that read it: the answers are there already, so nothing waits. It is for one
-// goroutine at a time.
+// Conn is a netlink socket. The kernel processes messages of nf_tables and conntrack in the system call that sends
+// them, and continues a dump in those that read it: the answers are available at once, so nothing blocks. It must not
+// be used concurrently.
 type Conn struct {
 	file *os.File
 	raw  syscall.RawConn
@@ -24,18 +26,17 @@ type Conn struct {
 
 // Config configures a [Conn]. The zero value is usable.
 type Config struct {
-	// NetNS is a file descriptor of the network namespace. 0: the calling thread's.
+	// NetNS is a file descriptor of the network namespace. 0 means the calling thread's.
 	NetNS int
-	// SendBuffer and ReceiveBuffer are the sizes of the socket's buffers in bytes, beyond the system's limits where the
-	// process may go beyond them. A batch has to fit into the one, the answers to it into the other. 0: the system's
-	// default.
+	// SendBuffer and ReceiveBuffer are the sizes of the socket's buffers in bytes, above the system's limits if the
+	// process is privileged. A batch and its answers have to fit. 0 means the system's default.
 	SendBuffer, ReceiveBuffer int
-	// Waits: Wait will be called. Otherwise the Go runtime is not told of messages that arrive, which costs a tenth of
-	// the time of many small requests.
+	// Waits: Wait will be called. Otherwise the Go runtime does not poll the socket, which saves a tenth of the time of
+	// many small requests.
 	Waits bool
 }
 
-// recvSize holds what the kernel puts into one read: at most 32 KiB of a dump.
+// recvSize exceeds what the kernel returns in one read: at most 32 KiB of a dump.
 const recvSize = 64 << 10
 
 // Dial opens a socket.
@@ -52,7 +53,7 @@ func Dial(config Config) (*Conn, error) {
 	err = c.control(func(fd int) error {
 		setBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, config.SendBuffer)
 		setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, config.ReceiveBuffer)
-		// Older kernels know neither: they explain no error, and repeat the whole request in it.
+		// Older kernels support neither: they explain no error, and repeat the whole request in it.
 		_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
 		_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
 		address, err := unix.Getsockname(fd)
@@ -67,10 +68,23 @@ func Dial(config Config) (*Conn, error) {
 	return c, nil
 }
 
-// open opens the socket in its namespace. The library that does so always tells the runtime of messages, so only a
-// duplicate of its file descriptor is kept.
-func open(config Config) (*os.File, error) {
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: config.NetNS})
+// open opens the socket in its namespace. The library always registers it with the runtime's poller, so only a
+// duplicate of its file descriptor is kept. Its own NetNS is not used: with it the library panics if the kernel has no
+// socket for it (seen with v1.8.0).
+func open(config Config) (file *os.File, err error) {
+	if config.NetNS == 0 {
+		return openHere(config)
+	}
+	err = osthread.In(config.NetNS, func() error {
+		file, err = openHere(config)
+		return err
+	})
+	return file, err
+}
+
+// openHere opens the socket in the namespace of the thread.
+func openHere(config Config) (*os.File, error) {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +97,7 @@ func open(config Config) (*os.File, error) {
 		err = e
 	}
 	if err = errors.Join(err, conn.Close()); err == nil {
-		err = unix.SetNonblock(own, config.Waits) // by which os.NewFile decides what to tell the runtime
+		err = unix.SetNonblock(own, config.Waits) // os.NewFile uses the poller if the descriptor is non-blocking
 	}
 	if err != nil {
 		return nil, err
@@ -93,17 +107,17 @@ func open(config Config) (*os.File, error) {
 
 func setBuffer(fd, force, option, size int) {
 	if size > 0 && unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size) != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, size) // as far as the limits go
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, size) // as far as the limits permit
 	}
 }
 
 // Close closes the socket. It ends a Wait.
 func (c *Conn) Close() error { return c.file.Close() }
 
-// Port is the socket's address, by which the kernel says who caused a message.
+// Port returns the socket's netlink address, by which the kernel identifies the sender of a change.
 func (c *Conn) Port() uint32 { return c.port }
 
-// Join subscribes to a multicast group of netfilter's.
+// Join subscribes to a netfilter multicast group.
 func (c *Conn) Join(group int) error { return c.membership(unix.NETLINK_ADD_MEMBERSHIP, group) }
 
 // Leave ends the subscription to a group.
@@ -121,7 +135,7 @@ func (c *Conn) control(f func(fd int) error) error {
 	return err
 }
 
-// Request begins a request with a sequence number of its own.
+// Request starts a request with a new sequence number.
 func (c *Conn) Request(typ, flags uint16, family byte) *Builder {
 	b := &Builder{Seq: c.seq, Buf: make([]byte, 0, 256)}
 	b.Message(typ, unix.NLM_F_REQUEST|flags, family, 0)
@@ -129,7 +143,7 @@ func (c *Conn) Request(typ, flags uint16, family byte) *Builder {
 	return b
 }
 
-// Send throws away what is left of earlier answers and sends one or more messages in one system call.
+// Send discards unread answers and sends one or more messages in one system call.
 func (c *Conn) Send(b []byte) error {
 	c.drain()
 	return c.control(func(fd int) error {
@@ -142,7 +156,7 @@ func (c *Conn) Send(b []byte) error {
 	})
 }
 
-// receive returns what is there, and EAGAIN if there is nothing. It is valid until the next call.
+// receive returns the available data, or EAGAIN. The data are valid until the next call.
 func (c *Conn) receive() ([]byte, error) {
 	var n int
 	err := c.control(func(fd int) (err error) {
@@ -161,8 +175,8 @@ func (c *Conn) read(fd int) (int, error) {
 	}
 }
 
-// Wait waits for messages that come unasked, after Join. They are valid until the next call. ENOBUFS means that some
-// were lost; os.ErrClosed comes after Close.
+// Wait waits for notifications, after Join. The data are valid until the next call. ENOBUFS means that some were lost;
+// after Close it returns os.ErrClosed.
 func (c *Conn) Wait() ([]byte, error) {
 	var n int
 	var err error
@@ -175,8 +189,7 @@ func (c *Conn) Wait() ([]byte, error) {
 	return c.recv[:n], err
 }
 
-// drain throws away what is there. The kernel refuses a new dump as long as an earlier one has not been read to its
-// end.
+// drain discards available data. The kernel rejects a new dump until the previous one has been read to its end.
 func (c *Conn) drain() {
 	for {
 		if _, err := c.receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
@@ -185,7 +198,7 @@ func (c *Conn) drain() {
 	}
 }
 
-// Answers calls f with every answer to what was sent, until f returns an error.
+// Answers calls f with every answer to the last Send, until f returns an error.
 func (c *Conn) Answers(f func(Message) error) error {
 	for {
 		b, err := c.receive()
@@ -201,7 +214,7 @@ func (c *Conn) Answers(f func(Message) error) error {
 	}
 }
 
-// Error is what the kernel says to a request that it refuses.
+// Error is the kernel's answer to a rejected request.
 type Error struct {
 	Errno syscall.Errno
 	Hint  string // its explanation, "" if there is none
@@ -220,8 +233,8 @@ func (e *Error) Unwrap() error { return e.Errno }
 // ErrInterrupted is returned by [Conn.Dump] if the list changed while it was read.
 var ErrInterrupted = errors.New("the list changed while it was read")
 
-// Dump sends a request for a list and calls f with each message of the answer, until f returns an error. It fails with
-// an [*Error] if the kernel refuses the request, and then f has not been called.
+// Dump sends a request for a list and calls f with each message of the answer, until f returns an error. If the kernel
+// rejects the request, it returns an [*Error] without calling f.
 func (c *Conn) Dump(request *Builder, f func(Message) error) error {
 	if err := c.Send(request.Buf); err != nil {
 		return err
@@ -256,7 +269,7 @@ func (c *Conn) Dump(request *Builder, f func(Message) error) error {
 // errDone ends a dump.
 var errDone = errors.New("done")
 
-// Generation asks for the generation of nf_tables' ruleset: a number that every change of it increases.
+// Generation returns the generation of nf_tables' ruleset: a number that every change increases.
 func (c *Conn) Generation() (uint32, error) {
 	request := c.Request(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, 0, unix.NFPROTO_UNSPEC)
 	request.End()
@@ -277,7 +290,7 @@ func (c *Conn) Generation() (uint32, error) {
 	return generation, err
 }
 
-// GenerationOf reads a message about the generation of nf_tables' ruleset, 0 if it does not say.
+// GenerationOf returns the ruleset generation in a message, or 0.
 func GenerationOf(m Message) uint32 {
 	const genID = 1 // NFTA_GEN_ID
 	for typ, v := range m.Attributes() {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
 const (
@@ -17,7 +17,7 @@ const (
 	ctGetAll = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1
 )
 
-func dial(t *testing.T, ns *testns.Namespace) *Conn {
+func dial(t *testing.T, ns *testkit.Namespace) *Conn {
 	t.Helper()
 	return dialWith(t, Config{NetNS: ns.FD(), SendBuffer: 1 << 20, ReceiveBuffer: 1 << 20})
 }
@@ -28,6 +28,36 @@ func dialWith(t *testing.T, config Config) *Conn {
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// A process that has run out of files gets an error, in whichever step that happens.
+func TestASocketThatCannotBeOpenedIsAnError(t *testing.T) {
+	ns := testkit.NewNamespace(t)
+	dial(t, ns) // files that the runtime opens once
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	file, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	next := uint64(file.Fd())
+	require.NoError(t, file.Close())
+	defer func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)) }()
+	for spare := range uint64(3) {
+		few := limit
+		few.Cur = next + spare
+		require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &few))
+		for _, config := range []Config{{}, {NetNS: ns.FD()}} {
+			c, err := Dial(config)
+			if err == nil {
+				require.NoError(t, c.Close())
+			} else {
+				require.ErrorIs(t, err, unix.EMFILE)
+				require.ErrorContains(t, err, "opening a netlink socket")
+			}
+			if spare == 0 {
+				require.Error(t, err)
+			}
+		}
+	}
 }
 
 // tables makes some tables, and asks for acknowledgements of all.
@@ -61,7 +91,7 @@ func list(c *Conn) *Builder {
 }
 
 func TestConnListsWhatItMade(t *testing.T) {
-	c := dial(t, testns.New(t))
+	c := dial(t, testkit.NewNamespace(t))
 	before, err := c.Generation()
 	require.NoError(t, err)
 	tables(t, c, "one", "two", "three")
@@ -82,7 +112,7 @@ func TestConnListsWhatItMade(t *testing.T) {
 }
 
 func TestADumpThatEndsEarlyIsNoBurdenToTheNext(t *testing.T) {
-	c := dial(t, testns.New(t))
+	c := dial(t, testkit.NewNamespace(t))
 	var names []string
 	for i := range 2000 { // more than one read
 		names = append(names, "a-table-with-a-long-name-"+string(rune('a'+i%26))+string(rune('a'+i/26%26))+
@@ -100,9 +130,11 @@ func TestADumpThatEndsEarlyIsNoBurdenToTheNext(t *testing.T) {
 }
 
 func TestARefusedRequestIsDistinguished(t *testing.T) {
-	c := dial(t, testns.New(t))
+	c := dial(t, testkit.NewNamespace(t))
 	b := c.Request(ctGetAll, unix.NLM_F_DUMP, unix.AF_INET)
-	b.Bytes(25|unix.NLA_F_NESTED, []byte{8, 0, 1, 0, 0xff, 0xff, 0xff, 0xff}) // a filter that no kernel knows
+	filter := b.Open(25)
+	b.Uint32(1, 0xffffffff) // one that no kernel knows
+	b.Close(filter)
 	b.End()
 	err := c.Dump(b, func(Message) error { t.Error("nothing is listed"); return nil })
 	refused := (*Error)(nil)
@@ -125,7 +157,7 @@ func TestARefusedRequestIsDistinguished(t *testing.T) {
 }
 
 func TestWaitReportsChangesByOthersUntilClose(t *testing.T) {
-	ns := testns.New(t)
+	ns := testkit.NewNamespace(t)
 	listener, writer := dialWith(t, Config{NetNS: ns.FD(), Waits: true}), dial(t, ns)
 	require.NoError(t, listener.Join(unix.NFNLGRP_NFTABLES))
 	tables(t, writer, "one")

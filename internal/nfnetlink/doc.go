@@ -1,8 +1,8 @@
-// Package nfnetlink speaks the netlink protocol of the kernel's netfilter subsystems, nf_tables and conntrack: it
-// builds messages into one buffer, takes answers apart without copying them, and has the socket that both go through.
+// Package nfnetlink implements the netlink protocol of the kernel's netfilter subsystems nf_tables and conntrack: it
+// builds messages in one buffer, parses answers without copying them, and has a socket for both.
 //
 // It exists beside github.com/mdlayher/netlink, which opens the socket, because that library allocates memory for each
-// message and each read, and the runtime learns of each answer: for the dump of a large conntrack table, or of
+// message and each read, and the runtime's poller handles each answer: for the dump of a large conntrack table, or of
 // thousands of chains, that is most of the work.
 //
 // Everything here is for Linux; elsewhere the package is empty.

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Message is a message that the kernel sent. Its data belong to the buffer that they were read into.
+// Message is a message from the kernel. Its data are part of the buffer that it was read into.
 type Message struct {
 	Type, Flags uint16
 	Seq         uint32
@@ -42,15 +42,15 @@ func Messages(b []byte, f func(Message) error) error {
 	return nil
 }
 
-// align rounds up to where the next message or attribute begins.
+// align rounds up to the alignment of messages and attributes.
 func align(n int) int { return (n + 3) &^ 3 }
 
-// Attributes goes through the attributes of a message.
+// Attributes returns the attributes of a message.
 func (m Message) Attributes() iter.Seq2[uint16, []byte] {
 	return Attributes(m.Data[min(nfgenLen, len(m.Data)):])
 }
 
-// Err returns the [*Error] that a message of type NLMSG_ERROR or NLMSG_DONE carries, nil if it is an acknowledgement.
+// Err returns the [*Error] in a message of type NLMSG_ERROR or NLMSG_DONE, or nil for an acknowledgement.
 func (m Message) Err() error {
 	if errno, hint := m.Failure(); errno != 0 {
 		return &Error{errno, hint}
@@ -58,13 +58,13 @@ func (m Message) Err() error {
 	return nil
 }
 
-// Failure returns the error that a message of type NLMSG_ERROR or NLMSG_DONE carries, 0 if it is an acknowledgement,
-// and the kernel's explanation if there is one.
+// Failure returns the error number in a message of type NLMSG_ERROR or NLMSG_DONE, 0 for an acknowledgement, and the
+// kernel's explanation, if any.
 func (m Message) Failure() (syscall.Errno, string) {
 	if m.Type == unix.NLMSG_DONE {
 		return errno(m.Data), ""
 	}
-	const minimum = 4 + headerLen // the error, and the header of the message that it is about
+	const minimum = 4 + headerLen // the error, and the header of the rejected message
 	if len(m.Data) < minimum {
 		return unix.EBADMSG, ""
 	}
@@ -92,8 +92,7 @@ func errno(b []byte) syscall.Errno {
 	return syscall.Errno(-int32(binary.NativeEndian.Uint32(b)))
 }
 
-// Attributes goes through the attributes in b: their types, without flags, and their values. It ends at the first
-// malformed one.
+// Attributes returns the types (without flags) and values of the attributes in b, up to the first malformed one.
 func Attributes(b []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= attrLen {
@@ -110,7 +109,7 @@ func Attributes(b []byte) iter.Seq2[uint16, []byte] {
 	}
 }
 
-// CString returns a string that may end with a zero byte.
+// CString returns a string up to its optional terminating zero.
 func CString(b []byte) string {
 	if i := bytes.IndexByte(b, 0); i >= 0 {
 		b = b[:i]
@@ -118,7 +117,7 @@ func CString(b []byte) string {
 	return string(b)
 }
 
-// Uint16 reads a number in network byte order, 0 if there is none.
+// Uint16 parses a number in network byte order; it is 0 if b is too short.
 func Uint16(b []byte) uint16 {
 	if len(b) < 2 {
 		return 0
@@ -126,7 +125,7 @@ func Uint16(b []byte) uint16 {
 	return binary.BigEndian.Uint16(b)
 }
 
-// Uint32 reads a number in network byte order, 0 if there is none.
+// Uint32 parses a number in network byte order; it is 0 if b is too short.
 func Uint32(b []byte) uint32 {
 	if len(b) < 4 {
 		return 0

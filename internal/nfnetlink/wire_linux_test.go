@@ -91,9 +91,13 @@ func TestMalformedInput(t *testing.T) {
 	} {
 		assert.ErrorContains(t, Messages(input, func(Message) error { return nil }), "malformed netlink message", name)
 	}
-	assert.Empty(t, attributesOf([]byte{3, 0, 1, 0}), "shorter than its header")
-	assert.Empty(t, attributesOf([]byte{9, 0, 1, 0, 1, 2, 3, 4}), "longer than what is there")
-	assert.Equal(t, []attribute{{1, "x"}}, attributesOf([]byte{5, 0, 1, 0, 'x'}), "without padding at the end")
+	attribute1 := func(length uint16, value string) []byte {
+		header := binary.NativeEndian.AppendUint16(binary.NativeEndian.AppendUint16(nil, length), 1)
+		return append(header, value...)
+	}
+	assert.Empty(t, attributesOf(attribute1(3, "")), "shorter than its header")
+	assert.Empty(t, attributesOf(attribute1(9, "four")), "longer than what is there")
+	assert.Equal(t, []attribute{{1, "x"}}, attributesOf(attribute1(5, "x")), "without padding at the end")
 	stop := errors.New("stop")
 	assert.Equal(t, stop, Messages(whole, func(Message) error { return stop }))
 }

@@ -7,18 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespace is an anonymous network namespace: it has no name in the file system, and only open files and threads keep
-// it. The kernel removes it with everything in it when they are gone, even if the process was killed, so there is never
-// anything to clean up after an earlier run.
+// Namespace is an anonymous network namespace: it has no name in the file system, and exists only as long as open files
+// and threads refer to it. Then the kernel removes it with its contents, even if the process was killed, so there is
+// nothing to clean up.
 type Namespace struct {
-	// Thread is in the namespace: sockets that are opened on it belong to the namespace whoever uses them, and so do
-	// programs that are started on it.
+	// Thread is in the namespace: sockets opened and programs started on it belong to the namespace.
 	*Thread
-	// File is the namespace. Other processes too can open it by this name.
+	// File is the namespace. Other processes can open it by its name.
 	File *os.File
 }
 
-// NewNamespace makes a network namespace, with the loopback interface down.
+// NewNamespace creates a network namespace, with the loopback interface down.
 func NewNamespace() (*Namespace, error) {
 	n := &Namespace{}
 	thread, err := NewThread(func() error {
@@ -39,7 +38,7 @@ func NewNamespace() (*Namespace, error) {
 	return n, nil
 }
 
-// FD is the file descriptor of the namespace.
+// FD returns the file descriptor of the namespace.
 func (n *Namespace) FD() int { return int(n.File.Fd()) }
 
 // Close ends the thread and closes the file.
@@ -48,7 +47,7 @@ func (n *Namespace) Close() {
 	_ = n.File.Close()
 }
 
-// Enter starts a thread in a network namespace, given by its file descriptor.
+// Enter starts a thread in the network namespace with this file descriptor.
 func Enter(namespace int) (*Thread, error) {
 	t, err := NewThread(func() error { return unix.Setns(namespace, unix.CLONE_NEWNET) })
 	if err != nil {
@@ -57,7 +56,7 @@ func Enter(namespace int) (*Thread, error) {
 	return t, nil
 }
 
-// In calls f on a thread of its own in a network namespace, and returns its error.
+// In calls f on a new thread in a network namespace, and returns its error.
 func In(namespace int, f func() error) error {
 	t, err := Enter(namespace)
 	if err != nil {

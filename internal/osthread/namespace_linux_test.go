@@ -1,4 +1,4 @@
-package osthread
+package osthread_test
 
 import (
 	"errors"
@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testneed"
+	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
 // namespaceHere is the identity of the network namespace of this thread.
@@ -21,15 +22,15 @@ func namespaceHere(t *testing.T) string {
 }
 
 func TestThreadsStayInTheirNamespace(t *testing.T) {
-	n, err := NewNamespace()
-	testneed.That(t, err == nil, fmt.Sprintf("the right to make network namespaces (%v)", err))
+	n, err := osthread.NewNamespace()
+	testkit.Need(t, err == nil, fmt.Sprintf("the right to make network namespaces (%v)", err))
 	defer n.Close()
 	here, there := namespaceHere(t), ""
 	require.NoError(t, n.Do(func() error { there = namespaceHere(t); return nil }))
 	assert.NotEqual(t, here, there)
 	boom := errors.New("boom")
 	for range 10 {
-		require.ErrorIs(t, In(n.FD(), func() error {
+		require.ErrorIs(t, osthread.In(n.FD(), func() error {
 			assert.Equal(t, there, namespaceHere(t))
 			return boom
 		}), boom)
@@ -42,15 +43,15 @@ func TestThreadsStayInTheirNamespace(t *testing.T) {
 
 func TestAThreadThatCannotEnterItsNamespaceEnds(t *testing.T) {
 	called := false
-	require.ErrorContains(t, In(-1, func() error { called = true; return nil }), "enter the network namespace")
+	require.ErrorContains(t, osthread.In(-1, func() error { called = true; return nil }), "enter the network namespace")
 	assert.False(t, called)
 }
 
 func TestAThreadMayEnd(t *testing.T) {
-	thread, err := NewThread(func() error { return nil })
+	thread, err := osthread.NewThread(func() error { return nil })
 	require.NoError(t, err)
-	require.ErrorIs(t, thread.Do(func() error { runtime.Goexit(); return nil }), ErrEnded)
-	require.ErrorIs(t, thread.Do(func() error { return nil }), ErrEnded)
+	require.ErrorIs(t, thread.Do(func() error { runtime.Goexit(); return nil }), osthread.ErrEnded)
+	require.ErrorIs(t, thread.Do(func() error { return nil }), osthread.ErrEnded)
 	thread.Close()
-	require.NoError(t, (*Thread)(nil).Do(func() error { return nil }))
+	require.NoError(t, (*osthread.Thread)(nil).Do(func() error { return nil }))
 }

@@ -6,9 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Go calls f in a goroutine, on a thread that ends with it, so that what f does to the thread is nobody else's
-// business. It is never the first thread of the process: that one cannot end, and /proc/self, which the rest of the
-// system takes for the process, shows its namespace.
+// Go calls f in a goroutine with its own thread, which ends with it, so that changes to the thread affect nothing else.
+// It is never the process's first thread: that one cannot end, and /proc/self shows its namespace as the process's.
 func Go(f func()) {
 	go func() {
 		runtime.LockOSThread()

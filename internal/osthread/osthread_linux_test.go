@@ -1,10 +1,12 @@
-package osthread
+package osthread_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
 )
 
 // As many as are at work at once have a thread each, whichever threads the runtime had free.
@@ -12,7 +14,7 @@ func TestEachHasAThreadOfItsOwnAndNotTheFirst(t *testing.T) {
 	const many = 64
 	ids, done := make(chan int), make(chan struct{})
 	for range many {
-		Go(func() {
+		osthread.Go(func() {
 			ids <- unix.Gettid()
 			<-done
 		})

@@ -5,17 +5,17 @@ import (
 	"sync"
 )
 
-// Thread is a thread that runs functions, one at a time, until Close. A nil one stands for the caller's.
+// Thread is a thread that runs functions, one at a time, until Close. A nil Thread means the caller's.
 type Thread struct {
 	jobs  chan func()
 	ended chan struct{}
 	once  sync.Once
 }
 
-// ErrEnded is that a thread ended while it ran a function.
+// ErrEnded is returned if the thread ended while it ran a function.
 var ErrEnded = errors.New("the thread has ended: did a function on it call t.FailNow or runtime.Goexit?")
 
-// NewThread starts a thread, on which it calls enter first. If that fails the thread ends.
+// NewThread starts a thread and calls enter on it. If that fails, the thread ends.
 func NewThread(enter func() error) (*Thread, error) {
 	t := &Thread{jobs: make(chan func()), ended: make(chan struct{})}
 	entered := make(chan error)
@@ -52,7 +52,7 @@ func (t *Thread) Do(f func() error) error {
 	}
 }
 
-// Close ends the thread, and waits until it has. Do must not be called afterwards.
+// Close ends the thread, and waits for its end. Do must not be called afterwards.
 func (t *Thread) Close() {
 	if t == nil {
 		return

@@ -1,11 +1,11 @@
 package brain
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
@@ -13,28 +13,29 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// batches are the encoded differences that lead to the current version of a class. Each is encoded once, by the first
-// session that needs it; other sessions that need the same one wait for that.
+// batches are the encoded differences that lead to the current version of a class. The first client that needs one
+// encodes it; others that need the same one wait for that.
 type batches struct {
 	buckets *wire.Buckets // of the version
 	zips    *wire.Compressors
 
 	mu       sync.Mutex
 	by       map[*version]*batch
-	whole    map[*version]*batch          // by where clients from another server begin, see changedSince
+	whole    map[*version]*batch          // for clients of other servers: see changedSince
 	compared map[[sha256.Size]byte]*batch // by what they replace
 }
 
-// maxCompared is how many results of comparisons are kept of a version. Clients that come from one server have the same.
+// maxCompared is how many results of comparisons are kept for a version. Clients that come from the same server share
+// one.
 const maxCompared = 64
 
-// batch is the difference between two versions: for each message to send, the encoded fields of an Update.
+// batch is the difference between two versions: the encoded fields of an Update, for each message to send.
 type batch struct {
 	once   sync.Once
 	chunks []*wire.Frame
-	lost   bool // the older version is not kept any more
-	// whole is the complete message for a client that has the older version and whose own state is the same in both;
-	// nil if one message is not enough.
+	lost   bool // the older version is no longer kept
+	// whole is the complete message for a client whose own parts are the same in both versions; nil if the difference
+	// takes more than one message.
 	whole *wire.Frame
 }
 
@@ -43,12 +44,12 @@ func newBatches(b *wire.Buckets, zips *wire.Compressors) *batches {
 		whole: map[*version]*batch{}, compared: map[[sha256.Size]byte]*batch{}}
 }
 
-// replacing returns what deletes some services and replaces others, for a client whose state has been compared. The
-// lists are sorted here.
+// replacing returns the batch that deletes some services and replaces others, for a client whose state was compared. It
+// sorts the lists.
 //
-// Clients that find the same share it. They cannot share the comparison: a state's digest is a sum of those of its
-// services, so a client that lies could claim another one's digest, and services that differ where they do not; all
-// that have this digest would be sent the wrong ones.
+// Clients with the same result share the batch. They cannot share the comparison itself: a digest is a sum of the
+// digests of services, so a client that lies could claim the digest of another client and different services, and
+// everybody with that digest would be sent the wrong ones.
 func (b *batches) replacing(state *sink.Snapshot, gone, stale []model.ServiceName) *batch {
 	hash := sha256.New()
 	for _, names := range [][]model.ServiceName{gone, stale} {
@@ -69,8 +70,8 @@ func (b *batches) replacing(state *sink.Snapshot, gone, stale []model.ServiceNam
 	return found
 }
 
-// wholeSince returns what deletes some services and replaces others, for clients that begin at a version. They share
-// it: what is called for the first of them, and returns false if the version is not known any more.
+// wholeSince returns the batch that deletes some services and replaces others, for clients that start at a version.
+// They share it. Only the first calls what, which returns false if the version is no longer kept.
 func (b *batches) wholeSince(since *version, what func() (state *sink.Snapshot, gone, stale []model.ServiceName,
 	ok bool)) *batch {
 	found := batchOf(b, b.whole, since)
@@ -96,7 +97,7 @@ func (b *batches) encodeWhole(state *sink.Snapshot, gone, stale []model.ServiceN
 	return w.Done()
 }
 
-// batchOf returns the batch that clients with a version share.
+// batchOf returns the batch that clients at a version share.
 func batchOf(b *batches, of map[*version]*batch, v *version) *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,27 +109,21 @@ func batchOf(b *batches, of map[*version]*batch, v *version) *batch {
 	return found
 }
 
-// sumOfChanges is what changed between two versions.
-type sumOfChanges struct {
-	deltas   []wire.Delta
-	triggers model.PerFamily[[]time.Time] // when somebody changed pods in between
-}
-
-// from returns the encoded difference of the current version from an older one, or from nothing if that is nil. what
-// works it out, or returns false if it is not known any more.
-func (b *batches) from(old, current *version, what func() (sumOfChanges, bool)) *batch {
+// difference returns the encoded changes from an older version, or from nothing if old is nil, to the current one,
+// which the batches are for.
+func (b *batches) difference(ctx context.Context, old, current *version) *batch {
 	found := batchOf(b, b.by, old)
 	found.once.Do(func() {
-		between, ok := what()
+		deltas, triggers, ok := changesBetween(ctx, old, current)
 		if !ok {
 			found.lost = true
 			return
 		}
 		w := wire.NewChunks(b.zips)
-		for _, d := range between.deltas {
+		for _, d := range deltas {
 			w.Delta(d)
 		}
-		w.Triggers(between.triggers)
+		w.Triggers(triggers)
 		found.chunks = w.Done()
 		if old != nil && len(found.chunks) == 1 {
 			found.whole = wire.Join(wire.Encode(&remotev1.Update{Kind: remotev1.Kind_DIFF}), found.chunks[0],

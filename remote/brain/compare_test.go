@@ -25,7 +25,7 @@ import (
 // comparing is the stream of a client that has an older state than those that its server remembers.
 type comparing struct {
 	stream
-	session  *session
+	client   *client
 	buckets  wire.Buckets
 	services map[model.ServiceName]wire.Digest
 	frames   []*wire.Frame // what it was sent
@@ -34,7 +34,7 @@ type comparing struct {
 // oldClient is a client that has the state of a version.
 func oldClient(t testing.TB, s *Server, v *version, buckets *wire.Buckets) *comparing {
 	t.Helper()
-	state, ok := s.stateOf(t.Context(), v)
+	state, ok := v.state(t.Context())
 	require.True(t, ok)
 	var all []uint32
 	for i := range uint32(wire.NumBuckets) {
@@ -63,19 +63,19 @@ func (c *comparing) SendMsg(m any) error {
 				&remotev1.ServiceDigest{Namespace: name.Namespace, Name: name.Name, Digest: d.Bytes()})
 		}
 	}
-	_, err := c.session.take(&remotev1.Request{Digests: answer})
+	_, err := c.client.take(&remotev1.Request{Digests: answer})
 	return err
 }
 
 // connect has a server compare the client's state with its newest.
-func (c *comparing) connect(s *Server, of *class) error {
+func (c *comparing) connect(s *Server, of *group) error {
 	s.mu.Lock()
 	view := nodeView{version: of.current, progress: of.progress, node: &model.Node{}}
 	b := of.batches
 	s.mu.Unlock()
-	c.session = &session{server: s, node: "n1", stream: c, ctx: context.Background()}
+	c.client = &client{server: &s.common, node: "n1", stream: c, ctx: context.Background()}
 	c.frames = nil
-	return c.session.introduce(view, b, &remotev1.Resume{Digest: wire.DigestMessage(c.buckets.Root(), wire.Digest{})})
+	return c.client.introduce(view, b, &remotev1.Resume{Digest: wire.DigestMessage(c.buckets.Root(), wire.Digest{})})
 }
 
 // hugeService is a server without clients, with some services and one of many endpoints.

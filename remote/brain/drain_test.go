@@ -29,7 +29,7 @@ func TestADrainedServerMakesNoHerd(t *testing.T) {
 		for i := range 1000 {
 			ctx, err := endable(t.Context(), nil)
 			require.NoError(t, err)
-			s := &session{server: server, node: fmt.Sprint("n", i), ctx: ctx}
+			s := &client{server: &server.common, node: fmt.Sprint("n", i), ctx: ctx}
 			require.NoError(t, server.join(s, localstate.Options{}))
 			wg.Go(func() {
 				<-ctx.Done()
@@ -47,7 +47,7 @@ func TestADrainedServerMakesNoHerd(t *testing.T) {
 			assert.Equal(t, 50, n, second)
 		}
 		require.ErrorIs(t, server.Ready(), errServerEnds)
-		s := &session{server: server, node: "n1", ctx: t.Context()}
+		s := &client{server: &server.common, node: "n1", ctx: t.Context()}
 		assert.Equal(t, codes.Unavailable, status.Code(server.join(s, localstate.Options{})))
 	})
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
-	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
 	"sigs.k8s.io/kube-proxy-lib/remote"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )

@@ -35,7 +35,7 @@ func BenchmarkFirstState(b *testing.B) {
 	r := &replica{Server: server}
 	reset := func(b *testing.B, fresh bool) [][]byte {
 		stream := &recorded{}
-		s := &session{server: server, node: fleetNode(0), stream: stream, ctx: b.Context()}
+		s := &client{server: &server.common, node: fleetNode(0), stream: stream, ctx: b.Context()}
 		require.NoError(b, r.join(s, localstate.Options{}))
 		defer r.leave(s)
 		view, batches, _, err := s.newest()
@@ -43,7 +43,7 @@ func BenchmarkFirstState(b *testing.B) {
 		if fresh {
 			batches = newBatches(batches.buckets, batches.zips)
 		}
-		full := server.difference(b.Context(), batches, nil, view.version)
+		full := batches.difference(b.Context(), nil, view.version)
 		require.NoError(b, s.sendBatch(remotev1.Kind_RESET, full, nodeView{}, view, true))
 		return stream.messages
 	}

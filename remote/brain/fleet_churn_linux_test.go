@@ -54,31 +54,64 @@ func (c fleetChurn) change(spec fleetSpec, made int) metav1.Object {
 	return slice
 }
 
-// churnSize says for how long the cluster changes at each rate: KPL_CHURN, a minute at full size; and how much time
-// clients let pass from one acknowledgement to the next, as proxies do.
-func churnSize(b *testing.B, size fleetSize) (duration, pause time.Duration) {
-	duration, pause = 100*time.Millisecond, 5*time.Millisecond
-	if size.full {
-		duration, pause = time.Minute, time.Second
-	}
-	if text := os.Getenv("KPL_CHURN"); text != "" {
-		var err error
-		duration, err = time.ParseDuration(text)
-		require.NoError(b, err)
-	}
-	return duration, pause
+// churnTimes are those of BenchmarkFleetChurn.
+type churnTimes struct {
+	duration time.Duration // for which the cluster changes at each rate: KPL_CHURN, a minute at full size
+	pause    time.Duration // of a client after it has applied something: KPL_PAUSE, what Run leaves after a Sync of 1 ms
+	interval time.Duration // between two revisions: KPL_INTERVAL, by cost
 }
 
-// BenchmarkFleetChurn is a cluster that never rests: so many endpoints are replaced each second, and clients apply at
-// most once a second, as proxies do. They have their states. At full size versions are kept for a quarter of the time
-// that it takes, not for 10 minutes, so that it can be seen whether what is kept grows. Afterwards all clients go to
-// another server, first while nothing changes, then while 100 endpoints change each second: what is compared is the
-// cost beyond that of the changes, which the clients would have been told in the same time had they stayed. Run it with
-// -benchtime 1x: its parts share the fleet.
+func churnTimesOf(b *testing.B, size fleetSize) churnTimes {
+	t := churnTimes{duration: 100 * time.Millisecond, pause: 9 * time.Millisecond}
+	if size.full {
+		t.duration = time.Minute
+	}
+	for name, d := range map[string]*time.Duration{
+		"KPL_CHURN": &t.duration, "KPL_PAUSE": &t.pause, "KPL_INTERVAL": &t.interval,
+	} {
+		if text := os.Getenv(name); text != "" {
+			var err error
+			*d, err = time.ParseDuration(text)
+			require.NoError(b, err)
+		}
+	}
+	return t
+}
+
+// churnGoals are the times from a change to its acknowledgement that 99 of 100 are to keep at 100 changes a second, by
+// the number of clients.
+var churnGoals = []struct {
+	clients int
+	p99     time.Duration
+}{{100, 50 * time.Millisecond}, {1000, 250 * time.Millisecond}, {5000, 1500 * time.Millisecond}}
+
+// BenchmarkFleetChurn is a cluster that never rests: so many endpoints are replaced each second, and clients that have
+// their states pause after each acknowledgement, as proxies do. At full size versions are kept for a quarter of the
+// time that it takes, not for 10 minutes, so that it can be seen whether what is kept grows. With KPL_PAUSE=1s
+// KPL_INTERVAL=100ms it is as it was before nodes and servers paused by cost. Run it with -benchtime 1x: its parts
+// share the fleet.
 func BenchmarkFleetChurn(b *testing.B) {
 	size := benchmarkSize()
-	duration, pause := churnSize(b, size)
-	size.Churn, size.Keep = true, duration/4
+	if !size.full {
+		b.Run(fmt.Sprintf("%dClients", size.clients), func(b *testing.B) { fleetChurns(b, size, math.Inf(1), true) })
+		return
+	}
+	for _, goal := range churnGoals {
+		size := size
+		size.clients = goal.clients
+		b.Run(fmt.Sprintf("%dClients", size.clients), func(b *testing.B) {
+			fleetChurns(b, size, goal.p99.Seconds(), size.clients >= size.Nodes)
+		})
+	}
+}
+
+// fleetChurns has the cluster of a fleet change at several rates. Afterwards, all clients of a fleet that fails over go
+// to another server, first while nothing changes, then while 100 endpoints change each second: what is compared is the
+// cost beyond that of the changes, which the clients would have been told in the same time had they stayed.
+func fleetChurns(b *testing.B, size fleetSize, goal float64, failsOver bool) {
+	times := churnTimesOf(b, size)
+	pause := times.pause
+	size.Churn, size.Interval, size.Keep = true, times.interval, times.duration/4
 	if !size.full {
 		size.Keep = time.Minute // on a busy machine clients are behind for longer than the changes take
 	}
@@ -97,9 +130,12 @@ func BenchmarkFleetChurn(b *testing.B) {
 	for _, rate := range []float64{1, 10, 100, 1000} {
 		b.Run(fmt.Sprintf("%vPerSecond", rate), func(b *testing.B) {
 			for b.Loop() { // once
-				f.churn(b, size, servers, rate, duration)
+				f.churn(b, size, servers, rate, times.duration, goal)
 			}
 		})
+	}
+	if !failsOver {
+		return
 	}
 	var quiet failoverCost
 	b.Run("FailoverQuiet", func(b *testing.B) {
@@ -110,8 +146,8 @@ func BenchmarkFleetChurn(b *testing.B) {
 	b.Run("FailoverUnderChurn", func(b *testing.B) {
 		for b.Loop() { // once
 			f.begin(b, servers, 100, 10*time.Minute)
-			time.Sleep(5 * pause)
-			churn := f.stay(b, servers[1], 10*pause)
+			time.Sleep(times.duration / 12)
+			churn := f.stay(b, servers[1], times.duration/6)
 			busy := f.failOver(b, servers[0])
 			b.ReportMetric(busy.cpu/max(quiet.cpu, 1), "cpu-ratio")
 			b.ReportMetric(busy.bytes/max(quiet.bytes, 1), "bytes-ratio")
@@ -155,7 +191,8 @@ func (f *fleet) begin(b *testing.B, servers []*fleetServer, rate float64, durati
 }
 
 // churn changes the cluster for a time, and reports what the second half of it costs.
-func (f *fleet) churn(b *testing.B, size fleetSize, servers []*fleetServer, rate float64, duration time.Duration) {
+func (f *fleet) churn(b *testing.B, size fleetSize, servers []*fleetServer, rate float64, duration time.Duration,
+	goal float64) {
 	f.begin(b, servers, rate, duration)
 	server, all := servers[0], func(*fleetClient) bool { return true }
 	time.Sleep(duration / 2)
@@ -169,12 +206,15 @@ func (f *fleet) churn(b *testing.B, size fleetSize, servers []*fleetServer, rate
 	p50, p99 := quantile(before, after, 0.5), quantile(before, after, 0.99)
 	if rate == 100 {
 		size.goal(b, cores, "cores", 0.5)
-		size.goal(b, p99, "p99-s", 1.5)
+		size.goal(b, p99, "p99-s", goal)
 	} else {
 		b.ReportMetric(cores, "cores")
 		b.ReportMetric(p99, "p99-s")
 	}
 	b.ReportMetric(p50, "p50-s")
+	b.ReportMetric(float64(after.Revision-before.Revision)/took, "revisions/s")
+	b.ReportMetric(float64(after.Batches["diff"]-before.Batches["diff"])/took/clients, "batches/client/s")
+	b.ReportMetric(1e6*cores*took/max(float64(after.Batches["diff"]-before.Batches["diff"]), 1), "us/batch")
 	b.ReportMetric(float64(readNow-read)/took/clients, "out-bytes/client/s")
 	b.ReportMetric(float64(writtenNow-written)/took/clients, "in-bytes/client/s")
 	b.ReportMetric(float64(before.Kept)/1024, "kept-KB-half")
@@ -248,6 +288,7 @@ func (u *fleetUsage) readChurn(s *Server) {
 	for _, c := range s.classes {
 		u.Kept += c.kept
 	}
+	u.Revision = s.revision
 	s.mu.Unlock()
 	var delivered dto.Metric
 	_ = s.metrics.delivery.Write(&delivered) // it does not fail

@@ -36,7 +36,8 @@ const fleetServerEnv = "KPL_REMOTE_FLEET_SERVER"
 type fleetSpec struct {
 	Services, Endpoints, Nodes int
 	Heartbeat                  time.Duration
-	Churn                      bool          // change the cluster in revisions of the usual interval, see doChurn
+	Churn                      bool          // change the cluster in revisions of Interval, see doChurn
+	Interval                   time.Duration // limits.minInterval if Churn
 	Keep                       time.Duration // 0: the default
 	Bare                       bool          // serve as bareBrain does
 	Cert, Key, CA              []byte        // DER
@@ -66,7 +67,8 @@ type fleetUsage struct {
 	Clients, Behind   int
 	Batches           map[string]int // by kind
 	Churned, Kept     int            // changes made by doChurn; bytes of older versions
-	Delivered         []uint64       // of batches: how many were acknowledged within 10 ms, 20 ms ... of their first change
+	Revision          uint64         // the newest
+	Delivered         []uint64       // batches acknowledged within 10 ms, 20 ms ... of their first change
 }
 
 var fleetZones = []string{"zone-a", "zone-b", "zone-c"}
@@ -159,7 +161,7 @@ func runFleetServer() error {
 	source := newCluster(at("1000", spec.objects()...)...) // as every object of an API server has one
 	limits := limits{heartbeat: spec.Heartbeat, minInterval: -1, keep: spec.Keep}
 	if spec.Churn {
-		limits.minInterval = 0 // the default
+		limits.minInterval = spec.Interval
 	}
 	server, err := New(ctx, Options{Source: source, limits: limits})
 	if err != nil {

@@ -25,7 +25,7 @@ func on(service, node string) *kube.EndpointSliceBuilder {
 // awaitLocal waits until a node has the endpoint of a service as one of its own.
 func awaitLocal(t *testing.T, rec *sink.Recorder, service string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	for {
 		for _, e := range rec.Endpoints() {
@@ -52,7 +52,7 @@ func TestANodeFindsWhatItHasOfItsOwnInAnotherZone(t *testing.T) {
 	zone := func(node string) *class {
 		server.mu.Lock()
 		defer server.mu.Unlock()
-		for s := range server.sessions[node] {
+		for s := range server.byNode[node] {
 			return s.class
 		}
 		return nil
@@ -68,7 +68,7 @@ func TestANodeFindsWhatItHasOfItsOwnInAnotherZone(t *testing.T) {
 
 	n2 := kube.Node("n2").Zone("a").InternalIP("192.0.2.2").PodCIDR("10.244.2.0/24")
 	c.set(n2.Build())
-	require.Eventually(t, func() bool { return zone("n2") == a && kept(a) == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return zone("n2") == a && kept(a) == 1 }, testTimeout, time.Millisecond)
 	state := stateN1
 	state.NodeName = "n2"
 	awaitState(t, c, state, &rec[1])
@@ -91,9 +91,9 @@ func TestANodeWithoutItsObjectFindsWhatItHasOfItsOwn(t *testing.T) {
 	awaitState(t, c, stateN1, &rec)
 	require.Len(t, rec.Endpoints(), 2)
 	c.delete(baseObjects()[0])
-	require.Eventually(t, func() bool { return rec.Node().NotEligible }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return rec.Node().NotEligible }, testTimeout, time.Millisecond)
 	c.set(slice("n1"))
-	require.Eventually(t, func() bool { return len(rec.Endpoints()) == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return len(rec.Endpoints()) == 1 }, testTimeout, time.Millisecond)
 }
 
 // The names of nodes that are gone are forgotten.
@@ -108,7 +108,7 @@ func TestForeignNodesAreForgottenWhenTheyAreGone(t *testing.T) {
 	for _, class := range server.classes {
 		assert.True(t, class.isForeign("n2"))
 		class.foreign["gone"], class.foreignLimit = struct{}{}, 1
-		class.forgetNodes()
+		class.forgetNodes(nil)
 		assert.True(t, class.isForeign("n2"))
 		assert.False(t, class.isForeign("gone"))
 	}
@@ -152,7 +152,7 @@ func TestWhatWasKnownOfANodeStaysForTheNextStream(t *testing.T) {
 				require.Eventually(t, func() bool {
 					return server.sent("resumed")+server.sent("resumed_diff")+server.sent("compared") > 0 &&
 						difference(&want, rec) == ""
-				}, patience, time.Millisecond)
+				}, testTimeout, time.Millisecond)
 			})
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
-	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
 	"sigs.k8s.io/kube-proxy-lib/remote"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
@@ -45,19 +45,19 @@ func gauge(t *testing.T, r *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// A brain that hangs is left, though its sessions are as alive as can be.
+// A brain that hangs is left, though its clients are as alive as can be.
 func TestABrainWhosePublisherHangsIsLeft(t *testing.T) {
 	server, registry, client := staleServer(t)
 	server.work.Lock()
 	server.signal()
-	require.Eventually(t, func() bool { return !client.DisconnectedSince().IsZero() }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return !client.DisconnectedSince().IsZero() }, testTimeout, time.Millisecond)
 	assert.ErrorContains(t, server.Ready(), "has been publishing a revision for")
 	assert.Positive(t, gauge(t, registry, "kubeproxy_remote_publishing_seconds"))
 	server.work.Unlock()
-	require.Eventually(t, func() bool { return server.Ready() == nil && client.DisconnectedSince().IsZero() }, patience,
+	require.Eventually(t, func() bool { return server.Ready() == nil && client.DisconnectedSince().IsZero() }, testTimeout,
 		time.Millisecond)
 	require.Eventually(t, func() bool { return gauge(t, registry, "kubeproxy_remote_publishing_seconds") == 0 },
-		patience, time.Millisecond)
+		testTimeout, time.Millisecond)
 }
 
 // A brain that is cut off from its API server is left, too, unless its source does not say that it is alive.
@@ -68,7 +68,7 @@ func TestABrainThatHearsNothingIsLeft(t *testing.T) {
 	server.heard.Heard(&discoveryv1.EndpointSlice{}, "1", time.Now().Add(-time.Minute))
 	require.NoError(t, server.Ready(), "without bookmarks a watch may be quiet")
 	serverHandler{server.Server}.Bookmarks(&discoveryv1.EndpointSlice{})
-	require.Eventually(t, func() bool { return !client.DisconnectedSince().IsZero() }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return !client.DisconnectedSince().IsZero() }, testTimeout, time.Millisecond)
 	assert.ErrorContains(t, server.Ready(), "the API server has said nothing of kind EndpointSlice for")
 	serverHandler{server.Server}.Bookmarks(&corev1.Service{})
 	heard(&corev1.Service{}, "1")
@@ -87,6 +87,6 @@ func TestABrainThatHearsNothingIsLeft(t *testing.T) {
 			}
 		}
 	}()
-	require.Eventually(t, func() bool { return server.Ready() == nil && client.DisconnectedSince().IsZero() }, patience,
+	require.Eventually(t, func() bool { return server.Ready() == nil && client.DisconnectedSince().IsZero() }, testTimeout,
 		time.Millisecond)
 }

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
-	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
 	"sigs.k8s.io/kube-proxy-lib/remote"
 	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
@@ -74,7 +74,7 @@ func TestANodeDoesNotGoBackToAReplicaThatLags(t *testing.T) {
 	second := clusterAt("10", "10.0.0.1")
 	b := quick(t, second)
 	f := failOver(t, time.Hour, clusterAt("20", "10.0.0.2"), b)
-	require.Eventually(t, func() bool { return b.sent("behind") >= 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return b.sent("behind") >= 1 }, testTimeout, time.Millisecond)
 	assert.Empty(t, f.rec.TakeWaves())
 	second.set(webAt("21", "10.0.0.3")...)
 	lines := awaitState(t, second, stateN1, f.rec)
@@ -151,7 +151,7 @@ func TestWhatARestartedServerDoesNotFindStaysDeleted(t *testing.T) {
 	b := quick(t, second)
 	second.heard(&corev1.Service{}, "25")
 	f := failOver(t, time.Hour, first, b)
-	require.Eventually(t, func() bool { return b.sent("behind") >= 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return b.sent("behind") >= 1 }, testTimeout, time.Millisecond)
 	assert.Empty(t, f.rec.TakeWaves())
 }
 

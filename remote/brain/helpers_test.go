@@ -19,7 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
-	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/remote"
@@ -28,8 +28,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// patience is how long a test waits for what has to come. It fails a test that hangs, and measures nothing.
-const patience = 2 * time.Minute
+// testTimeout is how long a test waits for what has to come. It fails a test that hangs, and measures nothing.
+const testTimeout = 2 * time.Minute
 
 // cluster is a watch.Source with any number of followers, and what a node should make of it.
 type cluster struct {
@@ -143,11 +143,11 @@ func difference(want, got *sink.Recorder) string {
 	return ""
 }
 
-// awaitState waits until a sink has what a node should have. It returns the lines of the waves that have ended: the last
-// Sync may be still to come, see awaitClients.
+// awaitState waits until a sink has what a node should have. It returns the lines of the waves that have ended; the
+// last Sync may still be running, see awaitClients.
 func awaitState(t testing.TB, c *cluster, opts localstate.Options, got *sink.Recorder) (lines []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	for {
 		problem := difference(c.want(t, opts), got)
@@ -189,7 +189,7 @@ func serve(t testing.TB, opts Options, target string) *replica {
 	require.NoError(t, err)
 	r := serveOn(t, ctx, cancel, server, ln, target, ServeOptions{})
 	if c, ok := opts.Source.(*cluster); !ok || !c.unsynced {
-		require.Eventually(t, r.ready, patience, time.Millisecond)
+		require.Eventually(t, r.ready, testTimeout, time.Millisecond)
 	}
 	return r
 }
@@ -239,20 +239,20 @@ func run(t testing.TB, to kubeproxy.Options, opts remote.Options) (stop func()) 
 // awaitClients waits until the server sees clients as they are wanted.
 func (r *replica) awaitClients(t testing.TB, want func([]ClientStatus) bool) {
 	t.Helper()
-	require.Eventually(t, func() bool { return want(r.Clients()) }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return want(r.Clients()) }, testTimeout, time.Millisecond)
 }
 
 var nodeNames = []string{"n1", "n2", "n3"}
 
-func randomChange(d testdice.Dice) watch.Change {
-	c := watch.Change{Deleted: testdice.OneIn(d, 6)}
-	switch d.Roll(10) {
+func randomChange(d testkit.Random) watch.Change {
+	c := watch.Change{Deleted: testkit.OneIn(d, 6)}
+	switch d.IntN(10) {
 	case 0:
-		n := kube.Node(testdice.Pick(d, nodeNames...)).Zone(testdice.Pick(d, "a", "b")).
-			InternalIP(testdice.Pick(d, "192.0.2.1", "192.0.2.2")).PodCIDR("10.244.1.0/24")
+		n := kube.Node(testkit.Pick(d, nodeNames...)).Zone(testkit.Pick(d, "a", "b")).
+			InternalIP(testkit.Pick(d, "192.0.2.1", "192.0.2.2")).PodCIDR("10.244.1.0/24")
 		c.Object, c.Deleted = n.Build(), false
 	case 1:
-		c.Object = kube.ServiceCIDR("main", testdice.Pick(d, "10.96.0.0/16", "10.97.0.0/16"))
+		c.Object = kube.ServiceCIDR("main", testkit.Pick(d, "10.96.0.0/16", "10.97.0.0/16"))
 	case 2, 3, 4:
 		c.Object = randomService(d)
 	default:
@@ -261,13 +261,13 @@ func randomChange(d testdice.Dice) watch.Change {
 	return c
 }
 
-func randomService(d testdice.Dice) *corev1.Service {
-	b := kube.Service("default/"+testdice.Pick(d, "a", "b", "c", "d")).Port("http", 80).Label("version",
-		testdice.Pick(d, "1", "2"))
-	if testdice.OneIn(d, 3) {
+func randomService(d testkit.Random) *corev1.Service {
+	b := kube.Service("default/"+testkit.Pick(d, "a", "b", "c", "d")).Port("http", 80).Label("version",
+		testkit.Pick(d, "1", "2"))
+	if testkit.OneIn(d, 3) {
 		b.UDPPort("dns", 53)
 	}
-	switch d.Roll(4) {
+	switch d.IntN(4) {
 	case 0:
 		b.ExternalIP("198.51.100.7")
 	case 1:
@@ -276,35 +276,35 @@ func randomService(d testdice.Dice) *corev1.Service {
 	case 2:
 		b.InternalLocal()
 	}
-	if testdice.OneIn(d, 4) {
+	if testkit.OneIn(d, 4) {
 		b.Affinity(100)
 	}
 	return b.Build()
 }
 
-func randomSlice(d testdice.Dice) metav1.Object {
-	b := kube.EndpointSlice("default/"+testdice.Pick(d, "a", "b", "c", "d")).Port("http", 8080)
-	if testdice.OneIn(d, 3) {
+func randomSlice(d testkit.Random) metav1.Object {
+	b := kube.EndpointSlice("default/"+testkit.Pick(d, "a", "b", "c", "d")).Port("http", 8080)
+	if testkit.OneIn(d, 3) {
 		b.UDPPort("dns", 5353)
 	}
-	hints := d.Roll(4)
-	for range d.Roll(6) {
-		b.Endpoint(fmt.Sprintf("10.244.0.%d", 1+d.Roll(12))).OnNode(testdice.Pick(d, nodeNames...))
-		switch d.Roll(8) {
+	hints := d.IntN(4)
+	for range d.IntN(6) {
+		b.Endpoint(fmt.Sprintf("10.244.0.%d", 1+d.IntN(12))).OnNode(testkit.Pick(d, nodeNames...))
+		switch d.IntN(8) {
 		case 0:
 			b.Terminating()
 		case 1:
 			b.NotReady()
 		}
 		if hints == 0 || hints == 2 {
-			b.ForZones(testdice.Pick(d, "a", "b"))
+			b.ForZones(testkit.Pick(d, "a", "b"))
 		}
 		if hints == 1 || hints == 2 {
-			b.ForNodes(testdice.Pick(d, nodeNames...))
+			b.ForNodes(testkit.Pick(d, nodeNames...))
 		}
 	}
 	slice := b.Build()
-	slice.Name += testdice.Pick(d, "", "-2")
+	slice.Name += testkit.Pick(d, "", "-2")
 	return slice
 }
 
@@ -330,4 +330,9 @@ func name(n string) model.ServiceName { return model.ServiceName{Namespace: "def
 func (s *Server) ready() bool { return s.Ready() == nil }
 
 // classOf returns the class of a node, with its state.
-func (r *replica) classOf(t *testing.T, node string) *class { return r.idle(t, node).has.class }
+func (r *replica) classOf(t *testing.T, node string) *class {
+	c := r.idle(t, node)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return c.class
+}

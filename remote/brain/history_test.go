@@ -16,7 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
@@ -47,13 +47,21 @@ func requireSame(t *testing.T, want, got *sink.Snapshot, args ...any) {
 	}
 }
 
+// last returns the last of some versions, or nil.
+func last(versions []*version) *version {
+	if len(versions) == 0 {
+		return nil
+	}
+	return versions[len(versions)-1]
+}
+
 // TestTheStateOfEveryKeptVersionIsKnown: whatever happens, and whoever has asked for what before, the state of a
 // version is the one that is worked out from the cluster as it was then; and the sum of the changes from one to another
 // leads from there to there, with nothing that is the same in both.
 func TestTheStateOfEveryKeptVersionIsKnown(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			d := testdice.Seeded(seed)
+			d := testkit.Seeded(seed)
 			s, err := New(quiet(t), Options{Source: newCluster()})
 			require.NoError(t, err)
 			h := serverHandler{s}
@@ -66,7 +74,7 @@ func TestTheStateOfEveryKeptVersionIsKnown(t *testing.T) {
 			c := s.classes[key]
 			wants, versions := []*sink.Snapshot{}, []*version{}
 			for range 40 {
-				for range 1 + d.Roll(4) {
+				for range 1 + d.IntN(4) {
 					h.Update(randomChange(d))
 				}
 				s.publish(t.Context())
@@ -82,16 +90,16 @@ func TestTheStateOfEveryKeptVersionIsKnown(t *testing.T) {
 					since += v.bytes
 				}
 				require.Equal(t, since, c.sinceBase)
-				if testdice.OneIn(d, 4) {
-					i := d.Roll(len(versions))
-					got, ok := s.stateOf(t.Context(), versions[i])
+				if testkit.OneIn(d, 4) {
+					i := d.IntN(len(versions))
+					got, ok := versions[i].state(t.Context())
 					require.True(t, ok)
 					requireSame(t, wants[i], got, i)
 				}
 			}
 			for i := range versions {
-				from := d.Roll(i + 1)
-				waves, _, ok := s.deltasBetween(versions[from], versions[i])
+				from := d.IntN(i + 1)
+				waves, _, ok := versions[i].since(versions[from])
 				require.True(t, ok)
 				full, snapshot := snapshotter(t, wants[from])
 				deltas := wire.Merge(waves)
@@ -105,8 +113,23 @@ func TestTheStateOfEveryKeptVersionIsKnown(t *testing.T) {
 					changed++
 				}
 				assert.Len(t, deltas, changed)
-				_, _, ok = s.deltasBetween(versions[i], versions[from])
+				_, _, ok = versions[from].since(versions[i])
 				assert.Equal(t, from == i, ok, "a sum of changes leads forward")
+			}
+			all := append(slices.Clone(c.recent), c.current)
+			for range 4 { // until nothing is left but the current one
+				for _, v := range all {
+					lasts := slices.DeleteFunc(slices.Clone(all[len(all)-1-len(c.recent)+c.resumable:]),
+						func(w *version) bool { return w.root != v.root })
+					require.Equal(t, last(lasts), c.withRoot(v.root))
+					lasts = slices.DeleteFunc(slices.Clone(all[len(all)-1-len(c.recent)+c.resumable:]),
+						func(w *version) bool { return w.revision >= v.revision })
+					require.Equal(t, last(lasts), c.before(func(w *version) bool { return w.revision >= v.revision }))
+				}
+				_, ok := c.current.state(t.Context()) // the base follows, so that more can be forgotten
+				require.True(t, ok)
+				c.forget(time.Time{}, c.resumableBytes/2)
+				c.forget(time.Now().Add(time.Hour*time.Duration(d.IntN(2))), c.resumableBytes/2)
 			}
 		})
 	}
@@ -142,7 +165,7 @@ func TestAClientThatIsTooFarBehindComesAgain(t *testing.T) {
 		class.forget(time.Now().Add(time.Hour), 0)
 	}
 	forget()
-	_, known := server.stateOf(t.Context(), class.current) // the base follows
+	_, known := class.current.state(t.Context()) // the base follows
 	require.True(t, known, "nothing is forgotten that this takes")
 	forget()
 	server.mu.Lock()
@@ -162,7 +185,7 @@ func TestAClientThatIsTooFarBehindComesAgain(t *testing.T) {
 	}
 }
 
-// A session may keep a version alive that is gone, but not what that has replaced.
+// A client may keep a version alive that is gone, but not what that has replaced.
 func TestAVersionThatIsGoneKeepsNothing(t *testing.T) {
 	s, err := New(quiet(t), Options{Source: newCluster()})
 	require.NoError(t, err)
@@ -180,7 +203,7 @@ func TestAVersionThatIsGoneKeepsNothing(t *testing.T) {
 		old = append(old, c.current)
 		require.NotEmpty(t, c.current.deltas)
 	}
-	_, ok := s.stateOf(t.Context(), c.current)
+	_, ok := c.current.state(t.Context())
 	require.True(t, ok)
 	c.forget(time.Now().Add(time.Hour), 0)
 	require.Empty(t, c.recent)
@@ -204,7 +227,7 @@ func TestAClientHasWhatIsPublishedMeanwhile(t *testing.T) {
 	}
 	set("10.0.0.1")
 	stream := &heldStream{}
-	c := &session{server: s, node: "n1", stream: stream, ctx: t.Context(), news: true}
+	c := &client{server: &s.common, node: "n1", stream: stream, ctx: t.Context(), news: true}
 	require.NoError(t, s.join(c, localstate.Options{}))
 	defer s.leave(c)
 	require.True(t, c.begin())
@@ -213,13 +236,13 @@ func TestAClientHasWhatIsPublishedMeanwhile(t *testing.T) {
 	require.True(t, ok)
 	set("10.0.0.2")
 	has := view
-	has.version = view.class.current
+	has.version = view.history.current
 	require.NotEqual(t, has.root, view.root)
 	require.NoError(t, c.introduce(view, b, &remotev1.Resume{Digest: has.digest()}))
 	syncs, _ := stream.sent()
 	require.Len(t, syncs, 1)
 	assert.Equal(t, view.revision, syncs[0].Revision)
-	changes := s.difference(t.Context(), b, has.version, view.version)
+	changes := b.difference(t.Context(), has.version, view.version)
 	require.Len(t, changes.chunks, 1)
 	var got wire.Batch
 	_, err = new(wire.Decoder).Update(changes.chunks[0].Bytes(), gunzip, &got)
@@ -267,7 +290,7 @@ func TestTriggerTimesAreKeptBytes(t *testing.T) {
 }
 
 // classNow returns the only class of the server.
-func (r *replica) classNow() *class {
+func (r *replica) classNow() *group {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.classes {

@@ -61,7 +61,7 @@ func benchmarkChange(b *testing.B, endpoints, nodes int) {
 		update(slice(i, 100))
 	}
 	h.Synced()
-	var classes []*class
+	var classes []*group
 	for _, zone := range []string{"a", "b"} {
 		key := localstate.Class{Zone: zone}
 		if err := s.makeClass(b.Context(), key); err != nil {
@@ -82,7 +82,7 @@ func benchmarkChange(b *testing.B, endpoints, nodes int) {
 			if c.current == before[i] {
 				b.Fatal("nothing changed")
 			}
-			s.difference(b.Context(), c.batches, before[i], c.current)
+			c.batches.difference(b.Context(), before[i], c.current)
 		}
 	}
 	b.ReportMetric(float64(classes[0].kept)/float64(max(1, len(classes[0].recent))), "kept-B/version")

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
-	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
 	"sigs.k8s.io/kube-proxy-lib/remote"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
@@ -74,7 +74,7 @@ func TestAKeptStateDoesNotGoBack(t *testing.T) {
 				require.NoError(t, err)
 				assert.Empty(t, difference(kept.want(t, stateN1), &rec))
 			}
-			require.Eventually(t, func() bool { return b.sent("behind") >= 1 }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return b.sent("behind") >= 1 }, testTimeout, time.Millisecond)
 			assert.Empty(t, rec.TakeWaves())
 			second.set(webAt("21", "10.0.0.3")...)
 			awaitState(t, second, stateN1, &rec)

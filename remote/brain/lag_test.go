@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
-	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/remote"
@@ -22,17 +22,17 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// history is what happens to a cluster, and how far each of the replicas is that watch it.
-type history struct {
-	d        testdice.Dice
+// changes is what happens to a cluster, and how far each of the replicas is that watch it.
+type changes struct {
+	d        testkit.Random
 	all      []watch.Change
 	whole    *cluster
 	replicas []*cluster
 	at       []int // of replicas, in all
 }
 
-func newHistory(d testdice.Dice, replicas int) *history {
-	h := &history{d: d, whole: newCluster(), at: make([]int, replicas)}
+func newHistory(d testkit.Random, replicas int) *changes {
+	h := &changes{d: d, whole: newCluster(), at: make([]int, replicas)}
 	for range replicas {
 		h.replicas = append(h.replicas, newCluster())
 	}
@@ -40,14 +40,14 @@ func newHistory(d testdice.Dice, replicas int) *history {
 }
 
 // happens adds a change, with the next resourceVersion.
-func (h *history) happens(c watch.Change) {
+func (h *changes) happens(c watch.Change) {
 	h.all = append(h.all, c)
 	at(strconv.Itoa(len(h.all)), c.Object)
 	h.whole.change(c)
 }
 
 // tick changes something of each kind, so that whoever sees it knows how far that is; and the clock, a service.
-func (h *history) tick() {
+func (h *changes) tick() {
 	slice := kube.EndpointSlice("default/clock").Port("http", 80).
 		Endpoint(fmt.Sprintf("10.9.%d.%d", len(h.all)/250, len(h.all)%250)).Build()
 	for _, o := range []metav1.Object{
@@ -62,16 +62,16 @@ func (h *history) tick() {
 }
 
 // advance has a replica see some of what has happened, in one piece or several.
-func (h *history) advance(replica, by int) {
+func (h *changes) advance(replica, by int) {
 	for end := min(h.at[replica]+by, len(h.all)); h.at[replica] < end; {
-		next := h.at[replica] + 1 + h.d.Roll(end-h.at[replica])
+		next := h.at[replica] + 1 + h.d.IntN(end-h.at[replica])
 		h.replicas[replica].change(h.all[h.at[replica]:next]...)
 		h.at[replica] = next
 	}
 }
 
 // catchUp has all replicas see everything, and know it.
-func (h *history) catchUp() {
+func (h *changes) catchUp() {
 	h.tick()
 	for i := range h.replicas {
 		h.advance(i, len(h.all))
@@ -106,17 +106,17 @@ func TestFaultsWithReplicasThatLag(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel() // they wait most of the time
-			d := testdice.Seeded(seed)
+			d := testkit.Seeded(seed)
 			h := newHistory(d, 2)
 			for _, o := range baseObjects() {
 				h.happens(watch.Change{Object: o})
 			}
 			h.catchUp()
 			opts := func(i int) Options {
-				return Options{Source: h.replicas[i], KeepBytes: 1 + d.Roll(20_000), limits: limits{
-					minInterval: time.Duration(d.Roll(3)-1) * time.Millisecond, heartbeat: 100 * time.Millisecond,
-					maxFullStates: 1 + d.Roll(2), maxCatchUp: time.Millisecond, maxDigests: 1 + d.Roll(200),
-					maxAge: time.Duration(200+d.Roll(2000)) * time.Millisecond}}
+				return Options{Source: h.replicas[i], KeepBytes: 1 + d.IntN(20_000), limits: limits{
+					minInterval: time.Duration(d.IntN(3)-1) * time.Millisecond, heartbeat: 100 * time.Millisecond,
+					maxFullStates: 1 + d.IntN(2), maxCatchUp: time.Millisecond, maxDigests: 1 + d.IntN(200),
+					maxAge: time.Duration(200+d.IntN(2000)) * time.Millisecond}}
 			}
 			var servers []*replica
 			var proxies []*proxy
@@ -140,24 +140,24 @@ func TestFaultsWithReplicasThatLag(t *testing.T) {
 			}
 			for range 40 {
 				h.happens(randomChange(d))
-				if testdice.OneIn(d, 3) {
+				if testkit.OneIn(d, 3) {
 					h.tick()
 				}
-				h.advance(d.Roll(2), d.Roll(8))
-				switch i := d.Roll(2); d.Roll(8) {
+				h.advance(d.IntN(2), d.IntN(8))
+				switch i := d.IntN(2); d.IntN(8) {
 				case 0, 1:
 					proxies[i].cut()
 				case 2:
-					proxies[i].close(d.Roll(2) == 0)
+					proxies[i].close(d.IntN(2) == 0)
 				case 3:
 					servers[i].stop()
 					servers[i] = serve(t, opts(i), servers[i].target)
 				case 4:
-					sinks[d.Roll(len(sinks))].FailNext(errors.New("out of order"))
+					sinks[d.IntN(len(sinks))].FailNext(errors.New("out of order"))
 				case 5:
-					await(d.Roll(len(nodeNames))) // let somebody get somewhere
+					await(d.IntN(len(nodeNames))) // let somebody get somewhere
 				case 6: // and then see that the other one lags
-					n := d.Roll(len(nodeNames))
+					n := d.IntN(len(nodeNames))
 					h.tick()
 					h.advance(i, len(h.all))
 					proxies[i].close(false)
@@ -166,7 +166,7 @@ func TestFaultsWithReplicasThatLag(t *testing.T) {
 					proxies[1-i].close(false)
 					before := servers[1-i].sent("behind")
 					proxies[i].close(true)
-					require.Eventually(t, func() bool { return servers[1-i].sent("behind") > before }, patience, time.Millisecond)
+					require.Eventually(t, func() bool { return servers[1-i].sent("behind") > before }, testTimeout, time.Millisecond)
 				}
 			}
 			for i, s := range sinks {

@@ -66,7 +66,7 @@ func TestOfALongErrorOnlyTheBeginningStaysInMemory(t *testing.T) {
 // One node's certificate does not suffice to take the places of all the others.
 func TestANodeHasALimitedNumberOfClients(t *testing.T) {
 	server := serve(t, Options{Source: newCluster(baseObjects()...)}, socket(t))
-	for range maxPerParty {
+	for range maxPerPrincipal {
 		server.idle(t, "n1")
 	}
 	_, err := rawStream(t, server.target, &remotev1.Hello{Node: "n1"}).Recv()
@@ -100,7 +100,7 @@ func TestAStreamEndsWithTheCertificateOfItsClient(t *testing.T) {
 		&tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: ca.Pool})))
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
-	ctx, cancel := context.WithTimeout(quiet(t), patience)
+	ctx, cancel := context.WithTimeout(quiet(t), testTimeout)
 	defer cancel()
 	stream, err := remotev1.NewBrainClient(conn).Watch(ctx)
 	require.NoError(t, err)
@@ -204,7 +204,7 @@ func TestACertificateHasALimitedNumberOfConnections(t *testing.T) {
 			grpc.WithTransportCredentials(credentials.NewTLS(config)))
 		require.NoError(t, err)
 		t.Cleanup(func() { conn.Close() })
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		defer cancel()
 		stream, err := remotev1.NewBrainClient(conn).Watch(ctx)
 		if err == nil {
@@ -214,7 +214,7 @@ func TestACertificateHasALimitedNumberOfConnections(t *testing.T) {
 		return conn, err
 	}
 	var last *grpc.ClientConn
-	for range maxPerParty {
+	for range maxPerPrincipal {
 		conn, err := connect(config)
 		require.ErrorContains(t, err, "the first message has to be a Hello") // the connection stays
 		last = conn
@@ -227,7 +227,7 @@ func TestACertificateHasALimitedNumberOfConnections(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := connect(config)
 		return status.Code(err) == codes.InvalidArgument
-	}, patience, time.Millisecond)
+	}, testTimeout, time.Millisecond)
 }
 
 func TestAnIdleConnectionIsClosed(t *testing.T) {
@@ -240,7 +240,7 @@ func TestAnIdleConnectionIsClosed(t *testing.T) {
 	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
 		conn.WaitForStateChange(t.Context(), state)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	assert.True(t, conn.WaitForStateChange(ctx, connectivity.Ready), "it is still open")
 }

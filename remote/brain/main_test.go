@@ -3,12 +3,12 @@ package brain
 import (
 	"testing"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
 	if serveFleet() {
 		return
 	}
-	testleak.Main(m)
+	testkit.Main(m)
 }

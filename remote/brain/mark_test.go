@@ -55,7 +55,7 @@ func TestAStateOfAnotherClusterIsNoticed(t *testing.T) {
 	b := laterServer(t, second)
 	inOneRevision(second, "21", "10.0.0.2", "30", "10.0.0.3")
 	f := failOver(t, time.Hour, first, b)
-	require.Eventually(t, func() bool { return b.sent("resumed_diff") == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return b.sent("resumed_diff") == 1 }, testTimeout, time.Millisecond)
 	second.set(webAt("31", "10.0.0.4")...)
 	awaitState(t, second, stateN1, f.rec)
 	assert.Equal(t, 2, b.sent("reset"), "the resident's first state, and this one")

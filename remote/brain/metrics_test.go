@@ -40,7 +40,7 @@ func TestTheLatencyOfADelivery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, err := New(quiet(t), Options{Source: newCluster()})
 		require.NoError(t, err)
-		s := &session{server: server, ctx: t.Context(), news: true}
+		s := &client{server: &server.common, ctx: t.Context(), news: true}
 		second := func() { time.Sleep(time.Second) }
 		deliver := func() {
 			require.True(t, s.begin())
@@ -93,7 +93,7 @@ func TestMetricsShowWhatTheServerHolds(t *testing.T) {
 	require.Eventually(t, func() bool {
 		n, _ := observed(t, server.metrics.delivery, "delivery_duration_seconds")
 		return n == 2
-	}, patience, time.Millisecond)
+	}, testTimeout, time.Millisecond)
 	n, _ := observed(t, server.metrics.publish, "publish_duration_seconds")
 	assert.Positive(t, n)
 	_, err := rawStream(t, server.target, &remotev1.Hello{Node: "n3"}).Recv()
@@ -101,7 +101,7 @@ func TestMetricsShowWhatTheServerHolds(t *testing.T) {
 
 	server.slots <- struct{}{} // one has its turn, two wait
 	for _, node := range []string{"x", "y", "z"} {
-		require.True(t, (&session{server: server.Server, node: node}).countTurn(1))
+		require.True(t, server.turns.add(principal{node: node}, maxTurns))
 	}
 	kept := 0
 	server.mu.Lock()

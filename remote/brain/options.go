@@ -14,29 +14,41 @@ import (
 type Options struct {
 	// Source is where cluster objects come from. The server asks it for all Nodes.
 	Source watch.Source
-	// Cluster is what is worked out for all nodes. ServiceProxyName is taken from the source if the source has one.
-	// What is a node's, its client says.
+	// Cluster are the options for all nodes. ServiceProxyName is that of the source, if the source has one. Each client
+	// sends the options of its node.
 	Cluster localstate.ClusterOptions
 	// Metrics, if given, is the registry for the metrics: they are registered while Run runs. See the package
 	// documentation for the list.
 	Metrics prometheus.Registerer
 
-	// KeepBytes is about how much memory the older states may take that are kept, for at most ten minutes, of each class
-	// of nodes (zone and options): a client that comes back with one of them is sent what has changed since. Others have
-	// to be compared. Default: 64 MB. Negative: none is kept for that. For clients that are connected, and have not yet
-	// acknowledged what is new, at least 16 MB are kept in any case.
+	// KeepBytes is about how much memory older states may take, for each class of nodes (zone and options). They are
+	// kept for at most ten minutes. A client that reconnects with one of them is sent what has changed since; the state
+	// of any other client is compared. Default: 64 MB. Negative: none are kept for clients that return. For connected
+	// clients that have not acknowledged the newest state, at least 16 MB are kept in any case.
 	KeepBytes int
+
+	// MaxClasses is how many classes of nodes (zone and options) there may be; each takes the memory of a whole state.
+	// Half of them are for zones that Nodes have. Nodes for whose zone there is no place are served like nodes without a
+	// zone: their traffic works, but does not stay in the zone. There are up to 8 classes more for them. Default: 64.
+	MaxClasses int
 
 	limits limits
 }
+
+// maxRequest is the maximum size of a message from a client in bytes: twice that of the digests that it is asked for
+// at a time.
+const maxRequest = 256 << 10
+
+// maxAnswer is how long a client may take to answer, or to say Hello.
+const maxAnswer = 20 * time.Second
 
 // limits bound what clients cost. Only tests change them.
 type limits struct {
 	// heartbeat is the maximum time between two messages to a client. A client leaves a server that is silent for three
 	// times as long.
 	heartbeat time.Duration
-	// keep is how long a version is kept for clients that reconnect, so that the changes since then are available. The
-	// state of a client that comes later is compared. Negative: not at all.
+	// keep is how long a version is kept, so that clients that reconnect can be sent the changes since then. The state
+	// of a client that reconnects later is compared. Negative: not at all.
 	keep time.Duration
 	// maxPublish is how long a revision may take, and maxSilence how long the API server may say nothing of a kind of
 	// object for which it sends bookmarks, about every minute; without them it may say nothing for freshness.QuietWatch
@@ -63,12 +75,12 @@ type limits struct {
 	maxWait time.Duration
 	// maxCatchUp is how long a client with a newer state than the server's waits before it is told to ask another one.
 	maxCatchUp time.Duration
-	// minInterval is the minimum time between two revisions: changes in between are combined. A change after a pause is
-	// sent at once. Negative: none.
+	// minInterval is the pause after a revision: changes that come meanwhile are combined. A change after it is sent at
+	// once. 0: by cost, see pace. Negative: none.
 	minInterval time.Duration
 }
 
-// withDefaults returns the limits with those that are not set.
+// withDefaults returns the limits with defaults for those that are not set.
 func (l limits) withDefaults() limits {
 	return limits{
 		heartbeat:     cmp.Or(l.heartbeat, 12*time.Second),
@@ -83,7 +95,7 @@ func (l limits) withDefaults() limits {
 		maxClasses:    cmp.Or(l.maxClasses, 64),
 		maxFullStates: cmp.Or(l.maxFullStates, 64),
 		maxWait:       cmp.Or(l.maxWait, 5*time.Second),
-		maxCatchUp:    cmp.Or(l.maxCatchUp, time.Second),
-		minInterval:   cmp.Or(l.minInterval, 100*time.Millisecond),
+		maxCatchUp:    cmp.Or(l.maxCatchUp, 2*maxPause), // one revision may have just begun its pause
+		minInterval:   l.minInterval,
 	}
 }

@@ -19,7 +19,7 @@ func TestDeliveriesFollowTheOrderOfArrival(t *testing.T) {
 	for range 200 {
 		var d toDeliver
 		for i := range uint64(10) {
-			d = append(d, &session{number: i})
+			d = append(d, &client{number: i})
 		}
 		rand.Shuffle(len(d), func(i, j int) { d[i], d[j] = d[j], d[i] })
 		d.order()
@@ -37,14 +37,14 @@ func TestTheNewestStateIsFoundWithoutAllocations(t *testing.T) {
 	s, err := New(quiet(t), Options{Source: newCluster()})
 	require.NoError(t, err)
 	serverHandler{s}.Synced()
-	c := &session{server: s, node: "n1", stream: &heldStream{}, ctx: t.Context()}
+	c := &client{server: &s.common, node: "n1", stream: &heldStream{}, ctx: t.Context()}
 	require.NoError(t, s.join(c, localstate.Options{}))
 	defer s.leave(c)
-	view, _, ok, err := c.newest()
+	_, _, ok, err := c.newest()
 	require.NoError(t, err)
 	require.True(t, ok)
 	assert.Zero(t, testing.AllocsPerRun(100, func() { _, _, _, _ = c.newest() }))
-	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = s.choose(c, view.class.key) }))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = s.choose(c, c.class.key) }))
 }
 
 // Thousands of clients come from another server at the same time: what has changed since is worked out once.

@@ -1,7 +1,9 @@
 package brain
 
 import (
+	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,19 +11,20 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/freshness"
 	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
 )
 
-// progress says how much of the cluster's history is in the states of the classes. It is immutable.
+// progress says how much of the cluster's history the states of the classes contain. It is immutable.
 //
-// A client is told changed, and a server compares that with its own seen. So a server that has heard that nothing has
-// changed is as good as one that has told its clients the last change.
+// Clients are told changed; a server compares that with its own seen. So a server that knows that nothing has changed
+// is as new as one that sent the last change.
 type progress struct {
-	seen    wire.Mark // how far the source has got
+	seen    wire.Mark // up to where the source has been read
 	changed wire.Mark // the newest changes that made a difference
 }
 
-// versionOf returns the kind and the resourceVersion of an object; ok is false if they cannot be compared with others.
+// versionOf returns the kind and the resourceVersion of an object; ok is false if the version cannot be compared.
 func versionOf(object metav1.Object, resourceVersion string) (kind int, version uint64, ok bool) {
 	switch object.(type) {
 	case *corev1.Service:
@@ -39,70 +42,51 @@ func versionOf(object metav1.Object, resourceVersion string) (kind int, version 
 	return kind, version, err == nil && version > 0 && resourceVersion[0] != '0'
 }
 
-// note takes the resourceVersion of an object that the source has delivered. The caller holds work.
-func (s *Server) note(object metav1.Object, changed bool) {
+// note records the resourceVersion of an object that the source has delivered, and whether it changed anything.
+func (p *progress) note(object metav1.Object, changed bool) {
 	kind, version, ok := versionOf(object, object.GetResourceVersion())
 	if !ok {
 		return
 	}
-	s.source.seen[kind] = max(s.source.seen[kind], version)
+	p.seen[kind] = max(p.seen[kind], version)
 	if changed {
-		s.source.changed[kind] = max(s.source.changed[kind], version)
+		p.changed[kind] = max(p.changed[kind], version)
 	}
 }
 
-// Heard takes note that the source is alive, and how far it has got.
-func (s serverHandler) Heard(object metav1.Object, resourceVersion string) {
-	s.heard.Heard(object, resourceVersion, time.Now())
-	kind, version, ok := versionOf(object, resourceVersion)
-	if !ok {
-		return
-	}
-	s.work.Lock()
-	defer s.work.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	seen := &s.source.seen[kind]
-	if version < *seen {
-		s.log.Info("The API server's resourceVersions have gone back: has it been restored?", "from", *seen,
-			"to", version)
-		s.source.changed[kind] = version
-	}
-	if !s.synced { // what a first list lacks has gone since, nobody knows when
-		s.source.changed[kind] = version
-	}
-	*seen = version
-	s.progressed()
+// liveness knows whether the server is up to date.
+type liveness struct {
+	maxPublish, maxSilence time.Duration             // see limits
+	publishing             atomic.Pointer[time.Time] // when the current revision began; nil: none is in progress
+	heard                  freshness.Tracker         // when the source last said something
 }
 
-// Bookmarks takes note that silence of a kind means that its watch is dead.
-func (s serverHandler) Bookmarks(kind metav1.Object) { s.heard.Bookmarks(kind) }
-
-// progressed tells the classes how far the source has got, unless changes have yet to be published; publish does it
-// then. The caller holds work and mu.
-func (s *Server) progressed() *progress {
-	p := s.source
-	if s.pending {
-		return &p
+// fresh returns why the server may be out of date; then Ready fails, and clients get no heartbeats. It takes no lock
+// that a server which hangs may hold.
+func (l *liveness) fresh() error {
+	if age := l.publishingFor(); age > l.maxPublish {
+		return fmt.Errorf("it has been publishing a revision for %v", age)
 	}
-	for _, c := range s.classes {
-		if c.current != nil {
-			c.progress = &p
-		}
+	if kind, age, quiet := l.silence(); age > l.maxSilence+quiet {
+		return fmt.Errorf("the API server has said nothing of kind %s for %v", kind, age)
 	}
-	if s.advanced != nil {
-		close(s.advanced)
-		s.advanced = nil
-	}
-	return &p
+	return nil
 }
 
-// nextProgress returns what is closed when the classes know more of the cluster.
-func (s *Server) nextProgress() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.advanced == nil {
-		s.advanced = make(chan struct{})
+// silence returns the kind of object that the source has been silent about for longest, and for how long; 0: not known.
+// quiet is how much longer it may be silent, because it sends no bookmarks.
+func (l *liveness) silence() (kind string, age, quiet time.Duration) {
+	kind, at, quiet := l.heard.Oldest()
+	if at.IsZero() {
+		return kind, 0, 0
 	}
-	return s.advanced
+	return kind, time.Since(at), quiet
+}
+
+// publishingFor returns how long the current revision has been in progress; 0: none is.
+func (l *liveness) publishingFor() time.Duration {
+	if at := l.publishing.Load(); at != nil {
+		return time.Since(*at)
+	}
+	return 0
 }

@@ -107,7 +107,7 @@ func streamWith(t testing.TB, target string, creds credentials.TransportCredenti
 	t.Helper()
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds))
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	t.Cleanup(func() {
 		cancel()
 		conn.Close()

@@ -1,94 +1,33 @@
 package brain
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"math/rand/v2"
+	"errors"
+	"maps"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 )
 
-// publish makes a revision of what is pending, and sends it to the clients that it concerns.
-func (s *Server) publish(ctx context.Context) {
+// publish makes a revision of the pending changes, and sends it to the clients that it affects. It returns how long it
+// took to compute.
+func (s *Server) publish(ctx context.Context) (work time.Duration) {
 	s.work.Lock()
+	begin := time.Now()
 	concerned := s.publishPending(ctx)
+	work = time.Since(begin)
 	s.work.Unlock()
 	concerned.order()
 	concerned.deliver()
+	return work
 }
 
-// toDeliver are sessions that have something to deliver.
-type toDeliver []*session
-
-// announce tells a session that there is something new, from a change that was seen at a time, if that is known. The
-// caller holds the Server's mu.
-func (d *toDeliver) announce(c *session, seen time.Time) {
-	if c.announce(seen) {
-		*d = append(*d, c)
-	}
-}
-
-// order puts sessions in the order in which they came, from a random one on, so that none is always the last. What
-// clients that came one after the other have in memory is close together: gRPC's part of a delivery takes a fifth more
-// processor time in a random order.
-func (d toDeliver) order() {
-	slices.SortFunc(d, func(a, b *session) int { return cmp.Compare(a.number, b.number) })
-	if len(d) > 0 {
-		first := rand.N(len(d))
-		slices.Reverse(d[:first])
-		slices.Reverse(d[first:])
-		slices.Reverse(d)
-	}
-}
-
-// heldUp is how long a delivery may take before the others go on without it.
-const heldUp = 20 * time.Millisecond
-
-// deliver delivers to one session after the other, and is called with no lock held. A client that acknowledges what it
-// has not read can hold up whoever sends to it; then others take the rest, twice as many each time that all are held
-// up: however many such clients there are, the rest is late by a few times heldUp.
-func (d toDeliver) deliver() { forEach(len(d), func(i int) { d[i].deliver() }) }
-
-// forEach calls a function for the numbers below n, one after the other unless it is held up.
-func forEach(n int, f func(i int)) {
-	var taken atomic.Int64
-	end := make(chan struct{})
-	var once sync.Once
-	work := func() {
-		for i := int(taken.Add(1)); i <= n; i = int(taken.Add(1)) {
-			f(i - 1)
-		}
-		once.Do(func() { close(end) })
-	}
-	go work()
-	watch := time.NewTicker(heldUp)
-	defer watch.Stop()
-	workers := 1
-	for before := int64(0); ; {
-		select {
-		case <-end:
-			return
-		case <-watch.C:
-			now := taken.Load()
-			if now == before {
-				for range workers {
-					go work()
-				}
-				workers *= 2
-			}
-			before = now
-		}
-	}
-}
-
-// publishPending makes a revision of what is pending, and returns the sessions that it concerns. The caller holds work.
+// publishPending makes a revision of the pending changes, and returns the clients that it affects. The caller holds
+// work.
 func (s *Server) publishPending(ctx context.Context) (concerned toDeliver) {
 	now, seen := time.Now(), s.seen
 	s.seen = time.Time{}
@@ -98,7 +37,7 @@ func (s *Server) publishPending(ctx context.Context) (concerned toDeliver) {
 	}
 	s.base.Discard()
 	revision := s.revision + 1
-	updates := make(map[*class]classUpdate, len(classes))
+	updates := make(map[*group]classUpdate, len(classes))
 	for _, c := range classes {
 		s.followBase(ctx, c)
 		if update := c.workOut(ctx, revision, now); update.any() {
@@ -111,59 +50,107 @@ func (s *Server) publishPending(ctx context.Context) (concerned toDeliver) {
 	s.pending = false
 	progress := s.progressed()
 	for _, c := range classes {
-		c.forget(now.Add(-s.opts.limits.keep), s.opts.KeepBytes)
+		c.forget(now.Add(-s.limits.keep), s.opts.KeepBytes)
 	}
 	for c, update := range updates {
 		s.revision = revision
 		if update.version != nil {
 			update.version.progress = progress
 		}
-		c.install(update, s.sessions)
-		for session := range c.concerned(s.sessions, update) {
-			concerned.announce(session, seen)
-		}
+		s.install(c, update, seen, &concerned)
 	}
 	for name := range s.renewed {
 		s.revision = revision
-		for session := range s.sessions[name] {
-			session.renew(s.nodes[name], revision)
-			concerned.announce(session, seen)
+		for client := range s.byNode[name] {
+			client.renew(s.nodes[name], revision)
+			concerned.announce(client, seen)
 		}
 	}
 	clear(s.renewed)
 	return concerned
 }
 
-// followBase makes the current version of a class its base if the base is old. The caller holds work.
-func (s *Server) followBase(ctx context.Context, c *class) {
+// install makes an update the current state of a class, and announces it to the clients that it affects: all of the
+// class if the shared state changed, otherwise those of nodes whose parts changed or have yet to be computed. The
+// caller holds both locks.
+func (s *Server) install(g *group, update classUpdate, seen time.Time, concerned *toDeliver) {
+	g.install(update)
+	for _, node := range slices.AppendSeq(update.foreign, maps.Keys(update.own)) {
+		for c := range s.byNode[node] {
+			if c.class != &g.class {
+				continue
+			}
+			c.own = update.own[node]
+			if c.foreign = c.own == nil; update.version == nil {
+				concerned.announce(c, seen)
+			}
+		}
+	}
+	if update.version != nil {
+		for c := range g.clients {
+			concerned.announce(c, seen)
+		}
+	}
+	g.forgetNodes(func(node string) bool { return len(s.byNode[node]) > 0 })
+}
+
+// followBase moves the base of a class to its current version if it is too far behind. The caller holds work.
+func (s *Server) followBase(ctx context.Context, c *group) {
 	s.mu.Lock()
 	lags := c.baseLags
 	s.mu.Unlock()
 	if lags {
-		s.stateOf(ctx, c.current)
+		c.current.state(ctx)
 	}
 }
 
-// classesInUse returns the classes that have a state, and deletes those that nobody has used for limits.keep. It
-// returns false before everything has been listed.
-func (s *Server) classesInUse(now time.Time) (classes []*class, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key, c := range s.classes {
+// enterClass moves a client to the class of its node, which may have to be created or to compute the parts of the node
+// first. The caller holds mu; meanwhile it is not held.
+func (s *Server) enterClass(c *client) error {
+	for {
+		key := s.classFor(c.tracker.Class())
+		if err := s.choose(c, key); err != nil {
+			return s.metrics.refuse("classes_of_node", codes.ResourceExhausted, err)
+		}
+		g := s.classes[key]
+		if g != nil && !g.isForeign(c.node) {
+			s.joinClass(c, g)
+			return nil
+		}
+		s.mu.Unlock()
+		err := s.prepare(c, key, g)
+		s.mu.Lock()
+		if made := s.classes[key]; g == nil && made != nil && len(made.clients) == 0 {
+			made.last = c.principal()
+		}
 		switch {
-		case c.current == nil:
-		case len(c.sessions) == 0 && now.Sub(c.idle) > s.opts.limits.keep:
-			delete(s.classes, key)
-		default:
-			classes = append(classes, c)
+		case err == nil:
+		case !errors.Is(err, errNoPlace):
+			return err
+		case key.Zone == "": // else others have taken the place meanwhile
+			return s.metrics.refuse("classes", codes.ResourceExhausted, err)
 		}
 	}
-	return classes, s.synced
 }
 
-// makeClass makes a class, unless it exists or another session is making it. Sessions that have joined it are served
-// when it is ready. Its first state is worked out without holding either lock, because that takes time; changes that
-// come meanwhile wait in the class.
+// prepare creates a class, or has it keep the parts of a client's node if it exists. It waits for the turn of the
+// client's principal. The caller holds no lock.
+func (s *Server) prepare(c *client, key localstate.Class, g *group) error {
+	done, err := s.classTurns.take(c.ctx, c.principal())
+	if err != nil {
+		return err
+	}
+	defer done()
+	if g == nil {
+		return s.makeClass(c.ctx, key)
+	}
+	s.adopt(c.ctx, g, c.node)
+	return nil
+}
+
+// makeClass creates a class, unless it exists or another client is creating it; clients that have joined it are served
+// when it is ready. Computing the first state takes time, so neither lock is held meanwhile: the class queues the
+// changes that arrive.
 func (s *Server) makeClass(ctx context.Context, key localstate.Class) error {
 	c, err := s.beginClass(key)
 	if c == nil {
@@ -173,8 +160,8 @@ func (s *Server) makeClass(ctx context.Context, key localstate.Class) error {
 	return nil
 }
 
-// beginClass returns a new class, whose first state the caller works out; or nil if the class exists already.
-func (s *Server) beginClass(key localstate.Class) (*class, error) {
+// beginClass returns a new class, whose first state the caller computes; or nil if the class exists already.
+func (s *Server) beginClass(key localstate.Class) (*group, error) {
 	s.work.Lock()
 	defer s.work.Unlock()
 	c, err := s.addClass(key)
@@ -186,44 +173,59 @@ func (s *Server) beginClass(key localstate.Class) (*class, error) {
 	return c, err
 }
 
-// finishClass takes the first state of a class.
-func (s *Server) finishClass(c *class, first classUpdate) {
+// finishClass installs the first state of a class.
+func (s *Server) finishClass(c *group, first classUpdate) {
 	var waiting toDeliver
 	s.work.Lock()
 	s.mu.Lock()
 	c.catchUp()
-	s.pending = true // what came meanwhile is not in the first state
+	s.pending = true // the first state lacks the changes that arrived meanwhile
 	s.revision++
 	first.version.revision, first.version.progress = s.revision, c.progress
-	c.install(first, s.sessions)
-	for session := range c.sessions {
-		waiting.announce(session, time.Time{})
-	}
+	s.install(c, first, time.Time{}, &waiting)
 	s.mu.Unlock()
 	s.work.Unlock()
 	s.signal()
 	waiting.deliver()
 }
 
-// addClass adds a class without a state. It returns nil if the class exists already. The caller holds work.
-func (s *Server) addClass(key localstate.Class) (*class, error) {
+// adopt makes a class keep the parts of a node. It also adopts other nodes that are in the zone by now, because it has
+// to look at every endpoint anyway.
+func (s *Server) adopt(ctx context.Context, c *group, node string) {
+	s.work.Lock()
+	concerned := s.adoptNow(ctx, c, node)
+	s.work.Unlock()
+	concerned.deliver()
+}
+
+// adoptNow is adopt for a caller that holds work. It returns the clients to deliver to.
+func (s *Server) adoptNow(ctx context.Context, c *group, node string) (concerned toDeliver) {
+	if !c.isForeign(node) {
+		return nil
+	}
+	concerned = s.publishPending(ctx) // so that the parts are those of the newest version
+	adopted := map[string]struct{}{node: {}}
+	for other := range c.foreign {
+		if c.zoneOf(other) == c.zone {
+			adopted[other] = struct{}{}
+		}
+	}
+	isAdopted := func(node string) bool {
+		_, is := adopted[node]
+		return is
+	}
+	revision := s.revision + 1
+	keep := func(node string) bool { return isAdopted(node) || c.own[node] != nil }
+	own := c.ownOf(c.cluster.ServicesOn(isAdopted), keep, c.allParts, revision)
+	for node := range adopted {
+		if own[node] == nil {
+			own[node] = &ownParts{revision: revision}
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.classes[key] != nil {
-		return nil, nil
-	}
-	if len(s.classes) >= s.opts.limits.maxClasses {
-		for old, c := range s.classes {
-			if len(c.sessions) == 0 && c.current != nil {
-				delete(s.classes, old)
-			}
-		}
-		if len(s.classes) >= s.opts.limits.maxClasses {
-			return nil, fmt.Errorf("there are already %d classes of nodes (zones and options that differ)",
-				len(s.classes))
-		}
-	}
-	c := newClass(key, s.zoneOf, &s.zips)
-	s.classes[key] = c
-	return c, nil
+	s.revision = revision
+	maps.DeleteFunc(c.foreign, func(node string, _ struct{}) bool { return isAdopted(node) })
+	s.install(c, classUpdate{own: own}, time.Time{}, &concerned)
+	return concerned
 }

@@ -10,8 +10,8 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
-// receive takes what the client says until the stream ends, and returns why it has.
-func (c *session) receive() error {
+// receive handles messages until the stream ends, and returns why it ended.
+func (c *client) receive() error {
 	for {
 		request, err := c.stream.Recv()
 		if err != nil {
@@ -27,8 +27,8 @@ func (c *session) receive() error {
 	}
 }
 
-// take takes one message, and reports whether there is news that has waited for it. An error ends the stream.
-func (c *session) take(r *remotev1.Request) (news bool, err error) {
+// take handles one message, and reports whether there is news that waited for it. An error ends the stream.
+func (c *client) take(r *remotev1.Request) (news bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch ack := r.GetAck(); {
@@ -60,21 +60,21 @@ func (c *session) take(r *remotev1.Request) (news bool, err error) {
 	return false, nil
 }
 
-func (c *session) applied(problem string) {
+func (c *client) applied(problem string) {
 	if problem != "" && c.applyErr == "" {
 		c.server.metrics.applyErrors.Inc()
 	}
 	c.applyErr = wire.FirstOf(problem)
 }
 
-// maxRest is how long news waits at most for a client that does not apply it yet: it is not to learn later of a server
-// that it should leave, or seem to be up to date.
+// maxRest is how long news waits at most for a client that applies nothing. A longer wait would delay that the client
+// learns to leave this server, and it would look up to date meanwhile.
 const maxRest = 5 * time.Second
 
-// rest takes how long the client will apply nothing. The caller holds the session's mu.
-func (c *session) rest(ack *remotev1.Ack) {
-	c.rests = time.Time{}
+// rest records for how long the client will apply nothing. The caller holds the client's mu.
+func (c *client) rest(ack *remotev1.Ack) {
+	c.rests, c.restsLong = time.Time{}, false
 	if wait := min(time.Duration(ack.GetRestMillis())*time.Millisecond, maxRest); wait > 0 {
-		c.rests = time.Now().Add(wait)
+		c.rests, c.restsLong = time.Now().Add(wait), wait >= longRest
 	}
 }

@@ -66,7 +66,7 @@ func TestNewsWaitsWhileTheClientRests(t *testing.T) {
 		h.Update(watch.Change{Object: baseObjects()[0]})
 		h.Synced()
 		stream := &heldStream{}
-		c := &session{server: server, node: "n1", stream: stream, ctx: t.Context(), news: true,
+		c := &client{server: &server.common, node: "n1", stream: stream, ctx: t.Context(), news: true,
 			until: time.Now().Add(time.Hour)}
 		require.NoError(t, server.join(c, localstate.Options{}))
 		defer server.leave(c)
@@ -101,6 +101,8 @@ func TestNewsWaitsWhileTheClientRests(t *testing.T) {
 		wasSent(2)
 		_, at := stream.sent()
 		assert.Equal(t, time.Second, at[1].Sub(begin))
+		held := func() int64 { return server.pace.messages.total().held }
+		assert.EqualValues(t, 1, held())
 		set("10.0.0.4") // while the batch is in flight
 		acknowledge(time.Hour)
 		time.Sleep(maxRest - time.Millisecond)
@@ -124,6 +126,13 @@ func TestNewsWaitsWhileTheClientRests(t *testing.T) {
 		set("10.0.0.6")
 		synctest.Wait()
 		wasSent(5, "it has rested")
+		before := held()
+		acknowledge(longRest - time.Millisecond)
+		set("10.0.0.7")
+		time.Sleep(longRest)
+		synctest.Wait()
+		wasSent(6)
+		assert.Equal(t, before, held(), "it would rest less if it were sent less")
 	})
 }
 
@@ -141,7 +150,7 @@ func TestAFeedSaysForHowLongItRests(t *testing.T) {
 	server.awaitClients(t, current)
 	server.mu.Lock()
 	defer server.mu.Unlock()
-	for c := range server.sessions["n1"] {
+	for c := range server.byNode["n1"] {
 		c.mu.Lock()
 		assert.True(t, c.rests.After(c.since))
 		c.mu.Unlock()

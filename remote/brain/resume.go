@@ -19,30 +19,30 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// introduce sends the first batch of a stream, as little as the client needs:
+// introduce sends the first batch of a stream. It depends on what the client has, and is as small as possible:
 //
-//	it has the digest of the newest version       RESUMED
-//	it has that of a version that is remembered   DIFF from there
-//	it has a revision of this server, and none    DIFF from there
-//	or another version of digests
-//	it has another digest, of the same cluster    DIFF with the services that have changed since, see sinceMark
-//	it has another digest                         COMPARE, then DIFF with the services that differ
-//	it has nothing                                RESET
-//	it has another state, which is newer          LATER, see goesBack
+//	the digest of the newest version              RESUMED
+//	the digest of a version that is kept          DIFF from there
+//	a revision of this server, and no digest      DIFF from there
+//	or one of another DigestVersion
+//	another digest, of the same cluster           DIFF with the services changed since, see sinceMark
+//	another digest                                COMPARE, then DIFF with the services that differ
+//	nothing                                       RESET
+//	another state, which is newer                 LATER, see goesBack
 //
-// The last two cost work for each client, so only some clients are served at a time. Clients that resume never wait for
-// them.
-func (c *session) introduce(view nodeView, b *batches, resume *remotev1.Resume) error {
+// COMPARE and RESET cost work for each client, so a limited number of clients get them at a time. Clients that resume
+// never wait for them.
+func (c *client) introduce(view nodeView, b *batches, resume *remotev1.Resume) error {
 	d := resume.GetDigest()
 	shared, ok := wire.ParseDigest(d.GetShared())
 	comparable := ok && d.GetVersion() == wire.DigestVersion
 	c.server.mu.Lock()
 	var from *version
 	if comparable {
-		from = view.class.find(func(v *version) bool { return v.root == shared })
-	} else if resume.GetInstanceID() == c.server.instanceOf(view.class) {
-		// The version that was the newest at that revision: find goes back from the newest.
-		from = view.class.find(func(v *version) bool { return v.revision <= resume.GetRevision() })
+		from = view.history.withRoot(shared)
+	} else if resume.GetInstanceID() == view.history.instance {
+		// The newest version at that revision.
+		from = view.history.before(func(v *version) bool { return v.revision > resume.GetRevision() })
 	}
 	c.server.mu.Unlock()
 	own, _ := wire.ParseDigest(d.GetOwn())
@@ -57,7 +57,7 @@ func (c *session) introduce(view nodeView, b *batches, resume *remotev1.Resume) 
 		c.server.metrics.batches.WithLabelValues("resumed_diff").Inc()
 		var changes *batch
 		if from != view.version {
-			changes = c.server.difference(c.ctx, b, from, view.version)
+			changes = b.difference(c.ctx, from, view.version)
 		}
 		return c.sendBatch(remotev1.Kind_DIFF, changes, nodeView{}, view, true)
 	}
@@ -76,17 +76,18 @@ func (c *session) introduce(view nodeView, b *batches, resume *remotev1.Resume) 
 		return c.compare(view, b)
 	}
 	c.server.metrics.batches.WithLabelValues("reset").Inc()
-	return c.sendBatch(remotev1.Kind_RESET, c.server.difference(c.ctx, b, nil, view.version), nodeView{}, view, true)
+	return c.sendBatch(remotev1.Kind_RESET, b.difference(c.ctx, nil, view.version), nodeView{}, view, true)
 }
 
-// sinceMark returns the newest version that contains nothing which the client's state does not, if this server has seen
-// all that the client has: then the two can differ only in services that have changed here since that version. nil: there
-// is none. The client's state comes from another server, whose versions begin and end elsewhere. Should that have watched
-// another cluster, or the same before it was restored, a heartbeat says so before the next change.
-func (c *session) sinceMark(view nodeView, comparable bool) *version {
+// sinceMark returns the newest version that contains nothing newer than the client's state, or nil if there is none or
+// if this server has not seen everything that the client has. From such a version on, the two can only differ in
+// services that have changed here. The client's state comes from another server, which has other versions. If that
+// server watched another cluster, or the same one before it was restored, the next heartbeat reveals it before the next
+// change.
+func (c *client) sinceMark(view nodeView, comparable bool) *version {
 	_, class, _ := strings.Cut(c.resume.GetInstanceID(), "-")
 	mark, seen := wire.MarkOf(c.seen), view.progress.seen
-	if !comparable || class != view.class.id {
+	if !comparable || class != view.history.id {
 		return nil
 	}
 	for kind := range mark {
@@ -96,22 +97,22 @@ func (c *session) sinceMark(view nodeView, comparable bool) *version {
 	}
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
-	return view.class.find(func(v *version) bool {
+	return view.history.before(func(v *version) bool {
 		for kind, changed := range v.progress.changed {
 			if changed > mark[kind] {
-				return false
+				return true
 			}
 		}
-		return true
+		return false
 	})
 }
 
-// changedSince returns the services that have changed since a version, whole, also those that have changed back: the
-// client may have any of their states in between.
-func (c *session) changedSince(view nodeView, b *batches, since *version) *batch {
+// changedSince returns all services that have changed since a version, as a whole. It includes those that changed back,
+// because the client may have any state in between.
+func (c *client) changedSince(view nodeView, b *batches, since *version) *batch {
 	return b.wholeSince(since, func() (state *sink.Snapshot, gone, stale []model.ServiceName, ok bool) {
-		waves, _, okWaves := c.server.deltasBetween(since, view.version)
-		state, ok = c.server.stateOf(c.ctx, view.version)
+		waves, _, okWaves := view.version.since(since)
+		state, ok = view.version.state(c.ctx)
 		if !ok || !okWaves {
 			return nil, nil, nil, false
 		}
@@ -132,7 +133,7 @@ func (c *session) changedSince(view nodeView, b *batches, since *version) *batch
 	})
 }
 
-func (c *session) sendResumed(view nodeView) error {
+func (c *client) sendResumed(view nodeView) error {
 	u := c.opening(remotev1.Kind_RESUMED, view)
 	u.Sync = &remotev1.Sync{Revision: view.revision, Seen: view.progress.changed.Since(wire.Mark{})}
 	c.sending(view)
@@ -142,26 +143,27 @@ func (c *session) sendResumed(view nodeView) error {
 const (
 	// maxTurn is how long a slow client can keep its turn while it is sent a full state.
 	maxTurn = 10 * time.Second
-	// maxTurns is how many turns, and places in the queue, the clients of one party have: that of a connection which
-	// broke may not be free yet.
+	// maxTurns is how many turns the clients of one principal have, waiting ones included: two, because the turn of a
+	// connection that broke may not be free yet.
 	maxTurns = 2
 )
 
-// turn waits until the client may be sent a full state, first come, first served, as channels are. If that takes too
-// long, or the party has enough turns, the client is told to come again later, and release is nil.
-func (c *session) turn(view nodeView) (release func(), err error) {
-	if !c.countTurn(1) {
+// turn waits until the client may be sent a full state, first come, first served. If that takes too long, or if the
+// principal has enough turns, it tells the client to reconnect later, and release is nil.
+func (c *client) turn(view nodeView) (release func(), err error) {
+	turns, p := &c.server.turns, c.principal()
+	if !turns.add(p, maxTurns) {
 		return nil, c.comeLater(view)
 	}
-	timer := time.NewTimer(c.server.opts.limits.maxWait)
+	timer := time.NewTimer(c.server.limits.maxWait)
 	defer timer.Stop()
 	select {
 	case c.server.slots <- struct{}{}:
 	case <-c.ctx.Done():
-		c.countTurn(-1)
+		turns.done(p)
 		return nil, c.ctx.Err()
 	case <-timer.C:
-		c.countTurn(-1)
+		turns.done(p)
 		return nil, c.comeLater(view)
 	}
 	free := sync.OnceFunc(func() { <-c.server.slots })
@@ -169,26 +171,19 @@ func (c *session) turn(view nodeView) (release func(), err error) {
 	return func() {
 		slow.Stop()
 		free()
-		c.countTurn(-1)
+		turns.done(p)
 	}, nil
 }
 
-// countTurn counts a turn more or less of the client's party, and returns false if it has enough.
-func (c *session) countTurn(by int) bool {
-	s := c.server
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return count(s.turns, c.party(), by, maxTurns)
-}
-
-// comeLater tells the client to come again later. It returns the error that ends the stream.
-func (c *session) comeLater(view nodeView) error {
-	return c.refuse(view, "later", &remotev1.Update{RetryAfterMillis: uint32(later().Milliseconds())},
+// comeLater tells the client to reconnect later. It returns the error that ends the stream.
+func (c *client) comeLater(view nodeView) error {
+	wait := time.Second + rand.N(4*time.Second)
+	return c.refuse(view, "later", &remotev1.Update{RetryAfterMillis: uint32(wait.Milliseconds())},
 		status.Error(codes.ResourceExhausted, "too many clients need a full state: try again later"))
 }
 
-// refuse sends a client away. It returns the error that ends the stream.
-func (c *session) refuse(view nodeView, metric string, how *remotev1.Update, why error) error {
+// refuse tells the client to leave. It returns the error that ends the stream.
+func (c *client) refuse(view nodeView, metric string, how *remotev1.Update, why error) error {
 	u := c.opening(remotev1.Kind_LATER, view)
 	u.RetryAfterMillis, u.Behind = how.RetryAfterMillis, how.Behind
 	c.server.metrics.batches.WithLabelValues(metric).Inc()
@@ -198,9 +193,9 @@ func (c *session) refuse(view nodeView, metric string, how *remotev1.Update, why
 	return why
 }
 
-// goesBack reports whether the client would go backwards if it were sent a view: it has another state, which another
-// server has made from what this one has not seen yet.
-func (c *session) goesBack(view nodeView) bool {
+// goesBack reports whether a view is older than what the client has: another server made its state, from changes that
+// this server has not seen yet.
+func (c *client) goesBack(view nodeView) bool {
 	itsOwn := strings.HasPrefix(c.resume.GetInstanceID(), c.server.instance+"-")
 	if itsOwn || !view.progress.seen.Behind(wire.MarkOf(c.seen)) {
 		return false
@@ -208,9 +203,9 @@ func (c *session) goesBack(view nodeView) bool {
 	return !proto.Equal(c.resume.GetDigest(), view.digest())
 }
 
-// catchUp waits until the server has seen what the client knows, for a short time, and returns the newest view.
-func (c *session) catchUp() (view nodeView, b *batches, ok bool, err error) {
-	timer := time.NewTimer(c.server.opts.limits.maxCatchUp)
+// catchUp waits a short time for the server to see what the client has seen, and returns the newest view.
+func (c *client) catchUp() (view nodeView, b *batches, ok bool, err error) {
+	timer := time.NewTimer(c.server.limits.maxCatchUp)
 	defer timer.Stop()
 	for {
 		advanced := c.server.nextProgress()
@@ -227,8 +222,8 @@ func (c *session) catchUp() (view nodeView, b *batches, ok bool, err error) {
 	}
 }
 
-// compare finds out which services differ, and sends them whole.
-func (c *session) compare(view nodeView, b *batches) error {
+// compare finds the services that differ, and sends them as a whole.
+func (c *client) compare(view nodeView, b *batches) error {
 	answer, err := c.ask(view, &remotev1.Compare{})
 	if err != nil {
 		return err
@@ -244,18 +239,18 @@ func (c *session) compare(view nodeView, b *batches) error {
 		}
 	}
 	reset := func() error {
-		return c.sendBatch(remotev1.Kind_RESET, c.server.difference(c.ctx, b, nil, view.version), nodeView{}, view, true)
+		return c.sendBatch(remotev1.Kind_RESET, b.difference(c.ctx, nil, view.version), nodeView{}, view, true)
 	}
-	if len(differ) > wire.NumBuckets*3/4 { // comparing costs more than the full state, which is encoded once for all
+	if len(differ) > wire.NumBuckets*3/4 { // the full state costs less: it is encoded once for all clients
 		return reset()
 	}
-	state, ok := c.server.stateOf(c.ctx, view.version)
+	state, ok := view.version.state(c.ctx)
 	if !ok {
 		return tooOld()
 	}
-	ours := c.server.digestsOf(view.class).ServiceDigests(state, differ)
+	ours := view.history.knownDigests().ServiceDigests(state, differ)
 	var gone []model.ServiceName
-	for some := range c.server.portions(ours, differ) {
+	for some := range portions(ours, differ, c.server.limits.maxDigests) {
 		if answer, err = c.ask(view, &remotev1.Compare{Buckets: some}); err != nil {
 			return err
 		}
@@ -280,18 +275,7 @@ func (c *session) compare(view nodeView, b *batches) error {
 	return c.sendBatch(remotev1.Kind_DIFF, changes, nodeView{}, view, true)
 }
 
-// digestsOf returns the digests of services that are known in a class. It keeps them as long as they are asked for.
-func (s *Server) digestsOf(c *class) *wire.KnownDigests {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c.digests == nil {
-		c.digests = &wire.KnownDigests{}
-	}
-	c.digestsUsed = time.Now()
-	return c.digests
-}
-
-// mostOf reports whether some services are most of a state.
+// mostOf reports whether some services are more than three quarters of a state.
 func mostOf[T any](some map[model.ServiceName]T, state *sink.Snapshot) bool {
 	part, all := 0, 0
 	for e := range state.Services() {
@@ -304,9 +288,9 @@ func mostOf[T any](some map[model.ServiceName]T, state *sink.Snapshot) bool {
 	return part > all*3/4
 }
 
-// portions divides buckets so that the digests of their services are of a limited size, for the services that this
-// server knows.
-func (s *Server) portions(ours map[model.ServiceName]wire.Digest, buckets []uint32) iter.Seq[[]uint32] {
+// portions divides buckets so that the digests of their services have at most a number of bytes. It can only count the
+// services that this server knows.
+func portions(ours map[model.ServiceName]wire.Digest, buckets []uint32, most int) iter.Seq[[]uint32] {
 	const each = 2*4 + 2 + 16 // bytes, besides the names: lengths and tags, and the digest
 	var size [wire.NumBuckets]int
 	for name := range ours {
@@ -315,7 +299,7 @@ func (s *Server) portions(ours map[model.ServiceName]wire.Digest, buckets []uint
 	return func(yield func([]uint32) bool) {
 		for rest := buckets; len(rest) > 0; {
 			n, sum := 1, size[rest[0]]
-			for ; n < len(rest) && sum+size[rest[n]] <= s.opts.limits.maxDigests; n++ {
+			for ; n < len(rest) && sum+size[rest[n]] <= most; n++ {
 				sum += size[rest[n]]
 			}
 			if !yield(rest[:n]) {
@@ -326,11 +310,8 @@ func (s *Server) portions(ours map[model.ServiceName]wire.Digest, buckets []uint
 	}
 }
 
-// maxAnswer is how long a client may take to answer, or to say Hello.
-const maxAnswer = 20 * time.Second
-
 // ask asks the client for digests.
-func (c *session) ask(view nodeView, what *remotev1.Compare) (*remotev1.Digests, error) {
+func (c *client) ask(view nodeView, what *remotev1.Compare) (*remotev1.Digests, error) {
 	u := c.opening(remotev1.Kind_COMPARE, view)
 	u.Compare = what
 	answer := make(chan *remotev1.Digests, 1)
@@ -351,6 +332,3 @@ func (c *session) ask(view nodeView, what *remotev1.Compare) (*remotev1.Digests,
 		return nil, status.Error(codes.DeadlineExceeded, "no digests were received")
 	}
 }
-
-// later is how long a client is told to wait that did not get its turn.
-func later() time.Duration { return time.Second + rand.N(4*time.Second) }

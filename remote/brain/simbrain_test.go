@@ -27,11 +27,17 @@ type simBrain struct {
 	attempts, fulls perSecond
 }
 
+// simPerMessage is the processor time that a message costs a brain, by its count.
+const simPerMessage = 80 * time.Microsecond
+
 // start returns when the brain serves.
 func (b *simBrain) start() {
 	ctx, cancel := context.WithCancel(quiet(b.sim.t))
 	server, err := New(ctx, Options{Source: laggingSource{b.sim.cluster, b.lag}})
 	require.NoError(b.sim.t, err)
+	server.pace.cpu = func() (time.Duration, bool) {
+		return time.Duration(server.pace.messages.total().sent) * simPerMessage, true
+	}
 	ln := bufconn.Listen(64 << 10)
 	b.cancel = cancel
 	b.running.Go(func() { assert.NoError(b.sim.t, server.Run(ctx)) })

@@ -44,9 +44,13 @@ const (
 	simMaxPause      = 15 * time.Second
 	simFreshnessWait = 30 * time.Second
 	simSilence       = 3 * 12 * time.Second
-	simMinInterval   = time.Second // of kubeproxy.Run
 	simTrip          = time.Millisecond
 )
+
+// simPause is what kubeproxy.Run leaves after a Sync: a Sync takes a tenth of the time.
+func simPause(sync time.Duration) time.Duration {
+	return min(max(9*sync, 5*time.Millisecond), time.Second)
+}
 
 // simStream is a stream between a node and a brain, with no network in between.
 type simStream struct {
@@ -232,18 +236,26 @@ func (n *simNode) batch(s *simStream, kind remotev1.Kind, sync *remotev1.Sync) {
 	}
 	if kind != remotev1.Kind_RESUMED {
 		now = now.Add(n.sync)
-		n.free = now.Add(simMinInterval)
+		n.free = now.Add(simPause(n.sync))
 	}
 	time.AfterFunc(time.Until(now), func() {
 		n.mu.Lock()
 		n.probe = n.sim.probes.got(n.probe, clock)
+		rest := simPause(n.sync)
 		n.mu.Unlock()
 		ack := &remotev1.Ack{Revision: sync.Revision}
 		if kind != remotev1.Kind_RESUMED {
-			ack.RestMillis = uint32(simMinInterval.Milliseconds())
+			ack.RestMillis = uint32(rest.Milliseconds())
 		}
 		s.in <- &remotev1.Request{Ack: ack}
 	})
+}
+
+// takes sets how long a Sync of the node takes.
+func (n *simNode) takes(sync time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.sync = sync
 }
 
 // lose ends the node: it knows nothing any more.

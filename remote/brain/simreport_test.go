@@ -84,6 +84,16 @@ func (p *simProbes) reset() {
 	p.list, p.latency = nil, map[time.Duration]int{}
 }
 
+// slowest is the longest time that a change took to reach a node.
+func (p *simProbes) slowest() (most time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, probe := range p.list {
+		most = max(most, probe.last)
+	}
+	return most
+}
+
 func (p *simProbes) String() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -27,10 +27,11 @@ import (
 
 // simulation is a fleet with several brains in one process, in virtual time.
 //
-// Real: the brains, all of them, with sessions, classes, history, limits and jitter; what they encode; what nodes decode
-// and compare; and a few nodes with everything, a Feed, gRPC and kubeproxy.Run. Simulated: the API server (a list of
-// changes), the network (nothing is lost or slow, there is no gRPC and no TLS, a cut is a cut) and the other nodes, which
-// are lightNodes with the timing of a Feed. Computing takes no virtual time, so latencies are those of the protocol.
+// Real: the brains with clients, classes, history, limits and jitter; what they encode; what nodes decode and compare;
+// and a few whole nodes with a Feed, gRPC and kubeproxy.Run. Simulated: the API server (a list of changes), the network
+// (no gRPC, no TLS, nothing is lost or slow; a cut ends a stream at once) and the other nodes: lightNodes with
+// the timing of a Feed. Computing takes no virtual time, so latencies are those of the protocol; but brains pace
+// themselves as if each message cost simPerMessage.
 //
 // What happens, where and when follows from the seed; the brains' own jitter and the order of goroutines do not.
 type simulation struct {
@@ -44,7 +45,7 @@ type simulation struct {
 	frames    atomic.Pointer[simFrame]
 
 	diceMu sync.Mutex
-	dice   *rand.Rand
+	rand   *rand.Rand
 
 	over                     atomic.Bool
 	probes                   simProbes
@@ -64,7 +65,7 @@ type simFeed struct {
 func (s *simulation) roll(n int) int {
 	s.diceMu.Lock()
 	defer s.diceMu.Unlock()
-	return s.dice.IntN(n)
+	return s.rand.IntN(n)
 }
 
 func (s *simulation) problem(format string, args ...any) {
@@ -75,7 +76,7 @@ func (s *simulation) problem(format string, args ...any) {
 
 // newSimulation starts brains, and nodes that do not connect yet.
 func newSimulation(t *testing.T, seed uint64, nodes, brains, feeds int) *simulation {
-	s := &simulation{t: t, cluster: newSimCluster(nodes), dice: rand.New(rand.NewPCG(seed, 0)),
+	s := &simulation{t: t, cluster: newSimCluster(nodes), rand: rand.New(rand.NewPCG(seed, 0)),
 		states: newLightStates()}
 	for i := range brains {
 		b := &simBrain{sim: s, index: i, lag: time.Duration(s.roll(100)) * time.Millisecond} // revisions begin anywhere
@@ -84,7 +85,10 @@ func newSimulation(t *testing.T, seed uint64, nodes, brains, feeds int) *simulat
 	}
 	for i := range nodes {
 		n := &simNode{sim: s, zone: i % len(simZones), light: lightNode{name: simNodeName(i), states: s.states},
-			sync: time.Duration(5+s.roll(96)) * time.Millisecond, order: s.dice.Perm(brains), any: true}
+			sync: time.Duration(1+s.roll(20)) * time.Millisecond, order: s.rand.Perm(brains), any: true}
+		if i%10 == 0 {
+			n.sync *= 10 // it applies a change no more than once a second, or little more
+		}
 		n.silence = time.AfterFunc(time.Hour, func() {
 			n.mu.Lock()
 			defer n.mu.Unlock()
@@ -138,7 +142,7 @@ func (s *simulation) end() {
 	}
 }
 
-// churn replaces pods, so many a second, for a time, and returns when that is over. All that is due is done in each tick.
+// churn replaces perSecond pods a second for a duration d. All that is due is done in each tick.
 func (s *simulation) churn(perSecond int, d, tick time.Duration) {
 	for left, due := d, 0.0; left > 0; left -= tick {
 		due += float64(perSecond) * tick.Seconds()
@@ -166,7 +170,7 @@ func (s *simulation) settle() {
 			n.mu.Unlock()
 		}
 		if missing == 0 {
-			time.Sleep(2 * simMinInterval) // the last acknowledgements
+			time.Sleep(2 * time.Second) // the last acknowledgements
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -185,9 +189,9 @@ func (s *simulation) verify() {
 			continue
 		}
 		server.mu.Lock()
-		of := map[*simStream]*session{}
-		for _, sessions := range server.sessions {
-			for c := range sessions {
+		of := map[*simStream]*client{}
+		for _, clients := range server.byNode {
+			for c := range clients {
 				if stream, ok := c.stream.(*simStream); ok {
 					of[stream] = c
 				}
@@ -373,7 +377,7 @@ func TestASimulationSeesNodesGoBack(t *testing.T) {
 		for _, forgetful := range []bool{false, true} {
 			s := newSimulation(t, 1, 100, 2, 0)
 			s.brains[1].stop()
-			s.brains[1].lag = 2 * time.Second
+			s.brains[1].lag = 2 * s.brains[0].server.Load().opts.limits.maxCatchUp
 			s.brains[1].start()
 			s.forgetful = forgetful
 			for _, n := range s.nodes {

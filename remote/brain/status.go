@@ -10,9 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/histogram"
-	"sigs.k8s.io/kube-proxy-lib/internal/registration"
-	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
+	"sigs.k8s.io/kube-proxy-lib/internal/prom"
 )
 
 // ClientStatus is the status of a client of a [Server].
@@ -21,6 +19,8 @@ type ClientStatus struct {
 	// known.
 	Node string `json:"node"`
 	Zone string `json:"zone,omitempty"`
+	// WithoutZone says that it is served like a node without a zone, because there are already Options.MaxClasses.
+	WithoutZone bool `json:"withoutZone,omitempty"`
 	// Since is when it connected.
 	Since time.Time `json:"since"`
 	// Revision is the newest that it has acknowledged, 0 if none.
@@ -35,22 +35,25 @@ type ClientStatus struct {
 // behind.
 func (s *Server) Clients() []ClientStatus {
 	s.mu.Lock()
-	var all []*session
-	for _, of := range s.sessions {
+	var all []*client
+	for _, of := range s.byNode {
 		for c := range of {
 			all = append(all, c)
 		}
 	}
-	zones := make(map[*session]string, len(all))
+	zones, without := make(map[*client]string, len(all)), map[*client]bool{}
 	for _, c := range all {
 		zones[c] = c.tracker.Class().Zone
+		if c.class != nil && c.class.key.Zone != zones[c] {
+			without[c] = c.class.key.Zone == "" // else it is about to move
+		}
 	}
 	s.mu.Unlock()
 	var out []ClientStatus
 	for _, c := range all {
 		c.mu.Lock()
-		out = append(out, ClientStatus{Node: c.node, Zone: zones[c], Since: c.since, Revision: c.has.revision,
-			BehindSince: c.behind, Error: c.applyErr})
+		out = append(out, ClientStatus{Node: c.node, Zone: zones[c], WithoutZone: without[c], Since: c.since,
+			Revision: c.has.revision, BehindSince: c.behind, Error: c.applyErr})
 		c.mu.Unlock()
 	}
 	rank := func(c ClientStatus) int {
@@ -113,44 +116,12 @@ func (s *Server) StatusHandler() http.Handler {
 			}
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(answer) // the client is gone: nobody to tell
+		_ = json.NewEncoder(w).Encode(answer) // an error means that the client has gone
 	})
 }
 
-// serverMetrics are those of a server: see the package documentation.
-type serverMetrics struct {
-	batches                *prometheus.CounterVec
-	diff                   prometheus.Counter // of batches
-	sentBytes, applyErrors prometheus.Counter
-	refused                *prometheus.CounterVec
-	publish, delivery      prometheus.Histogram
-}
-
-const metricPrefix = "kubeproxy_remote_"
-
-func newServerMetrics() *serverMetrics {
-	m := &serverMetrics{
-		batches: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: metricPrefix + "batches_total", Help: "Batches sent to clients, by kind"},
-			[]string{"kind"}),
-		sentBytes: prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefix + "sent_bytes_total",
-			Help: "Bytes of batches sent"}),
-		applyErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefix + "apply_errors_total",
-			Help: "Times a client started to report an error"}),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricPrefix + "refused_total",
-			Help: "Clients and connections that were not admitted, by reason"}, []string{"reason"}),
-		publish: histogram.NewOne(metricPrefix+"publish_duration_seconds",
-			"How long it took to work out a revision, and to send it to those that waited for it", histogram.Work()),
-		delivery: histogram.NewOne(metricPrefix+"delivery_duration_seconds",
-			"From a change that the server saw to a client's acknowledgement that it is applied", histogram.Latency()),
-	}
-	m.diff = m.batches.WithLabelValues("diff")
-	return m
-}
-
-func (m *serverMetrics) sent(f *wire.Frame) { m.sentBytes.Add(float64(f.Len())) }
-
-func (m *serverMetrics) register(r prometheus.Registerer, s *Server) (unregister func(), err error) {
+// registerMetrics registers the metrics of the server.
+func (s *Server) registerMetrics(r prometheus.Registerer) (unregister func(), err error) {
 	count := func(name, help string, is func(ClientStatus) bool) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricPrefix + name, Help: help}, func() float64 {
 			n := 0
@@ -177,16 +148,19 @@ func (m *serverMetrics) register(r prometheus.Registerer, s *Server) (unregister
 			return float64(of())
 		})
 	}
-	return registration.All(r,
-		m.batches, m.sentBytes, m.applyErrors, m.refused, m.publish, m.delivery,
+	m := s.metrics
+	return prom.RegisterAll(r,
+		m.batches, m.sentBytes, m.applyErrors, m.refused, m.publish, m.delivery, m.unended,
 		count("clients", "Connected clients", func(ClientStatus) bool { return true }),
 		count("clients_behind", "Clients that have not acknowledged the newest revision",
 			func(c ClientStatus) bool { return !c.BehindSince.IsZero() }),
 		count("clients_failing", "Clients that could not apply everything",
 			func(c ClientStatus) bool { return c.Error != "" }),
+		count("clients_without_zone", "Clients that are served like nodes without a zone, because there are enough classes",
+			func(c ClientStatus) bool { return c.WithoutZone }),
 		age("watch_age_seconds", "Time since the API server last sent anything about a kind of object, of the "+
 			"kind for which that is longest; 0: unknown", silence),
-		age("publishing_seconds", "How long the current revision has been in progress; 0: none is", s.publishing.age),
+		age("publishing_seconds", "How long the current revision has been in progress; 0: none is", s.publishingFor),
 		gauge("revision", "The newest revision", func() int { return int(s.revision) }),
 		gauge("classes", "Classes of nodes, each with a state of its own", func() int { return len(s.classes) }),
 		gauge("kept_bytes", "Approximate memory of older versions that are kept for clients that reconnect",
@@ -196,11 +170,8 @@ func (m *serverMetrics) register(r prometheus.Registerer, s *Server) (unregister
 				}
 				return sum
 			}),
-		gauge("waiting_turns", "Clients waiting for their turn to receive a full state", func() (sum int) {
-			for _, n := range s.turns {
-				sum += n
-			}
-			return max(0, sum-len(s.slots))
+		gauge("waiting_turns", "Clients waiting for their turn to receive a full state", func() int {
+			return max(0, s.turns.sum()-len(s.slots))
 		}),
 	)
 }

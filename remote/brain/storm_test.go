@@ -24,9 +24,9 @@ import (
 var classB = localstate.Class{Zone: "b"}
 
 // idle is a client of a server that is let in, and has what is the newest. Nobody delivers to it: what is new is noted.
-func (r *replica) idle(t *testing.T, node string) *session {
+func (r *replica) idle(t *testing.T, node string) *client {
 	t.Helper()
-	s := &session{server: r.Server, node: node, ctx: t.Context(), sends: true}
+	s := &client{server: &r.common, node: node, ctx: t.Context(), sends: true}
 	require.NoError(t, r.join(s, localstate.Options{}))
 	t.Cleanup(func() { r.leave(s) })
 	view, _, ok, err := s.newest()
@@ -36,8 +36,8 @@ func (r *replica) idle(t *testing.T, node string) *session {
 	return s
 }
 
-// woken reports whether a session has something to look at. It is the truth once another client has what was published.
-func (s *session) woken() bool {
+// woken reports whether a client has something to look at. It is the truth once another client has what was published.
+func (s *client) woken() bool {
 	s.server.mu.Lock() // publish announces a revision to all whom it concerns before it lets go
 	defer s.server.mu.Unlock()
 	s.mu.Lock()
@@ -45,7 +45,7 @@ func (s *session) woken() bool {
 	return s.news
 }
 
-// What does not concern a client does not so much as wake its session.
+// What does not concern a client does not so much as wake its client.
 func TestWhomItDoesNotConcernIsNotWoken(t *testing.T) {
 	slice := func() *kube.EndpointSliceBuilder {
 		return kube.EndpointSlice("default/a").Port("http", 8080).Endpoint("10.0.0.1").ForZones("a").OnNode("n1").
@@ -74,7 +74,7 @@ func TestWhomItDoesNotConcernIsNotWoken(t *testing.T) {
 }
 
 // A client that has a batch in flight is not sent what is published meanwhile before it has acknowledged that.
-func TestABusySessionSleepsUntilTheAcknowledgement(t *testing.T) {
+func TestABusyClientSleepsUntilTheAcknowledgement(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
 	s := server.idle(t, "n1")
@@ -114,22 +114,22 @@ func TestStuckClientsHoldUpNobody(t *testing.T) {
 	awaitState(t, c, stateN1, rec)
 	ctx, release := context.WithCancel(t.Context())
 	sending := make(chan struct{}, 10)
-	var sessions []*session
+	var clients []*client
 	for range 3 {
 		s := server.idle(t, "n1")
 		s.stream, s.introduced, s.sends = stuck{sending: sending, ctx: ctx}, true, false
-		sessions = append(sessions, s)
+		clients = append(clients, s)
 	}
 	for _, address := range []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"} {
 		c.set(web("a", address)...)
 		awaitState(t, c, stateN1, rec)
 	}
-	for range sessions {
+	for range clients {
 		<-sending
 	}
 	assert.Empty(t, sending, "each is sent one message")
 	release()
-	for _, s := range sessions {
+	for _, s := range clients {
 		s.senders.Wait()
 	}
 }
@@ -174,7 +174,7 @@ func TestNoStreamWaitsForWhatIsWorkedOut(t *testing.T) {
 	server.awaitClients(t, current)
 	server.work.Lock()
 	p.cut()
-	require.Eventually(t, func() bool { return server.sent("resumed") == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return server.sent("resumed") == 1 }, testTimeout, time.Millisecond)
 	server.awaitClients(t, current)
 	server.work.Unlock()
 }
@@ -200,7 +200,7 @@ func TestThousandsOfRevisionsLaterTheDifferenceIsSent(t *testing.T) {
 	require.GreaterOrEqual(t, server.idle(t, "n1").has.revision, before+revisions)
 	p.close(false)
 	lines := awaitState(t, c, stateN1, rec)
-	require.Eventually(t, func() bool { return server.sent("resumed_diff") == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return server.sent("resumed_diff") == 1 }, testTimeout, time.Millisecond)
 	assert.NotContains(t, append(lines, rec.TakeLines()...), "SetService default/b")
 	assert.Equal(t, 0, server.sent("compared"))
 	assert.Equal(t, 1, server.sent("reset"))
@@ -219,7 +219,7 @@ func TestConnectionsThatEndByTheirAgeForceNoFullStates(t *testing.T) {
 	require.NoError(t, err)
 	aged := grpc.NewServer(grpc.ForceServerCodecV2(codec), grpc.InTapHandle(endable), grpc.KeepaliveParams(
 		keepalive.ServerParameters{MaxConnectionAge: 50 * time.Millisecond, MaxConnectionAgeGrace: time.Millisecond}))
-	remotev1.RegisterBrainServer(aged, &service{server: server, nodeOf: ClaimedNode, ctx: ctx})
+	remotev1.RegisterBrainServer(aged, &brainService{server: server, nodeOf: ClaimedNode, ctx: ctx})
 	ended := make(chan error, 2)
 	go func() { ended <- server.Run(ctx) }()
 	go func() { ended <- aged.Serve(ln) }()
@@ -229,7 +229,7 @@ func TestConnectionsThatEndByTheirAgeForceNoFullStates(t *testing.T) {
 		require.NoError(t, <-ended)
 		require.NoError(t, <-ended)
 	}()
-	require.Eventually(t, server.ready, patience, time.Millisecond)
+	require.Eventually(t, server.ready, testTimeout, time.Millisecond)
 	r := &replica{Server: server, target: target}
 	rec := &sink.Recorder{}
 	follow(t, rec, remote.Options{Targets: []string{target}, State: stateN1})
@@ -237,7 +237,7 @@ func TestConnectionsThatEndByTheirAgeForceNoFullStates(t *testing.T) {
 	r.awaitClients(t, current)
 	rec.TakeWaves()
 	resets, resumed := r.sent("reset"), r.sent("resumed") // on a busy machine the first connections may end too soon
-	require.Eventually(t, func() bool { return r.sent("resumed") >= resumed+3 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return r.sent("resumed") >= resumed+3 }, testTimeout, time.Millisecond)
 	assert.Equal(t, resets, r.sent("reset"))
 	assert.Empty(t, rec.TakeWaves(), "nothing differs: no call")
 }
@@ -251,8 +251,8 @@ func TestManyStuckClientsHoldUpNobody(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			forEach(maxPerParty+1, func(i int) {
-				if i == maxPerParty {
+			forEach(maxPerPrincipal+1, func(i int) {
+				if i == maxPerPrincipal {
 					last <- time.Now()
 				} else {
 					<-release
@@ -306,9 +306,9 @@ func TestAnOldStreamEnds(t *testing.T) {
 	follow(t, rec, remote.Options{Targets: []string{server.target}, State: stateN1})
 	_, err := rec.NextWave(t.Context())
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return server.sent("resumed") >= 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return server.sent("resumed") >= 1 }, testTimeout, time.Millisecond)
 	resets, resumed := server.sent("reset"), server.sent("resumed")
-	require.Eventually(t, func() bool { return server.sent("resumed") >= resumed+2 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return server.sent("resumed") >= resumed+2 }, testTimeout, time.Millisecond)
 	assert.Equal(t, resets, server.sent("reset"))
 	assert.Empty(t, rec.TakeWaves(), "nothing differs: no call")
 }

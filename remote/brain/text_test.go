@@ -20,7 +20,7 @@ func (r *replica) awaitHeartbeat(t *testing.T, node string) {
 	spoke := func() (at time.Time) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		for s := range r.sessions[node] {
+		for s := range r.byNode[node] {
 			s.mu.Lock()
 			at = s.spoke
 			s.mu.Unlock()
@@ -28,7 +28,7 @@ func (r *replica) awaitHeartbeat(t *testing.T, node string) {
 		return at
 	}
 	last := spoke()
-	require.Eventually(t, func() bool { return spoke().After(last) }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return spoke().After(last) }, testTimeout, time.Millisecond)
 }
 
 // Protobuf carries nothing but UTF-8. What somebody has written that is something else costs nobody else anything.
@@ -43,12 +43,12 @@ func TestATextThatIsNotUTF8HarmsNobody(t *testing.T) {
 		limits: limits{heartbeat: 500 * time.Millisecond, minInterval: -1}}, socket(t))
 	rec := &sink.Recorder{}
 	follow(t, rec, remote.Options{Targets: []string{server.target}, State: stateN1})
-	require.Eventually(t, func() bool { return len(rec.Endpoints()) == 2 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return len(rec.Endpoints()) == 2 }, testTimeout, time.Millisecond)
 	for range 3 { // heartbeats with digests
 		c.set(web("b", "10.0.0.3")...)
-		require.Eventually(t, func() bool { return current(server.Clients()) }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return current(server.Clients()) }, testTimeout, time.Millisecond)
 		c.set(web("b", "10.0.0.4")...)
-		require.Eventually(t, func() bool { return current(server.Clients()) }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return current(server.Clients()) }, testTimeout, time.Millisecond)
 		server.awaitHeartbeat(t, "n1")
 	}
 	for key, e := range rec.Endpoints() {

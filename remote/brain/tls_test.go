@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/peer"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testcert"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/remote"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
@@ -26,11 +26,11 @@ import (
 )
 
 // authority makes TLS configurations.
-type authority struct{ *testcert.Authority }
+type authority struct{ *testkit.Authority }
 
 func newAuthority(t testing.TB) authority {
 	t.Helper()
-	return authority{testcert.New(t, t.TempDir())}
+	return authority{testkit.NewAuthority(t, t.TempDir())}
 }
 
 func (a authority) server(t testing.TB) *tls.Config {
@@ -54,7 +54,7 @@ func serveTCP(t testing.TB, opts Options, who ServeOptions) *replica {
 	ln, err := Listen(ctx, "127.0.0.1:0", 0)
 	require.NoError(t, err)
 	r := serveOn(t, ctx, cancel, server, ln, ln.Addr().String(), who)
-	require.Eventually(t, r.ready, patience, time.Millisecond)
+	require.Eventually(t, r.ready, testTimeout, time.Millisecond)
 	return r
 }
 
@@ -227,7 +227,7 @@ func TestASocketCannotBeOpenedBeforeItHasItsMode(t *testing.T) {
 			if e.Has(fsnotify.Create) {
 				made = append(made, filepath.Base(e.Name))
 			}
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatal("only", made)
 		}
 	}

@@ -516,6 +516,8 @@ type Options struct {
 	Zone              string                 `protobuf:"bytes,5,opt,name=zone,proto3" json:"zone,omitempty"`                  // the zone of the node, instead of its Node object's; empty: that one
 	AllEndpoints      bool                   `protobuf:"varint,6,opt,name=allEndpoints,proto3" json:"allEndpoints,omitempty"` // send every endpoint of a service, in no set if it gets no new traffic
 	ExtraSets         uint32                 `protobuf:"varint,7,opt,name=extraSets,proto3" json:"extraSets,omitempty"`       // sets to compute even where no route uses them, as in Endpoint.sets
+	NoNodeHints       bool                   `protobuf:"varint,8,opt,name=noNodeHints,proto3" json:"noNodeHints,omitempty"`   // ignore topology hints for nodes ...
+	NoZoneHints       bool                   `protobuf:"varint,9,opt,name=noZoneHints,proto3" json:"noZoneHints,omitempty"`   // ... and for zones
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -597,6 +599,20 @@ func (x *Options) GetExtraSets() uint32 {
 		return x.ExtraSets
 	}
 	return 0
+}
+
+func (x *Options) GetNoNodeHints() bool {
+	if x != nil {
+		return x.NoNodeHints
+	}
+	return false
+}
+
+func (x *Options) GetNoZoneHints() bool {
+	if x != nil {
+		return x.NoZoneHints
+	}
+	return false
 }
 
 // DetectLocal says how the node tells its own pods' traffic from other traffic. One field at most is set.
@@ -1859,17 +1875,18 @@ func (x *HealthCheck) GetNodePort() uint32 {
 }
 
 type ServicePort struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Protocol      Protocol               `protobuf:"varint,2,opt,name=protocol,proto3,enum=kubeproxy.remote.v1.Protocol" json:"protocol,omitempty"`
-	Port          uint32                 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
-	NodePort      uint32                 `protobuf:"varint,4,opt,name=nodePort,proto3" json:"nodePort,omitempty"`
-	AppProtocol   string                 `protobuf:"bytes,5,opt,name=appProtocol,proto3" json:"appProtocol,omitempty"`
-	TargetPort    string                 `protobuf:"bytes,6,opt,name=targetPort,proto3" json:"targetPort,omitempty"`
-	RoutesIPv4    *Routes                `protobuf:"bytes,7,opt,name=routesIPv4,proto3" json:"routesIPv4,omitempty"` // not set for a family in which the service has no cluster IP
-	RoutesIPv6    *Routes                `protobuf:"bytes,8,opt,name=routesIPv6,proto3" json:"routesIPv6,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Name             string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Protocol         Protocol               `protobuf:"varint,2,opt,name=protocol,proto3,enum=kubeproxy.remote.v1.Protocol" json:"protocol,omitempty"`
+	Port             uint32                 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
+	NodePort         uint32                 `protobuf:"varint,4,opt,name=nodePort,proto3" json:"nodePort,omitempty"`
+	AppProtocol      string                 `protobuf:"bytes,5,opt,name=appProtocol,proto3" json:"appProtocol,omitempty"`
+	TargetPort       string                 `protobuf:"bytes,6,opt,name=targetPort,proto3" json:"targetPort,omitempty"`
+	RoutesIPv4       *Routes                `protobuf:"bytes,7,opt,name=routesIPv4,proto3" json:"routesIPv4,omitempty"` // not set for a family in which the service has no cluster IP
+	RoutesIPv6       *Routes                `protobuf:"bytes,8,opt,name=routesIPv6,proto3" json:"routesIPv6,omitempty"`
+	TooManyEndpoints bool                   `protobuf:"varint,9,opt,name=tooManyEndpoints,proto3" json:"tooManyEndpoints,omitempty"` // it has none, because its service asks for too many: do not serve it
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ServicePort) Reset() {
@@ -1956,6 +1973,13 @@ func (x *ServicePort) GetRoutesIPv6() *Routes {
 		return x.RoutesIPv6
 	}
 	return nil
+}
+
+func (x *ServicePort) GetTooManyEndpoints() bool {
+	if x != nil {
+		return x.TooManyEndpoints
+	}
+	return false
 }
 
 // Routes say what to do with each kind of traffic. A route that is not set carries no traffic.
@@ -2508,7 +2532,7 @@ const file_remote_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x126\n" +
 	"\aoptions\x18\x02 \x01(\v2\x1c.kubeproxy.remote.v1.OptionsR\aoptions\x123\n" +
 	"\x06resume\x18\x03 \x01(\v2\x1b.kubeproxy.remote.v1.ResumeR\x06resume\x12-\n" +
-	"\x04seen\x18\x04 \x01(\v2\x19.kubeproxy.remote.v1.SeenR\x04seen\"\x91\x02\n" +
+	"\x04seen\x18\x04 \x01(\v2\x19.kubeproxy.remote.v1.SeenR\x04seen\"\xd5\x02\n" +
 	"\aOptions\x12$\n" +
 	"\rmasqueradeAll\x18\x01 \x01(\bR\rmasqueradeAll\x12,\n" +
 	"\x11drainingEndpoints\x18\x02 \x01(\bR\x11drainingEndpoints\x12B\n" +
@@ -2516,7 +2540,9 @@ const file_remote_proto_rawDesc = "" +
 	"\anodeIPs\x18\x04 \x03(\fR\anodeIPs\x12\x12\n" +
 	"\x04zone\x18\x05 \x01(\tR\x04zone\x12\"\n" +
 	"\fallEndpoints\x18\x06 \x01(\bR\fallEndpoints\x12\x1c\n" +
-	"\textraSets\x18\a \x01(\rR\textraSets\"\xac\x01\n" +
+	"\textraSets\x18\a \x01(\rR\textraSets\x12 \n" +
+	"\vnoNodeHints\x18\b \x01(\bR\vnoNodeHints\x12 \n" +
+	"\vnoZoneHints\x18\t \x01(\bR\vnoZoneHints\"\xac\x01\n" +
 	"\vDetectLocal\x12?\n" +
 	"\fclusterCIDRs\x18\x01 \x03(\v2\x1b.kubeproxy.remote.v1.PrefixR\fclusterCIDRs\x12\x1a\n" +
 	"\bnodeCIDR\x18\x02 \x01(\bR\bnodeCIDR\x12\x16\n" +
@@ -2631,7 +2657,7 @@ const file_remote_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\")\n" +
 	"\vHealthCheck\x12\x1a\n" +
-	"\bnodePort\x18\x01 \x01(\rR\bnodePort\"\xc8\x02\n" +
+	"\bnodePort\x18\x01 \x01(\rR\bnodePort\"\xf4\x02\n" +
 	"\vServicePort\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x129\n" +
 	"\bprotocol\x18\x02 \x01(\x0e2\x1d.kubeproxy.remote.v1.ProtocolR\bprotocol\x12\x12\n" +
@@ -2646,7 +2672,8 @@ const file_remote_proto_rawDesc = "" +
 	"routesIPv4\x12;\n" +
 	"\n" +
 	"routesIPv6\x18\b \x01(\v2\x1b.kubeproxy.remote.v1.RoutesR\n" +
-	"routesIPv6\"\x88\x02\n" +
+	"routesIPv6\x12*\n" +
+	"\x10tooManyEndpoints\x18\t \x01(\bR\x10tooManyEndpoints\"\x88\x02\n" +
 	"\x06Routes\x128\n" +
 	"\tclusterIP\x18\x01 \x01(\v2\x1a.kubeproxy.remote.v1.RouteR\tclusterIP\x126\n" +
 	"\bexternal\x18\x02 \x01(\v2\x1a.kubeproxy.remote.v1.RouteR\bexternal\x12D\n" +

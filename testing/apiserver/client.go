@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Kubeconfig returns a file for clients of a server at a URL, with the administrator's name and no credentials.
+// Kubeconfig returns a kubeconfig file for the server at a URL, with the administrator's name and no credentials.
 func Kubeconfig(url string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Config
@@ -20,8 +20,8 @@ current-context: test
 `, url)
 }
 
-// Config returns the configuration of clients that call the server in this process, without a network: they may be used
-// in a bubble of testing/synctest. They are not throttled.
+// Config returns the configuration of clients that call the server in this process without a network, so they work in a
+// bubble of testing/synctest. They are not throttled.
 func (s *Server) Config() *rest.Config {
 	return &rest.Config{Host: "http://apiserver", Transport: transport{s}, QPS: -1}
 }
@@ -81,7 +81,7 @@ func (a *answer) Write(data []byte) (int, error) {
 	return a.body.Write(data)
 }
 
-// Flush implements [http.Flusher]: nothing is buffered.
+// Flush implements [http.Flusher]. Nothing is buffered.
 func (a *answer) Flush() {}
 
 // answerBody ends the request when it is closed.

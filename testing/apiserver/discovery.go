@@ -14,8 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// serveDiscovery answers what is not about objects: which groups, versions and resources there are, and whether the
-// server is well.
+// serveDiscovery answers requests that are not for objects: discovery of groups, versions and resources, and health.
 func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) error {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	groups := s.groups()
@@ -47,6 +46,8 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) error {
 				return write(w, r, http.StatusOK, &g)
 			}
 		}
+	case parts[0] == "openapi":
+		return s.serveOpenAPI(w, parts[1:])
 	case len(parts) == 2 && parts[0] == "api":
 		return s.serveResources(w, r, schema.GroupVersion{Version: parts[1]})
 	case len(parts) == 3 && parts[0] == "apis":
@@ -58,7 +59,7 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) error {
 
 func metaType(kind string) metav1.TypeMeta { return metav1.TypeMeta{APIVersion: "v1", Kind: kind} }
 
-// groups returns all groups with their versions, the newest first.
+// groups returns all groups and their versions, the newest first.
 func (s *Server) groups() []metav1.APIGroup {
 	versions := map[schema.GroupVersion]bool{}
 	for r := range s.kinds {
@@ -91,7 +92,8 @@ func (s *Server) serveResources(w http.ResponseWriter, r *http.Request, gv schem
 			verbs = metav1.Verbs{"create"}
 		}
 		list.APIResources = append(list.APIResources, metav1.APIResource{Name: resource.Resource, Kind: k.gvk.Kind,
-			SingularName: strings.ToLower(k.gvk.Kind), Namespaced: k.isNamespaced(), Verbs: verbs})
+			SingularName: strings.ToLower(k.gvk.Kind), Namespaced: k.isNamespaced(), Verbs: verbs,
+			ShortNames: shortNames(k.gvk.Kind)})
 	}
 	if list.APIResources == nil {
 		return writeError(w, r, apierrors.NewNotFound(gv.WithResource("").GroupResource(), ""))

@@ -13,8 +13,10 @@
 //
 // It serves all kinds of objects that client-go knows in a stable version (v1, v2): Services, EndpointSlices, Nodes and
 // ServiceCIDRs, but also Events, Leases, and everything else. Clients may get, list, watch, create, update and delete
-// them, and patch them with a strategic merge patch, in JSON, YAML or protobuf. Reviews of tokens and of access are
-// approved, discovery lists all kinds, and /healthz, /livez, /readyz and /version answer.
+// them, patch them (strategic, merge and JSON patches) and apply them on the server, in JSON, YAML or protobuf, with
+// dry runs and strict validation of fields; CBOR is refused. Clients may ask for the metadata alone. kubectl works:
+// get, create, apply, replace, patch, delete and wait. Token and access reviews are approved, discovery lists all
+// kinds, and /healthz, /livez, /readyz and /version answer.
 //
 // It follows the rules of real API servers:
 //
@@ -34,16 +36,17 @@
 //
 // # Faults
 //
-// Nothing goes wrong unless a test asks for it. [Server.SetFaults] refuses or delays requests, ends watches after some
-// events, and answers like a replica that lags behind. [Server.Cut] ends all watches. [Server.Requests] returns what
-// clients have asked for.
+// Nothing fails unless a test asks for it. [Server.SetFaults] rejects or delays requests, ends watches after a number
+// of events, and answers like a replica that lags behind. [Server.Cut] ends all watches. [Server.Restore] begins again
+// with lower resource versions. [Server.Requests] returns the clients' requests.
 //
 // # What it does not do
 //
 // It does not validate objects or fill in defaults: it serves them as they are, so build them with package
 // fakemodel/kube. There is no authentication or admission, and there are no controllers, finalizers, custom resources,
-// tables, OpenAPI, server-side apply, or other kinds of patches. An update of a status replaces the whole object. The
-// server keeps its history in memory, until [Server.Compact].
+// tables (kubectl get prints names and ages) or schemas of OpenAPI. An update of a status replaces the whole object.
+// Managed fields are kept of objects that a client has written under the name of a manager, as kubectl does, not of
+// others. The server keeps its history in memory, until [Server.Compact].
 //
 // # Why not a library
 //

@@ -23,7 +23,7 @@ func service(name, ip string) *corev1.Service {
 
 // informed runs informers until the test ends. It returns the changes of Services: "name ip", or "name deleted".
 func informed(t *testing.T, config *rest.Config) <-chan string {
-	ctx, cancel := context.WithCancel(withPatience(t))
+	ctx, cancel := context.WithCancel(withTimeout(t))
 	factory := informers.NewSharedInformerFactory(clientOf(t, config), 0)
 	changes := make(chan string, 100)
 	tell := func(o any) { changes <- o.(*corev1.Service).Name + " " + o.(*corev1.Service).Spec.ClusterIP }
@@ -62,7 +62,7 @@ func next(t *testing.T, changes <-chan string) string {
 	select {
 	case c := <-changes:
 		return c
-	case <-withPatience(t).Done():
+	case <-withTimeout(t).Done():
 		t.Fatal("waited in vain")
 		return ""
 	}

@@ -13,10 +13,10 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// kind is a kind of object that is served.
+// kind is a kind of object.
 type kind struct {
 	gvk schema.GroupVersionKind
-	// review: it is not stored but answered.
+	// review: objects are answered, not stored.
 	review bool
 }
 
@@ -33,7 +33,7 @@ func knownKinds() map[schema.GroupVersionResource]kind {
 	return kinds
 }
 
-// empty returns an object with nothing but its type.
+// empty returns an empty object of the kind.
 func (k kind) empty() object {
 	o, err := scheme.Scheme.New(k.gvk)
 	typed, ok := o.(object)
@@ -53,7 +53,7 @@ func resourceOf(gvk schema.GroupVersionKind) schema.GroupVersionResource {
 	return resource
 }
 
-// isNamespaced reports whether objects of a kind are in namespaces, for discovery. The paths of requests say it anyway.
+// isNamespaced reports whether objects of a kind are in namespaces. Only discovery needs it.
 func (k kind) isNamespaced() bool {
 	switch k.gvk.Group {
 	case "":
@@ -74,14 +74,42 @@ func (k kind) isNamespaced() bool {
 	return false
 }
 
-// selectable returns the fields that objects like this one can be selected by.
-func selectable(o object) fields.Set {
-	set := fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()}
-	switch o := o.(type) {
-	case *corev1.Service:
-		set["spec.clusterIP"], set["spec.type"] = o.Spec.ClusterIP, string(o.Spec.Type)
-	case *corev1.Pod:
-		set["spec.nodeName"] = o.Spec.NodeName
+// selectable has the fields by which an object can be selected. It avoids a map, because lists ask for each object.
+type selectable struct{ object }
+
+var _ fields.Fields = selectable{}
+
+// Has implements [fields.Fields].
+func (s selectable) Has(field string) bool {
+	_, ok := s.field(field)
+	return ok
+}
+
+// Get implements [fields.Fields].
+func (s selectable) Get(field string) string {
+	value, _ := s.field(field)
+	return value
+}
+
+func (s selectable) field(field string) (value string, ok bool) {
+	switch field {
+	case "metadata.name":
+		return s.GetName(), true
+	case "metadata.namespace":
+		return s.GetNamespace(), true
 	}
-	return set
+	switch o := s.object.(type) {
+	case *corev1.Service:
+		switch field {
+		case "spec.clusterIP":
+			return o.Spec.ClusterIP, true
+		case "spec.type":
+			return string(o.Spec.Type), true
+		}
+	case *corev1.Pod:
+		if field == "spec.nodeName" {
+			return o.Spec.NodeName, true
+		}
+	}
+	return "", false
 }

@@ -11,14 +11,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
 )
 
-func TestMain(m *testing.M) { testleak.Main(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
-// patience is how long a test waits for what is expected.
-const patience = time.Minute
+// waitTimeout is how long a test waits for what is expected.
+const waitTimeout = time.Minute
 
 // newServer returns a server, and the configuration of clients that reach it by HTTP.
 func newServer(t *testing.T, objects ...metav1.Object) (*apiserver.Server, *rest.Config) {
@@ -44,9 +44,9 @@ func set(t *testing.T, s *apiserver.Server, objects ...metav1.Object) {
 	require.NoError(t, s.Set(objects...))
 }
 
-// withPatience is the context of a test, for so long.
-func withPatience(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+// withTimeout is the context of a test, for so long.
+func withTimeout(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 
@@ -17,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// get answers with one object. Like a real client's, it asks for no version, so the answer is never behind.
+// get answers with one object. As with real servers the answer is always current, because no version is requested.
 func (s *Server) get(r Request) (runtime.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,7 +27,7 @@ func (s *Server) get(r Request) (runtime.Object, error) {
 	return o, nil
 }
 
-// versionLocked returns the version at which a list, or the beginning of a watch, is answered.
+// versionLocked returns the version at which a list is answered or a watch begins.
 func (s *Server) versionLocked(o metav1.ListOptions, f Fault) (int64, error) {
 	version := s.version
 	if o.ResourceVersion == "" {
@@ -61,21 +60,21 @@ func parseVersion(text string) (int64, error) {
 	return version, nil
 }
 
-// expiredLocked returns an error if what happened after a version is not known any more.
+// expiredLocked returns an error if the history no longer has the changes after a version.
 func (s *Server) expiredLocked(version int64) error {
-	if version < s.oldest {
+	if version < s.oldest || s.restored && version > s.version {
 		return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", version, s.oldest))
 	}
 	return nil
 }
 
-// page says where a list goes on: the content of a continue token.
+// page is the content of a continue token: where a list continues.
 type page struct {
 	Version int64
 	After   name
 }
 
-// token returns the text that the client gets.
+// token encodes the page for the client.
 func (p page) token() string {
 	text, _ := json.Marshal([]any{p.Version, p.After.namespace, p.After.name}) // cannot fail
 	return base64.RawURLEncoding.EncodeToString(text)
@@ -137,18 +136,27 @@ func (s *Server) list(r Request, k kind, f Fault) (runtime.Object, error) {
 	if err := meta.SetList(list, items); err != nil {
 		return nil, err
 	}
-	// Only the list says its type. The items are copies.
+	// Only the list has a type. The items are copies.
 	return list, meta.EachListItem(list, func(o runtime.Object) error {
 		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 		return nil
 	})
 }
 
-// selectFrom returns the objects that are selected, in the order of lists.
+// selectFrom returns the selected objects, in list order.
 func selectFrom(objects map[name]object, selected func(object) bool) []object {
-	return slices.DeleteFunc(
-		slices.SortedFunc(maps.Values(objects), func(a, b object) int { return compare(nameOf(a), nameOf(b)) }),
-		func(o object) bool { return !selected(o) })
+	names := make([]name, 0, len(objects))
+	for n, o := range objects {
+		if selected(o) {
+			names = append(names, n)
+		}
+	}
+	slices.SortFunc(names, compare)
+	list := make([]object, len(names))
+	for i, n := range names {
+		list[i] = objects[n]
+	}
+	return list
 }
 
 func compare(a, b name) int {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -18,20 +19,31 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// Request is a request of a client for objects, or a review.
+// Request is a client's request for objects, or a review.
 type Request struct {
 	// Verb is get, list, watch, create, update, patch or delete, as in RBAC rules.
 	Verb     string
 	Resource schema.GroupVersionResource
 	// Namespace and Name are empty if the path has none, as for a list of all namespaces.
 	Namespace, Name, Subresource string
-	// Options are those of a list or watch.
+	// Options are the options of a list or watch.
 	Options metav1.ListOptions
-	// Header has what the client sent with it. It must not be changed.
+	// Header has the request's headers. It must not be changed.
 	Header http.Header
+
+	write writeOptions
 }
 
-// StreamsList reports whether the request is a watch that begins with the objects that there are, and marks their end.
+// writeOptions are the options of a request that changes something.
+type writeOptions struct {
+	dryRun  bool
+	invalid string // a value of dryRun that does not exist
+	manager string // of the fields
+	force   bool
+	strict  bool // unknown and duplicate fields are errors
+}
+
+// StreamsList reports whether the request is a watch that begins with the existing objects and a bookmark after them.
 func (r Request) StreamsList() bool {
 	return r.Verb == "watch" && r.Options.SendInitialEvents != nil && *r.Options.SendInitialEvents
 }
@@ -39,7 +51,7 @@ func (r Request) StreamsList() bool {
 // String returns the verb and the resource, for messages.
 func (r Request) String() string { return r.Verb + " " + r.Resource.GroupResource().String() }
 
-// parse returns what an HTTP request asks for. ok is false if that is not below a group and version.
+// parse parses an HTTP request. ok is false if its path is not below a group and version.
 func parse(r *http.Request) (_ Request, ok bool) {
 	q := Request{Header: r.Header}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
@@ -51,7 +63,7 @@ func parse(r *http.Request) (_ Request, ok bool) {
 	default:
 		return q, false
 	}
-	// Namespaces are objects themselves, and have subresources.
+	// Namespaces are also objects, with subresources.
 	if len(parts) > 2 && parts[0] == "namespaces" && parts[2] != "status" && parts[2] != "finalize" {
 		q.Namespace, parts = parts[1], parts[2:]
 	}
@@ -60,10 +72,15 @@ func parse(r *http.Request) (_ Request, ok bool) {
 		q.Name = parts[1]
 	}
 	q.Subresource = strings.Join(parts[min(2, len(parts)):], "/")
+	query := r.URL.Query()
+	q.write = writeOptions{dryRun: query.Get("dryRun") == metav1.DryRunAll, manager: query.Get("fieldManager"),
+		force: query.Get("force") == "true", strict: query.Get("fieldValidation") == metav1.FieldValidationStrict}
+	if query.Has("dryRun") && !q.write.dryRun {
+		q.write.invalid = "dryRun: " + query.Get("dryRun")
+	}
 	switch r.Method {
 	case http.MethodGet:
-		query := r.URL.Query()
-		_ = metav1.Convert_url_Values_To_v1_ListOptions(&query, &q.Options, nil) // what is malformed is not set
+		_ = metav1.Convert_url_Values_To_v1_ListOptions(&query, &q.Options, nil) // malformed options are not set
 		switch {
 		case q.Options.Watch:
 			q.Verb = "watch"
@@ -84,7 +101,7 @@ func parse(r *http.Request) (_ Request, ok bool) {
 	return q, true
 }
 
-// serve answers a request. An error means that the connection has to end, without an answer or amid one.
+// serve answers a request. On an error the connection has to be closed, without an answer or in the middle of one.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 	q, ok := parse(r)
 	if !ok {
@@ -117,8 +134,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 		if body, err = io.ReadAll(r.Body); err != nil {
 			return err
 		}
-		answer, err = s.write(q, k, body)
-		if q.Verb == "create" {
+		var created bool
+		if answer, created, err = s.write(q, k, body); created {
 			code = http.StatusCreated
 		}
 	}
@@ -128,9 +145,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 	return write(w, r, code, answer)
 }
 
-// serializer returns how the client wants to have objects. Forms of objects that are not theirs, such as tables, are
-// left out.
-func serializer(r *http.Request) (runtime.SerializerInfo, error) {
+// representation is how an object is answered.
+type representation struct {
+	runtime.SerializerInfo
+	metadata bool // only the metadata
+}
+
+// represented negotiates the representation of objects. Tables are not served, so that their clients get the objects.
+func represented(r *http.Request) (representation, error) {
 	supported := scheme.Codecs.SupportedMediaTypes()
 	accept := r.Header.Get("Accept")
 	for _, entry := range strings.Split(accept, ",") {
@@ -138,28 +160,63 @@ func serializer(r *http.Request) (runtime.SerializerInfo, error) {
 		if mediaType == "*/*" || mediaType == "application/*" || accept == "" {
 			mediaType, err = runtime.ContentTypeJSON, nil
 		}
-		if err != nil || params["as"] != "" {
+		metadata := strings.HasPrefix(params["as"], "PartialObjectMetadata") && params["g"] == metav1.GroupName &&
+			params["v"] == "v1"
+		if err != nil || params["as"] != "" && !metadata {
 			continue
 		}
 		if info, ok := runtime.SerializerInfoForMediaType(supported, mediaType); ok {
-			return info, nil
+			return representation{info, metadata}, nil
 		}
 	}
-	return runtime.SerializerInfo{}, apierrors.NewGenericServerResponse(http.StatusNotAcceptable, r.Method,
+	return representation{}, apierrors.NewGenericServerResponse(http.StatusNotAcceptable, r.Method,
 		schema.GroupResource{}, "", fmt.Sprintf("none of %q is served", accept), 0, true)
 }
 
-// write answers with an object that has its type.
+// of returns what is sent of an object.
+func (r representation) of(o runtime.Object) runtime.Object {
+	if !r.metadata {
+		return o
+	}
+	switch o := o.(type) {
+	case *metav1.Status:
+		return o
+	case object:
+		return metadataOf(o)
+	}
+	list, err := meta.ListAccessor(o)
+	if err != nil {
+		return o
+	}
+	all := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: list.GetResourceVersion(),
+		Continue: list.GetContinue(), RemainingItemCount: list.GetRemainingItemCount()}}
+	all.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList"))
+	_ = meta.EachListItem(o, func(item runtime.Object) error { // returns the function's errors alone
+		if typed, ok := item.(object); ok {
+			all.Items = append(all.Items, *metadataOf(typed))
+		}
+		return nil
+	})
+	return all
+}
+
+func metadataOf(o object) *metav1.PartialObjectMetadata {
+	m := meta.AsPartialObjectMetadata(o)
+	m.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata"))
+	return m
+}
+
+// write answers with an object, which must have its type set.
 func write(w http.ResponseWriter, r *http.Request, code int, o runtime.Object) error {
-	info, err := serializer(r)
+	as, err := represented(r)
 	if err != nil {
 		return writeError(w, r, err)
 	}
-	data, err := runtime.Encode(info.Serializer, o)
+	data, err := runtime.Encode(as.Serializer, as.of(o))
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", info.MediaType)
+	w.Header().Set("Content-Type", as.MediaType)
 	w.WriteHeader(code)
 	_, err = w.Write(data)
 	return err
@@ -171,7 +228,7 @@ func writeError(w http.ResponseWriter, r *http.Request, err error) error {
 	if d := status.Details; d != nil && d.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
 	}
-	if _, err := serializer(r); err != nil {
+	if _, err := represented(r); err != nil {
 		r = r.Clone(r.Context())
 		r.Header.Del("Accept")
 	}
@@ -188,7 +245,7 @@ func statusOf(err error) *metav1.Status {
 	return &status
 }
 
-// selection returns which objects a list or watch is about.
+// selection returns the selector of a list or watch.
 func (r Request) selection(k kind) (func(o object) bool, error) {
 	byLabels, err := labels.Parse(r.Options.LabelSelector)
 	if err != nil {
@@ -198,7 +255,7 @@ func (r Request) selection(k kind) (func(o object) bool, error) {
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	known := selectable(k.empty())
+	known := selectable{k.empty()}
 	for _, req := range byFields.Requirements() {
 		if !known.Has(req.Field) {
 			return nil, apierrors.NewBadRequest("field label not supported: " + req.Field)
@@ -207,6 +264,6 @@ func (r Request) selection(k kind) (func(o object) bool, error) {
 	return func(o object) bool {
 		return o != nil && (r.Namespace == "" || o.GetNamespace() == r.Namespace) &&
 			(r.Name == "" || o.GetName() == r.Name) &&
-			byLabels.Matches(labels.Set(o.GetLabels())) && byFields.Matches(selectable(o))
+			byLabels.Matches(labels.Set(o.GetLabels())) && byFields.Matches(selectable{o})
 	}, nil
 }

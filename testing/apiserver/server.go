@@ -14,29 +14,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	apiversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// Server is an API server with its objects. It is an [http.Handler]. All methods may be called concurrently.
+// Server is an API server and its objects. It is an [http.Handler]. All methods may be called concurrently.
 type Server struct {
 	kinds map[schema.GroupVersionResource]kind
 
 	mu       sync.Mutex
-	release  version.Info // of Kubernetes
+	release  version.Info // the Kubernetes version
 	version  int64
 	objects  map[schema.GroupVersionResource]map[name]object // immutable objects, with their types
-	history  []event                                         // what is needed of it: see Compact
-	sent     map[*stream]int64                               // the versions that the watches under way have reached
+	history  []event                                         // shortened by Compact
+	sent     map[*stream]int64                               // versions that the active watches have reached
 	oldest   int64                                           // older versions have expired
+	restored bool                                            // so have later ones: they are of the time before Restore
 	changed  chan struct{}                                   // closed when the history grows
 	cut      chan struct{}                                   // closed to end all watches
 	requests []Request
+	schemas  managedfields.TypeConverter // nil until fields are managed
 	faults   func(context.Context, Request) Fault
 }
 
-// object is what is stored.
 type object interface {
 	metav1.Object
 	runtime.Object
@@ -53,7 +55,7 @@ type event struct {
 	old, now object // both nil: a bookmark
 }
 
-// New returns a server that has these objects.
+// New returns a server with these objects.
 func New(objects ...metav1.Object) (*Server, error) {
 	s := &Server{
 		kinds:   knownKinds(),
@@ -71,13 +73,13 @@ func New(objects ...metav1.Object) (*Server, error) {
 	return s, nil
 }
 
-// Set creates or replaces objects, one after the other. When it returns every new request sees them, and the events for
-// the watches are on their way. The server keeps copies, as they are but for the resource version. It changes nothing
-// if it does not know the type of an object.
+// Set creates or replaces objects, one after the other. When it returns, new requests see them, and events are being
+// sent to the watches. The server keeps copies, with a new resource version but otherwise unchanged. If it does not
+// know the type of an object, it changes nothing.
 func (s *Server) Set(objects ...metav1.Object) error { return s.change(objects, false) }
 
-// Delete deletes objects by their types, namespaces and names, and is otherwise like Set. Deleting what does not exist
-// changes nothing.
+// Delete deletes objects by type, namespace and name, and otherwise works like Set. It ignores objects that do not
+// exist.
 func (s *Server) Delete(objects ...metav1.Object) error { return s.change(objects, true) }
 
 func (s *Server) change(objects []metav1.Object, deleted bool) error {
@@ -105,7 +107,7 @@ func (s *Server) change(objects []metav1.Object, deleted bool) error {
 	return nil
 }
 
-// typed returns a copy of an object with its type, and the resource.
+// typed returns a copy of an object with its type set, and its resource.
 func (s *Server) typed(o metav1.Object) (object, schema.GroupVersionResource, error) {
 	typed, ok := o.(object)
 	if !ok {
@@ -126,7 +128,7 @@ func (s *Server) typed(o metav1.Object) (object, schema.GroupVersionResource, er
 
 func nameOf(o metav1.Object) name { return name{o.GetNamespace(), o.GetName()} }
 
-// putLocked stores an object, which belongs to the server from now on.
+// putLocked stores an object, which the server owns from then on.
 func (s *Server) putLocked(resource schema.GroupVersionResource, o object) {
 	if s.objects[resource] == nil {
 		s.objects[resource] = map[name]object{}
@@ -154,15 +156,15 @@ func (s *Server) recordLocked(e event) {
 	s.changed = make(chan struct{})
 }
 
-// Bookmark sends a bookmark to all watches that want bookmarks, after all earlier events.
+// Bookmark sends a bookmark, after all earlier events, to all watches that allow bookmarks.
 func (s *Server) Bookmark() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.recordLocked(event{})
 }
 
-// Compact lets all resource versions and pages until now expire, and forgets what has happened until now, except what
-// watches under way have still to send: they go on.
+// Compact expires all current resource versions and pages, and forgets the history, except events that active watches
+// still have to send.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,8 +177,26 @@ func (s *Server) Compact() {
 	s.history = slices.Clone(s.history[s.afterLocked(needed):])
 }
 
-// SetRelease sets the release of Kubernetes that the server says it is, "v1.37.0" by default. It serves the same kinds
-// of objects all the same.
+// Restore numbers all objects anew, beginning with 1, like a server whose storage was replaced by a copy. It ends all
+// watches. Every earlier resource version and page has expired, although most are higher than those of the objects.
+func (s *Server) Restore() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version, s.history, s.restored = 1, nil, true
+	for _, objects := range s.objects {
+		for n, o := range objects {
+			s.version++
+			o, _ = o.DeepCopyObject().(object) // watches that end now may still use the old one
+			o.SetResourceVersion(strconv.FormatInt(s.version, 10))
+			objects[n] = o
+		}
+	}
+	s.oldest = s.version
+	s.cutLocked()
+}
+
+// SetRelease sets the Kubernetes version that the server reports, "v1.37.0" by default. The kinds that it serves stay
+// the same.
 func (s *Server) SetRelease(release string) error {
 	v, err := apiversion.ParseSemantic(release)
 	if err != nil {
@@ -189,10 +209,14 @@ func (s *Server) SetRelease(release string) error {
 	return nil
 }
 
-// Cut ends all watches, as a server does that shuts down. They send nothing that happens after the call began.
+// Cut ends all watches, like a server that shuts down. They send no changes made after Cut was called.
 func (s *Server) Cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.cutLocked()
+}
+
+func (s *Server) cutLocked() {
 	close(s.cut)
 	s.cut = make(chan struct{})
 }
@@ -204,34 +228,35 @@ func (s *Server) Version() int64 {
 	return s.version
 }
 
-// maxRequests is how many requests a server remembers at least, and half of what it remembers at most.
+// maxRequests is the number of recent requests that are kept. Older ones are dropped when there are twice as many.
 const maxRequests = 10_000
 
-// Requests returns the last requests for objects and reviews, in the order in which they arrived: all of them if there
-// were no more than 10,000, and always the last 10,000.
+// Requests returns the requests for objects and reviews in the order of arrival: all of them or, if there are more, at
+// least the last 10,000.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.requests)
 }
 
-// Fault is what goes wrong with a request. The zero value is nothing.
+// Fault is a fault of a request. The zero value is none.
 type Fault struct {
-	// Err is the answer, if it is an error of k8s.io/apimachinery/pkg/api/errors, such as NewTooManyRequests. After
-	// any other error the connection ends without an answer; with [Server.Config] that is the client's error.
+	// Err is the answer, if it is an error of k8s.io/apimachinery/pkg/api/errors, such as NewTooManyRequests. Any other
+	// error closes the connection without an answer; with [Server.Config] the client gets that error.
 	Err error
-	// AsOf, if it is not 0, makes the answer that of a replica that has seen no change after this resource version: a
-	// list, or the objects that a watch begins with, are those of that time, and later versions are too large. The
-	// watch then catches up. As with real replicas, requests without a resource version are not affected: they ask for
-	// the newest state.
+	// AsOf, if not 0, makes the server answer like a replica that has seen no change after this resource version: lists
+	// and the initial objects of watches are those of that version, and later versions are too large. A watch then catches
+	// up. As with real replicas, requests without a resource version get the current state.
 	AsOf int64
 	// EndAfter ends a watch after this many events, bookmarks included. 0 means never.
 	EndAfter int
+	// NoEndOfList keeps a watch from sending the bookmark that ends a streamed list, like some tunnels.
+	NoEndOfList bool
 }
 
-// SetFaults sets what goes wrong from now on, with new requests; nil is nothing. f is called for each request for
-// objects and reviews before it is answered, concurrently. It may block to delay the answer, but should return when ctx
-// ends, which it does with the request.
+// SetFaults sets a function that determines the fault of each new request for objects or reviews; nil means no faults.
+// f is called concurrently, before a request is answered. It may block to delay the answer, but should return when ctx
+// ends, at the latest with the request.
 func (s *Server) SetFaults(f func(ctx context.Context, r Request) Fault) {
 	if f == nil {
 		f = func(context.Context, Request) Fault { return Fault{} }
@@ -241,7 +266,7 @@ func (s *Server) SetFaults(f func(ctx context.Context, r Request) Fault) {
 	s.faults = f
 }
 
-// fault takes down a request, and returns what goes wrong with it.
+// fault records a request, and returns its fault.
 func (s *Server) fault(ctx context.Context, r Request) Fault {
 	s.mu.Lock()
 	if len(s.requests) == 2*maxRequests {
@@ -253,7 +278,7 @@ func (s *Server) fault(ctx context.Context, r Request) Fault {
 	return f(ctx, r)
 }
 
-// atLocked returns the objects of a resource as they were at a version that has not expired. They must not be changed.
+// atLocked returns a resource's objects at a version that has not expired. They must not be changed.
 func (s *Server) atLocked(resource schema.GroupVersionResource, version int64) map[name]object {
 	objects := s.objects[resource]
 	if version >= s.version {

@@ -13,26 +13,25 @@ import (
 	restwatch "k8s.io/client-go/rest/watch"
 )
 
-// stream is a watch under way.
+// stream is an active watch.
 type stream struct {
 	k        kind
 	r        Request
 	selected func(object) bool
-	after    int64 // the version of the last event that was looked at
+	after    int64 // version of the last event examined
+	as       representation
 	encoder  *restwatch.Encoder
-	flush    func() error
-	left     int // events until the fault ends it, if not 0
+	left     int // number of events until the fault ends it; 0: no limit
 	ended    bool
 }
 
-// watch answers with events until the request, its time or the connection ends. An error that the client can be told is
-// an event.
+// watch sends events until the request, its timeout or the connection ends. Errors are sent as events if possible.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, q Request, k kind, f Fault) error {
 	selected, err := q.selection(k)
 	if err == nil && q.StreamsList() && q.Options.ResourceVersionMatch != metav1.ResourceVersionMatchNotOlderThan {
 		err = apierrors.NewBadRequest("sendInitialEvents requires resourceVersionMatch NotOlderThan")
 	}
-	info, acceptErr := serializer(r)
+	info, acceptErr := represented(r)
 	if err == nil {
 		err = acceptErr
 	}
@@ -52,20 +51,20 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q Request, k kind
 	if err := flush(); err != nil {
 		return err
 	}
-	var timeout <-chan time.Time // never, unless the client says so
+	var timeout <-chan time.Time // blocks unless the client sets a timeout
 	if t := q.Options.TimeoutSeconds; t != nil && *t > 0 {
 		timer := time.NewTimer(time.Duration(*t) * time.Second)
 		defer timer.Stop()
 		timeout = timer.C
 	}
-	st := &stream{k: k, r: q, selected: selected, flush: flush, left: f.EndAfter, encoder: restwatch.NewEncoder(
+	st := &stream{k: k, r: q, selected: selected, left: f.EndAfter, as: info, encoder: restwatch.NewEncoder(
 		streaming.NewEncoder(info.StreamSerializer.NewFrameWriter(w), info.StreamSerializer.Serializer),
 		info.Serializer)}
 	cut, err := s.begin(st, f)
 	defer s.end(st)
 	for err == nil && !st.ended {
 		s.mu.Lock()
-		if cut != s.cut { // what comes after the cut is not for this watch
+		if cut != s.cut { // changes after the cut are not sent
 			s.mu.Unlock()
 			return nil
 		}
@@ -76,6 +75,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q Request, k kind
 		s.mu.Unlock()
 		for i := 0; i < len(events) && err == nil && !st.ended; i++ {
 			err = st.pass(events[i])
+		}
+		if err == nil {
+			err = flush()
 		}
 		if err != nil || st.ended {
 			break
@@ -93,8 +95,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q Request, k kind
 	return err
 }
 
-// begin sends what comes before the changes: the objects that there are, if the client wants them, or an error. It
-// returns what is closed when the watch is cut.
+// begin sends the initial objects, if the client wants them, or an error. It returns the channel that Cut closes.
 func (s *Server) begin(st *stream, f Fault) (cut chan struct{}, err error) {
 	o := st.r.Options
 	var objects []object
@@ -119,20 +120,20 @@ func (s *Server) begin(st *stream, f Fault) (cut chan struct{}, err error) {
 			return cut, err
 		}
 	}
-	if st.r.StreamsList() {
+	if st.r.StreamsList() && !f.NoEndOfList {
 		err = st.bookmark(true)
 	}
 	return cut, err
 }
 
-// end forgets a watch.
+// end removes a watch.
 func (s *Server) end(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sent, st)
 }
 
-// pass sends what an event is for the client.
+// pass sends the event that a change causes for the client, if any.
 func (st *stream) pass(e event) error {
 	st.after = e.version
 	if e.old == nil && e.now == nil {
@@ -155,7 +156,7 @@ func (st *stream) pass(e event) error {
 	return nil
 }
 
-// bookmark sends a bookmark if the client wants them. endOfList marks the end of the objects that there were.
+// bookmark sends a bookmark if the client allows them. endOfList marks the end of the initial objects.
 func (st *stream) bookmark(endOfList bool) error {
 	if !st.r.Options.AllowWatchBookmarks {
 		return nil
@@ -168,12 +169,13 @@ func (st *stream) bookmark(endOfList bool) error {
 	return st.send(apiwatch.Bookmark, o)
 }
 
+// send writes an event. It is flushed once no more events are waiting: a packet per event would be much slower.
 func (st *stream) send(eventType apiwatch.EventType, o runtime.Object) error {
-	if err := st.encoder.Encode(&apiwatch.Event{Type: eventType, Object: o}); err != nil {
+	if err := st.encoder.Encode(&apiwatch.Event{Type: eventType, Object: st.as.of(o)}); err != nil {
 		return err
 	}
 	if st.left--; st.left == 0 {
 		st.ended = true
 	}
-	return st.flush()
+	return nil
 }

@@ -3,6 +3,9 @@ package apiserver_test
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,6 +50,30 @@ func watched(t *testing.T, client kubernetes.Interface, o metav1.ListOptions) <-
 		}
 	}()
 	return events
+}
+
+// After Restore, clients that knew higher versions have to list again, and then follow lower ones.
+func TestRestoredServersHaveLowerVersions(t *testing.T) {
+	bubble(t, func(t *testing.T, s *apiserver.Server, client kubernetes.Interface) {
+		for range 50 {
+			require.NoError(t, s.Set(service("a", "10.96.0.1")))
+		}
+		before := fmt.Sprint(s.Version())
+		events := watched(t, client, metav1.ListOptions{ResourceVersion: before})
+		s.Restore()
+		_, open := <-events
+		assert.False(t, open, "the watch goes on")
+		for _, version := range []string{before, "2"} {
+			assert.Equal(t, "ERROR Expired", <-watched(t, client, metav1.ListOptions{ResourceVersion: version}))
+		}
+		list, err := client.CoreV1().Services("").List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		assert.Equal(t, "4", list.ResourceVersion)
+		assert.Len(t, list.Items, 2)
+		events = watched(t, client, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+		require.NoError(t, s.Set(service("c", "10.96.0.3")))
+		assert.Equal(t, "ADDED c", <-events)
+	})
 }
 
 // bubble runs a test in virtual time, with clients that need no network.
@@ -207,4 +234,27 @@ func TestCompactKeepsWhatAWatchHasToSend(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, list.Items, 7)
 	})
+}
+
+// flushes counts how often an answer is flushed.
+type flushes struct {
+	*httptest.ResponseRecorder
+	n int
+}
+
+func (f *flushes) Flush() { f.n++ }
+
+// A list is streamed in as few pieces as possible, not in one for each object.
+func TestAStreamedListIsFlushedAtItsEnd(t *testing.T) {
+	s, err := apiserver.New()
+	require.NoError(t, err)
+	for i := range 100 {
+		set(t, s, service(fmt.Sprint("s", i), "10.96.0.1"))
+	}
+	s.SetFaults(func(context.Context, apiserver.Request) apiserver.Fault { return apiserver.Fault{EndAfter: 101} })
+	answer := &flushes{ResponseRecorder: httptest.NewRecorder()}
+	s.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet,
+		"/api/v1/services?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", nil))
+	assert.Equal(t, 101, strings.Count(answer.Body.String(), `"object":`), "100 objects, and the bookmark")
+	assert.LessOrEqual(t, answer.n, 2, "the header, and the list")
 }

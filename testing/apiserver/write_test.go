@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -16,8 +17,13 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
@@ -56,7 +62,15 @@ func TestClientsWrite(t *testing.T) {
 	node, err := client.CoreV1().Nodes().Get(ctx, "n1", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, corev1.NodeNetworkUnavailable, node.Status.Conditions[0].Type)
-	_, err = client.CoreV1().Nodes().Patch(ctx, "n1", types.JSONPatchType, []byte(`[]`), metav1.PatchOptions{})
+	for kind, patch := range map[types.PatchType]string{
+		types.JSONPatchType:  `[{"op":"add","path":"/metadata/labels","value":{"by":"json"}}]`,
+		types.MergePatchType: `{"metadata":{"labels":{"by":"merge"}}}`,
+	} {
+		node, err = client.CoreV1().Nodes().Patch(ctx, "n1", kind, []byte(patch), metav1.PatchOptions{})
+		require.NoError(t, err, kind)
+		assert.Contains(t, string(kind), node.Labels["by"])
+	}
+	_, err = client.CoreV1().Nodes().Patch(ctx, "n1", "application/unknown", []byte(`{}`), metav1.PatchOptions{})
 	assert.True(t, apierrors.IsUnsupportedMediaType(err), "%v", err)
 
 	require.NoError(t, leases.Delete(ctx, "n1", metav1.DeleteOptions{}))
@@ -85,6 +99,170 @@ func TestPreconditionsOfADeletion(t *testing.T) {
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
 }
 
+// kubectl sends options without a kind, and one of another group.
+func TestOptionsOfADeletionNeedNoKind(t *testing.T) {
+	s, config := newServer(t)
+	for _, options := range []string{`{"propagationPolicy":"Background"}`,
+		`{"kind":"DeleteOptions","apiVersion":"apps/v1","gracePeriodSeconds":0}`, ""} {
+		set(t, s, kube.Service("default/web").Build())
+		code := do(t, config, http.MethodDelete, "/api/v1/namespaces/default/services/web", "application/json", options)
+		assert.Equal(t, http.StatusOK, code, options)
+	}
+	code := do(t, config, http.MethodDelete, "/api/v1/namespaces/default/services/web", "application/json", "")
+	assert.Equal(t, http.StatusNotFound, code)
+	set(t, s, kube.Service("default/web").Build())
+	code = do(t, config, http.MethodDelete, "/api/v1/namespaces/default/services/web", "application/json", `{"`)
+	assert.Equal(t, http.StatusBadRequest, code)
+}
+
+// do sends a request, and returns the code of the answer.
+func do(t *testing.T, config *rest.Config, method, path, contentType, body string) int {
+	r, err := http.NewRequestWithContext(t.Context(), method, config.Host+path, strings.NewReader(body))
+	require.NoError(t, err)
+	r.Header.Set("Content-Type", contentType)
+	r.Header.Set("Accept", contentType)
+	answer, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, answer.Body)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	return answer.StatusCode
+}
+
+// A dry run answers as if it had been done, and changes nothing.
+func TestADryRunChangesNothing(t *testing.T) {
+	s, config := newServer(t, kube.Service("default/web").Build())
+	services := clientOf(t, config).CoreV1().Services("default")
+	all := []string{metav1.DryRunAll}
+	before := s.Version()
+	created, err := services.Create(t.Context(), kube.Service("default/new").Build(), metav1.CreateOptions{DryRun: all})
+	require.NoError(t, err)
+	assert.NotEmpty(t, created.UID)
+	assert.Empty(t, created.ResourceVersion)
+	web, err := services.Get(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	web.Labels = map[string]string{"a": "b"}
+	updated, err := services.Update(t.Context(), web, metav1.UpdateOptions{DryRun: all})
+	require.NoError(t, err)
+	assert.Equal(t, "b", updated.Labels["a"])
+	assert.Equal(t, web.ResourceVersion, updated.ResourceVersion)
+	_, err = services.Patch(t.Context(), "web", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"c"}}}`),
+		metav1.PatchOptions{DryRun: all})
+	require.NoError(t, err)
+	require.NoError(t, services.Delete(t.Context(), "web", metav1.DeleteOptions{DryRun: all}))
+	assert.Equal(t, before, s.Version())
+	_, err = services.Create(t.Context(), kube.Service("default/new").Build(),
+		metav1.CreateOptions{DryRun: []string{"Some"}})
+	assert.True(t, apierrors.IsBadRequest(err), "%v", err)
+}
+
+// An object keeps its UID and its age. A client that names another UID means another object.
+func TestTheUIDStays(t *testing.T) {
+	_, config := newServer(t)
+	services := clientOf(t, config).CoreV1().Services("default")
+	first, err := services.Create(t.Context(), kube.Service("default/web").Build(), metav1.CreateOptions{})
+	require.NoError(t, err)
+	next := kube.Service("default/web").Build()
+	next.UID, next.CreationTimestamp, next.Labels = "", metav1.Time{}, map[string]string{"a": "b"}
+	second, err := services.Update(t.Context(), next, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, first.UID, second.UID)
+	assert.Equal(t, first.CreationTimestamp, second.CreationTimestamp)
+	next.UID = "another"
+	_, err = services.Update(t.Context(), next, metav1.UpdateOptions{})
+	assert.True(t, apierrors.IsConflict(err), "%v", err)
+	third, err := services.Update(t.Context(), second, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, second.ResourceVersion, third.ResourceVersion, "nothing has changed")
+}
+
+// Server-side apply merges what several managers want, and tells them of conflicts.
+func TestServerSideApply(t *testing.T) {
+	_, config := newServer(t)
+	services := clientOf(t, config).CoreV1().Services("default")
+	want := func(label string, port int32) *corev1apply.ServiceApplyConfiguration {
+		return corev1apply.Service("web", "default").WithLabels(map[string]string{label: "yes"}).
+			WithSpec(corev1apply.ServiceSpec().WithPorts(corev1apply.ServicePort().WithName("http").WithPort(port)))
+	}
+	a, err := services.Apply(t.Context(), want("a", 80), metav1.ApplyOptions{FieldManager: "a"})
+	require.NoError(t, err)
+	assert.NotEmpty(t, a.UID)
+	again, err := services.Apply(t.Context(), want("a", 80), metav1.ApplyOptions{FieldManager: "a"})
+	require.NoError(t, err)
+	assert.Equal(t, a.ResourceVersion, again.ResourceVersion)
+	other := corev1apply.Service("web", "default").WithLabels(map[string]string{"a": "no", "b": "yes"})
+	_, err = services.Apply(t.Context(), other, metav1.ApplyOptions{FieldManager: "b"})
+	require.True(t, apierrors.IsConflict(err), "%v", err)
+	b, err := services.Apply(t.Context(), other, metav1.ApplyOptions{FieldManager: "b", Force: true})
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"a": "no", "b": "yes"}, b.Labels)
+	assert.Equal(t, int32(80), b.Spec.Ports[0].Port)
+	b, err = services.Apply(t.Context(), corev1apply.Service("web", "default"), metav1.ApplyOptions{FieldManager: "b"})
+	require.NoError(t, err)
+	assert.Empty(t, b.Labels, "nobody wants them any more")
+	b.Labels = map[string]string{"a": "no"}
+	_, err = services.Update(t.Context(), b, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	_, err = services.Apply(t.Context(), want("a", 80), metav1.ApplyOptions{FieldManager: "c"})
+	assert.True(t, apierrors.IsConflict(err), "%v", err)
+	_, err = services.Apply(t.Context(), want("a", 80), metav1.ApplyOptions{})
+	assert.True(t, apierrors.IsBadRequest(err), "%v", err)
+}
+
+// With strict validation, unknown fields are errors.
+func TestUnknownFieldsCanBeErrors(t *testing.T) {
+	_, config := newServer(t)
+	const service = `{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"portz":[]}}`
+	const path = "/api/v1/namespaces/default/services?dryRun=All&fieldValidation="
+	assert.Equal(t, http.StatusBadRequest, do(t, config, http.MethodPost, path+"Strict", "application/json",
+		service))
+	assert.Equal(t, http.StatusCreated, do(t, config, http.MethodPost, path+"Ignore", "application/json",
+		service))
+	assert.Equal(t, http.StatusUnsupportedMediaType, do(t, config, http.MethodPost, path+"Ignore", "application/cbor",
+		service))
+	assert.Equal(t, http.StatusNotAcceptable, do(t, config, http.MethodGet, "/api/v1/services", "application/cbor",
+		""))
+}
+
+// Clients of metadata, and those without types.
+func TestOtherClients(t *testing.T) {
+	s, config := newServer(t, kube.Service("default/web").Build())
+	h, err := rest.HTTPClientFor(config)
+	require.NoError(t, err)
+	t.Cleanup(h.CloseIdleConnections)
+	services := schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	m, err := metadata.NewForConfigAndClient(config, h)
+	require.NoError(t, err)
+	partial, err := m.Resource(services).Namespace("default").Get(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "web", partial.Name)
+	list, err := m.Resource(services).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, list.Items, 1)
+	assert.Equal(t, "web", list.Items[0].Name)
+	watch, err := m.Resource(services).Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	require.NoError(t, err)
+	defer watch.Stop()
+	set(t, s, kube.Service("default/new").Build())
+	event := <-watch.ResultChan()
+	require.IsType(t, &metav1.PartialObjectMetadata{}, event.Object)
+	assert.Equal(t, "new", event.Object.(*metav1.PartialObjectMetadata).Name)
+	require.NoError(t, m.Resource(services).Namespace("default").Delete(t.Context(), "new", metav1.DeleteOptions{}))
+
+	d, err := dynamic.NewForConfigAndClient(config, h)
+	require.NoError(t, err)
+	all, err := d.Resource(services).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, all.Items, 1)
+	assert.Equal(t, "Service", all.Items[0].GetKind())
+	object := all.Items[0].DeepCopy()
+	object.SetLabels(map[string]string{"a": "b"})
+	object, err = d.Resource(services).Namespace("default").Update(t.Context(), object, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "b", object.GetLabels()["a"])
+	require.NoError(t, d.Resource(services).Namespace("default").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+}
+
 func TestReviewsSayYes(t *testing.T) {
 	_, config := newServer(t)
 	client := clientOf(t, config)
@@ -108,10 +286,11 @@ func TestDiscoveryNamesWhatIsServed(t *testing.T) {
 	groups, lists, err := client.ServerGroupsAndResources()
 	require.NoError(t, err)
 	assert.Greater(t, len(groups), 10)
-	served := map[string]bool{}
+	served, short := map[string]bool{}, map[string][]string{}
 	for _, list := range lists {
 		for _, r := range list.APIResources {
 			served[list.GroupVersion+" "+r.Name] = r.Namespaced
+			short[list.GroupVersion+" "+r.Name] = r.ShortNames
 		}
 	}
 	for resource, namespaced := range map[string]bool{
@@ -125,6 +304,7 @@ func TestDiscoveryNamesWhatIsServed(t *testing.T) {
 		assert.Equal(t, namespaced, got, resource)
 	}
 	assert.NotContains(t, served, "discovery.k8s.io/v1beta1 endpointslices")
+	assert.Equal(t, []string{"svc"}, short["v1 services"])
 	version, err := client.ServerVersion()
 	require.NoError(t, err)
 	assert.Equal(t, "1", version.Major)

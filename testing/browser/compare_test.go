@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A picture is compared in squares of so many pixels, by their average colour: a version of the browser or of a font
-// may draw a letter differently, and move a line by a pixel.
+// Pictures are compared by the average colour of squares of this many pixels, because another version of the browser or
+// of a font may draw a letter differently or move a line by a pixel.
 const square = 20
 
 const (

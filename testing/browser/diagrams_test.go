@@ -123,7 +123,8 @@ func TestDiagrams(t *testing.T) {
 // TestABrokenDiagram: an error names file and line.
 func TestABrokenDiagram(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "broken.md")
-	require.NoError(t, os.WriteFile(file, []byte("# Title\n\n```mermaid\nflowchart LR\n    a --> b\n    b --> [\n```\n"), 0o600))
+	text := "# Title\n\n```mermaid\nflowchart LR\n    a --> b\n    b --> [\n```\n"
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	found := diagrams(t, file)
 	require.Len(t, found, 1)
 	_, err := newPainter(t).draw(found[0])

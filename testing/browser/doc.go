@@ -1,3 +1,3 @@
-// Package browser tests package page, and the page of a conformance report, in a headless Chromium, Debian's, driven by
-// chromedp; and that the diagrams of the documentation can be drawn there.
+// Package browser tests package page and the HTML page of a conformance report in headless Chromium (Debian's), driven
+// by chromedp. It also tests that the documentation's diagrams can be drawn.
 package browser

@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/page"
+	"sigs.k8s.io/kube-proxy-lib/node/page"
 )
 
 // looks has functions that say what is wrong with how a page looks.

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/page"
+	"sigs.k8s.io/kube-proxy-lib/node/page"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
@@ -32,6 +32,13 @@ func TestTheMocksPage(t *testing.T) {
 		text("#tiles", "IPv4 10 · IPv6 2"), text("#problems-now", "Every service has what it asks for"),
 		text("#syncs", "one Sync"), text("#families", "last applied"), text("#busiest", "No service has changed"))
 
+	// The page opens on a service that outside clients reach, and the view of a packet on an example for it.
+	assert.Equal(t, "#/service/shop/web", value[string](b, "location.hash"))
+	b.do(text("#service h2", "shop/web"), text("#service figcaption", "All ready endpoints count"),
+		open("#/packet"), text("#answer .flowtext", "198.51.100.7 → 203.0.113.80:443/TCP"),
+		text("#answer .verdict", "The packet is delivered"), script("document.querySelector('#to').value = ''"),
+		open("#/service/shop/web"), text("#service h2", "shop/web"))
+
 	// The slash leads to the search, the arrows through the list, Enter to the service.
 	slash := script("document.body.dispatchEvent(new KeyboardEvent('keydown', {key: '/', bubbles: true}))")
 	b.do(slash, until("document.activeElement.id === 'q'"), chromedp.KeyEvent("10.96.0.10"),
@@ -41,7 +48,7 @@ func TestTheMocksPage(t *testing.T) {
 	shown := value[string](b, "document.querySelector('#service').textContent")
 	for _, want := range []string{"anyone", "10.96.0.10:53/UDP", "any endpoint", "10.1.1.10:53",
 		"kube-system/coredns-a",
-		"not used", "zone hint names zone-b", "Selected by topology: zone hints: endpoints for zone-a"} {
+		"not used", "zone hint names zone-b", "Topology hints narrow down the endpoints: zone hints: endpoints for zone-a"} {
 		assert.Contains(t, shown, want)
 	}
 	b.do(focus("#service .tabs button:nth-child(2)"), chromedp.KeyEvent(kb.Enter),
@@ -139,7 +146,7 @@ func TestALateAnswerIsNotShown(t *testing.T) {
 		return open("#/packet?flow=" + url.QueryEscape("node -> "+to+"/TCP"))
 	}
 
-	b.do(visit(server.URL+"#/packet"), ask("192.0.2.1:1111"))
+	b.do(visit(server.URL+"#/activity"), ask("192.0.2.1:1111"))
 	select {
 	case <-held:
 	case <-b.ctx.Done():
@@ -158,7 +165,7 @@ func service(namespace, name string, n int) *model.Service {
 		Name: model.ServiceName{Namespace: namespace, Name: name}, Type: model.ServiceTypeClusterIP,
 		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(n >> 8), byte(n)})},
 		Ports: []model.ServicePort{{Name: name, Protocol: model.TCP, Port: 80,
-			RoutesIPv4: model.NewRoutes(model.RoutePolicy{ClusterIP: true})}},
+			Routes: model.PerFamily[model.Routes]{IPv4: model.NewRoutes(model.RoutePolicy{ClusterIP: true})}}},
 	}
 }
 
@@ -187,7 +194,8 @@ func TestEvilNames(t *testing.T) {
 	told.err = &sink.PortError{Port: svc.PortName(svc.Ports[0]), Family: model.IPv4,
 		Err: fmt.Errorf("refused: %s", evil)}
 	require.Error(t, s.Sync(t.Context()))
-	b.do(text("#problems-now", "refused: <img"), open("#/services"), text("#rows", "<img src=x"), focus("#rows a"), chromedp.KeyEvent(kb.Enter),
+	b.do(text("#problems-now", "refused: <img"), open("#/services"), text("#rows", "<img src=x"),
+		focus("#rows a"), chromedp.KeyEvent(kb.Enter),
 		text("#service h2", `<script>alert(2)</script>`), text("#service .warning", "refused: <img"),
 		text("#service svg", "10.1.1.5:8080"),
 		text("#service table", "<img src=x"), text("#service pre", "<img src=x"))

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,17 +19,37 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
-// serve serves the page of reports.
-func serve(t *testing.T, reports ...*report.Report) string {
+// judge builds the command that writes pages of reports, and returns its folder.
+func judge(t *testing.T) (folder string) {
 	t.Helper()
-	var b bytes.Buffer
-	require.NoError(t, report.WriteHTML(&b, reports...))
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(b.Bytes()) }))
+	folder = t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", folder, "./cmd/judge")
+	build.Dir = filepath.Join("..", "..")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return folder
+}
+
+// serve serves the page that the judge makes of reports.
+func serve(t *testing.T, judge string, reports ...*report.Report) string {
+	t.Helper()
+	folder := t.TempDir()
+	args := []string{"--report", folder}
+	for i, r := range reports {
+		var b bytes.Buffer
+		require.NoError(t, report.WriteYAML(&b, r))
+		path := filepath.Join(folder, fmt.Sprintf("%d.yaml", i))
+		require.NoError(t, os.WriteFile(path, b.Bytes(), 0o600))
+		args = append(args, "--page", path)
+	}
+	out, err := exec.CommandContext(t.Context(), filepath.Join(judge, "judge"), args...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	page, err := os.ReadFile(filepath.Join(folder, "report.html"))
+	require.NoError(t, err)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(page) }))
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections) // or the browser's would keep the server
 	return server.URL
@@ -44,22 +66,26 @@ func conformance(mode string) *report.Report {
 		r.Results = append(r.Results, report.Result{Case: fmt.Sprintf("traffic number %d goes where it should", i),
 			Rules: []string{fmt.Sprintf("S%d", 21+i%9)}, Profile: report.Core, Verdict: report.Passed})
 	}
-	want := oracle.Outcome{
-		Flow: oracle.Flow{From: oracle.External, Source: netip.MustParseAddr("203.0.113.9"),
-			Destination: netip.MustParseAddrPort("192.0.2.10:30080"), Protocol: model.TCP},
-		Verdict:   oracle.Deliver,
-		Endpoints: []oracle.Destination{{Endpoint: netip.MustParseAddrPort("10.244.1.5:8080")}},
-		Reasons: []oracle.Reason{{Text: "192.0.2.10:30080 is a node port of default/web", Rule: "S35"},
-			{Text: "policy Local, and the client is outside: local endpoints only", Rule: "S27"}},
+	failure := report.Failure{
+		Flow: &report.Flow{From: "client", To: "the node port of web", Source: "203.0.113.9",
+			Destination: "192.0.2.10:30080", Protocol: "TCP"},
+		Seen: "delivered to 10.244.2.7:8080, which saw 192.0.2.10",
+		Want: []report.Outcome{{What: "deliver to 10.244.1.5:8080", Reasons: []report.Reason{
+			{Text: "192.0.2.10:30080 is a node port of default/web", Rule: "S35"},
+			{Text: "policy Local, and the client is outside: local endpoints only", Rule: "S27"}}}},
+		Path: []report.Hop{
+			{At: "client", Text: "sends from 203.0.113.9 to 192.0.2.10:30080"},
+			{At: "node", Text: "the destination becomes 10.244.2.7:8080", Wrong: true},
+			{At: "node", Text: "the source becomes 192.0.2.10"},
+			{At: "10.244.2.7", Text: "answers at 10.244.2.7:8080"}},
 	}
-	failure := report.Compare("client", "the node port of web", want, oracle.Observation{Verdict: oracle.Deliver,
-		Endpoint: netip.MustParseAddrPort("10.244.2.7:8080"), Source: netip.MustParseAddr("192.0.2.10")}, nil)
 	failure.Objects = "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\nspec:\n  externalTrafficPolicy: Local\n"
 	r.Results = append(r.Results,
 		report.Result{Case: "external traffic stays on the node", Rules: []string{"S27", "S35"}, Profile: report.Core,
 			Verdict: report.Failed, Why: "1 flow went wrong", Failures: []report.Failure{failure}},
 		report.Result{Case: "the clean-up leaves nothing", Rules: []string{"S50"}, Profile: report.Core,
-			Verdict: report.Failed, Why: "it left a chain", Failures: []report.Failure{{Seen: "chain KUBE-LEFT is still there"}}},
+			Verdict: report.Failed, Why: "it left a chain", Failures: []report.Failure{
+				{Seen: "chain KUBE-LEFT is still there"}}},
 		report.Result{Case: "UDP flows follow the endpoints", Rules: []string{"S40"}, Profile: report.Core,
 			Verdict: report.Slow, Why: "right after 3 s"},
 		report.Result{Case: "SCTP is served", Profile: report.Extended, Feature: "SCTP", Verdict: report.Unsupported,
@@ -69,8 +95,8 @@ func conformance(mode string) *report.Report {
 	return r
 }
 
-// comparison is a report of two programs side by side: with a difference that takes many words, one that is left behind,
-// and something that both do wrong.
+// comparison is a report of two programs side by side: with a difference that has a long name, an object that clean-up
+// has left, and something that both do wrong.
 func comparison() *report.Report {
 	names := [2]string{"kube-proxy-lib main, mode iptables", "kube-proxy v1.37.2, mode nftables"}
 	r := conformance("iptables")
@@ -101,6 +127,32 @@ func comparison() *report.Report {
 	return r
 }
 
+// measured is a report with figures of speed: of a program that answers soon, or slowly, or of an earlier judge.
+func measured(version string, factor float64) *report.Report {
+	r := conformance("nftables")
+	r.Implementation.Version = version
+	r.Results = r.Results[:3]
+	latency := func(p50 float64) report.Latency {
+		l := report.Latency{P50: p50, P99: p50 * 4, Count: 500, CPU: 700, Gap: 9}
+		for i := range 51 {
+			l.Quantiles = append(l.Quantiles, p50*(0.3+1.4*float64(i)/50))
+		}
+		return l
+	}
+	run := report.SpeedRun{Services: 10_000, Endpoints: 10, Start: 1600, Change: latency(factor),
+		Burst:   latency(30 * factor),
+		Listing: &report.Listing{Command: "nft list ruleset", Time: 450, Bytes: 3 << 20}}
+	run.Burst.Judge = &report.Judge{Write: 5, P50: 12, P99: 20}
+	for _, rate := range []int{10, 100, 1000} {
+		run.Rates = append(run.Rates, report.Rate{PerSecond: rate, Latency: latency(float64(rate) / 10 * factor),
+			Written: 10 * rate, Probed: 500, Late: 1.2, Listing: &report.Listing{Command: "nft list ruleset", Time: 60_000,
+				Unfinished: true, Changes: latency(9)}})
+	}
+	r.Speed = &report.Speed{Machine: "2 x AMD EPYC, load average 0.10 at the beginning", Runs: []report.SpeedRun{run,
+		{Services: 44_000, Endpoints: 1, Problem: "start: the program took too long"}}}
+	return r
+}
+
 const (
 	shownRows = "[...document.querySelectorAll('tr.case')].filter((r) => r.getClientRects().length > 0).length"
 	shownText = "[...document.querySelectorAll('article')].filter((a) => a.getClientRects().length > 0)" +
@@ -110,7 +162,7 @@ const (
 // A reader without a mouse filters the matrix, and reads why a case failed.
 func TestTheReport(t *testing.T) {
 	b := newTab(t)
-	url := serve(t, conformance("nftables"))
+	url := serve(t, judge(t), conformance("nftables"))
 	b.do(visit(url), text("#count", "45 cases"))
 	assert.Contains(t, value[string](b, "document.querySelector('.report').innerText"), "40 passed, 1 slow, 2 failed")
 	b.do(focus("#show-failed"), chromedp.KeyEvent(" "), until(shownRows+" === 3"), text("#count", "3 cases"))
@@ -134,7 +186,7 @@ func TestTheReport(t *testing.T) {
 // A comparison says what was compared, and for each difference what both do.
 func TestTheComparison(t *testing.T) {
 	b := newTab(t)
-	url := serve(t, comparison())
+	url := serve(t, judge(t), comparison())
 	b.do(visit(url), text("#count", "5 cases"))
 	assert.Equal(t, "example-proxy 1.2.3, mode iptables beside kube-proxy v1.37.2, mode nftables",
 		value[string](b, "document.querySelector('.report h2').innerText"))
@@ -146,10 +198,36 @@ func TestTheComparison(t *testing.T) {
 	b.behaved(url)
 }
 
+// Two programs are in one picture: a line for each, in another colour and of another kind, with its name. Who does not
+// see it hears the figures.
+func TestTheReportDrawsSpeed(t *testing.T) {
+	b := newTab(t)
+	url := serve(t, judge(t), measured("1.2.3", 3), measured("1.1.0", 300))
+	b.do(visit(url), text("#speed", "10,000 services x 10 endpoints"))
+	assert.Equal(t, []string{"One change at a time", "100 changes at once", "10 changes a second", "100 changes a second",
+		"1,000 changes a second"},
+		decoded[[]string](b, "[...document.querySelectorAll('figcaption')].map((e) => e.innerText)"))
+	const line = "[...document.querySelectorAll('figure:first-of-type svg[role=img] .line')]" +
+		".map((e) => getComputedStyle(e))"
+	for _, property := range []string{"stroke", "strokeDasharray"} {
+		kinds := decoded[[]string](b, line+".map((s) => s."+property+")")
+		if assert.Len(t, kinds, 2) {
+			assert.NotEqual(t, kinds[0], kinds[1], property)
+		}
+	}
+	const lefter = "(() => { const [a, b] = [...document.querySelectorAll('figure:first-of-type svg[role=img] .line')]" +
+		".map((e) => e.getBoundingClientRect()); return a.right < b.left; })()"
+	assert.True(t, value[bool](b, lefter), "what is faster is further left")
+	assert.Contains(t, value[string](b, "document.querySelector('figure svg').getAttribute('aria-label')"),
+		"example-proxy 1.1.0, mode nftables: p50 300 ms, p99 1.2 s")
+	assert.Contains(t, value[string](b, "document.querySelector('#speed').innerText"), "not in 60 s")
+	b.behaved(url)
+}
+
 // Without JavaScript all is there but the search.
 func TestTheReportWithoutJavaScript(t *testing.T) {
 	b := newTab(t)
-	url := serve(t, conformance("nftables"))
+	url := serve(t, judge(t), conformance("nftables"))
 	b.do(chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		_, err := cdp.Call(ctx, target, emulation.SetScriptExecutionDisabled,
 			emulation.SetScriptExecutionDisabledParams{Value: true})
@@ -166,12 +244,19 @@ func TestTheReportWithoutJavaScript(t *testing.T) {
 func TestTheReportFitsTheReader(t *testing.T) {
 	axe := string(fromNPM(t, "axe-core"))
 	b := newTab(t)
-	one := serve(t, conformance("nftables"))
-	several := serve(t, conformance("nftables"), conformance("iptables"), conformance("ipvs"), conformance("userspace"))
-	compared := serve(t, comparison())
+	built := judge(t)
+	one := serve(t, built, conformance("nftables"))
+	several := serve(t, built, conformance("nftables"), conformance("iptables"), conformance("ipvs"),
+		conformance("userspace"))
+	compared := serve(t, built, comparison())
+	before := measured("1.1.0", 300)
+	before.Speed.Runs[0].Rates, before.Speed.Runs[0].Churn = nil, report.Latency{P50: 620, P99: 1109, Count: 99}
+	speed := serve(t, built, measured("1.2.3", 3), measured("1.2.2", 80), before,
+		measured("1.0.0-with-a-name-that-is-longer-than-a-telephone-is-wide", 700))
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{1280, 390} {
-			for name, url := range map[string]string{"report": one, "reports": several, "comparison": compared} {
+			for name, url := range map[string]string{"report": one, "reports": several, "comparison": compared,
+				"speed": speed} {
 				b.do(prefer(scheme), chromedp.EmulateViewport(width, 860), visit(url),
 					until("!!document.querySelector('#count').innerText"))
 				look := func(view string) {
@@ -189,6 +274,11 @@ func TestTheReportFitsTheReader(t *testing.T) {
 				}
 				b.do(script(axe), script(looks), until("looks.settled()"))
 				look("top")
+				if name == "speed" {
+					b.do(script("document.getElementById('speed').scrollIntoView()"))
+					look("details")
+					continue
+				}
 				b.do(focus("td.failed a"), chromedp.KeyEvent(kb.Enter), until("document.querySelector('article:target')"))
 				look("failure")
 				b.do(script("document.querySelectorAll('details').forEach((d) => { d.open = true; })"))
@@ -214,7 +304,7 @@ func TestAReportWithEvilNames(t *testing.T) {
 			Path: []report.Hop{{At: evil, Text: evil}}}}
 	}
 	b := newTab(t)
-	url := serve(t, r)
+	url := serve(t, judge(t), r)
 	b.do(visit(url), text("#count", "45 cases"), text("h2", "<img src=x"), focus("td.failed a"),
 		chromedp.KeyEvent(kb.Enter), until(shownText+".includes('<script>alert(2)')"))
 	assert.Zero(t, value[int](b, "document.querySelectorAll('img, iframe').length"), "names have become elements")

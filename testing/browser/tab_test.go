@@ -25,8 +25,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// patience is how long a test waits for a browser before it counts as stuck.
-const patience = 5 * time.Minute
+// waitTimeout is how long a test waits for a browser before it counts as stuck.
+const waitTimeout = 5 * time.Minute
 
 // tab is a tab of a headless Chromium. It notes what a page does that it should not.
 type tab struct {
@@ -45,8 +45,8 @@ func newTab(t *testing.T) *tab {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox,
 		// CI runs as root
 		chromedp.DisableGPU, chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(1280, 860),
-		chromedp.WSURLReadTimeout(patience))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+		chromedp.WSURLReadTimeout(waitTimeout))
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
 	t.Cleanup(cancel)

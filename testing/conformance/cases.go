@@ -6,11 +6,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
-// The cases are in the files named cases_*. They are in this package because they drive its session, which calls the
-// Factory: in a package of their own they would need both, and Test would need them.
+// The cases are in the files named cases_*. They are in this package, not one of their own, because they call the
+// methods of testbed, and Test lists them.
 
-// Cases that are also about more than their own traffic: what a backend waives with one of them is not asked of it
-// elsewhere either.
+// Names of cases that Factory.Waives may list and that random states and other cases take into account too.
 const (
 	sharedAffinityCase = "a client stays with its endpoint, at all addresses of the port"
 	nodeRefusedCase    = "the node itself is refused at external addresses without endpoints"
@@ -21,7 +20,7 @@ const (
 	interfaceCase      = "local pods are known by the names of their interfaces"
 )
 
-// The places of the test network and the ports of its servers, by the short names that the cases have for them.
+// Short names of the test network's places and ports.
 const (
 	localPod1   = network.LocalPod1
 	localPod2   = network.LocalPod2
@@ -40,7 +39,7 @@ const (
 	serverPort3 = network.ServerPort3
 )
 
-// trafficCases are all cases that consist of states and traffic.
+// trafficCases returns the cases that need only states and traffic.
 func trafficCases() []trafficCase {
 	return slices.Concat(endpointCases(), policyCases(), detectorCases(), addressCases(), changeCases())
 }

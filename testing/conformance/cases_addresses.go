@@ -2,7 +2,7 @@ package conformance
 
 import "sigs.k8s.io/kube-proxy-lib/model"
 
-// addressCases are about node-port addresses and what is next to service addresses: S33, S35, S36.
+// addressCases cover node-port addresses and unused ports and addresses: S33, S35, S36.
 func addressCases() []trafficCase {
 	both := at(localPod1, remotePod1)
 	onOtherAddress := []destination{toOtherNodePort}
@@ -90,6 +90,25 @@ func addressCases() []trafficCase {
 			traffic{as: &service{name: "other", slot: 1, ports: []servicePort{{protocol: model.TCP, number: 81}}},
 				from: fromAll,
 				to:   []destination{toExternalIP, toVIP}, want: leftAlone}),
+		inTurn("a load balancer with ipMode Proxy is left to itself", "S7",
+			step{services: one(external(service{vipByProxy: true, endpoints: both})), traffic: []traffic{
+				{from: fromAll, to: []destination{toVIP}, want: leftAlone},
+				{from: fromAll, to: []destination{toExternalIP, toNodePort}, want: masquerading(localPod1, remotePod1)}}},
+			step{then: "ipMode becomes VIP", services: one(external(service{endpoints: both})), traffic: []traffic{
+				{from: fromAll, to: []destination{toVIP}, want: masquerading(localPod1, remotePod1)}}},
+			step{then: "ipMode becomes Proxy again", services: one(external(service{vipByProxy: true, endpoints: both})),
+				traffic: []traffic{{from: fromAll, to: []destination{toVIP}, want: leftAlone}}}),
+		inTurn("a Service of another service proxy is left to it", "S1",
+			step{services: one(external(service{otherProxy: true, endpoints: both})), traffic: []traffic{
+				{from: fromAll, to: externalDestinations, want: leftAlone},
+				{from: fromAll, to: toCluster, want: dropped}}},
+			step{then: "the label goes", services: one(external(service{endpoints: both})), traffic: []traffic{
+				{from: fromPod, to: toCluster, want: keeping(localPod1, remotePod1)},
+				{from: fromAll, to: externalDestinations, want: masquerading(localPod1, remotePod1)}}},
+			step{then: "it comes back", services: one(external(service{otherProxy: true, endpoints: both})),
+				traffic: []traffic{
+					{from: fromAll, to: externalDestinations, want: leftAlone},
+					{from: fromAll, to: toCluster, want: dropped}}}),
 		inState("addresses of the service CIDRs that no service has are dropped", "S33",
 			one(service{endpoints: both}),
 			traffic{from: fromAll, to: []destination{toUnallocatedAddress}, want: dropped.strictly()},

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
-// affinityCases are about session affinity (S32).
+// affinityCases cover session affinity (S32).
 func affinityCases() []testCase {
 	affine := sticky(time.Hour, fourEndpoints)
 	return []testCase{
@@ -25,11 +25,11 @@ func affinityCases() []testCase {
 	}
 }
 
-func affinityCase(name string, svc service, run func(context.Context, *session, service) error) testCase {
+func affinityCase(name string, svc service, run func(context.Context, *testbed, service) error) testCase {
 	return testCase{name: name, rules: "S32", needs: []Feature{SessionAffinity}, run: serving(svc, run)}
 }
 
-// shortAffinity is the timeout that is waited for.
+// shortAffinity is the affinity timeout of the case that waits for its end.
 const shortAffinity = 2 * time.Second
 
 func sticky(timeout time.Duration, eps []endpoint) service {
@@ -38,21 +38,21 @@ func sticky(timeout time.Duration, eps []endpoint) service {
 
 var fourEndpoints = at(localPod1, localPod2, remotePod1, remotePod2)
 
-// clientAddr is the n-th address of the client outside, for cases that need many clients.
+// clientAddr returns the n-th address of the external client.
 func clientAddr(f model.Family, n int) netip.Addr {
 	return network.Nth(network.PlanOf(f).Clients, 20+n)
 }
 
-// visitor is a client of a service port, with the endpoint that answered it.
+// visitor is a client of a service port. endpoint is the one that answered it.
 type visitor struct {
 	from   network.Place
 	family model.Family
-	port   int // place in the service's list
+	port   int // index in the service's list
 	home   netip.AddrPort
 }
 
-// visitors returns clients for each family and port of a service: n outside, and some places.
-func (s *session) visitors(svc service, n int, names ...string) []visitor {
+// visitors returns n external clients and the named places, for each family and port of a service.
+func (b *testbed) visitors(svc service, n int, names ...string) []visitor {
 	var from []network.Place
 	for i := range n {
 		p := network.PlaceNamed(client)
@@ -63,7 +63,7 @@ func (s *session) visitors(svc service, n int, names ...string) []visitor {
 		from = append(from, network.PlaceNamed(name))
 	}
 	var list []visitor
-	for _, f := range s.env.Families {
+	for _, f := range b.env.Families {
 		for port := range svc.withDefaults(0).ports {
 			for _, p := range from {
 				list = append(list, visitor{from: p, family: f, port: port})
@@ -73,39 +73,39 @@ func (s *session) visitors(svc service, n int, names ...string) []visitor {
 	return list
 }
 
-// visit makes one connection of each visitor, all at the same time, and returns the endpoints that answered. It fails
-// if an answer is not what the oracle says.
-func (s *session) visit(ctx context.Context, svc service, visitors []visitor,
+// visit makes one connection per visitor, all concurrently, and returns the endpoints that answered. It fails if the
+// oracle expects another result.
+func (b *testbed) visit(ctx context.Context, svc service, visitors []visitor,
 	to destination) ([]netip.AddrPort, error) {
 	var flows []network.Attempt
 	for _, v := range visitors {
 		flows = append(flows, svc.withDefaults(0).flow(v.from, to, v.port, v.family))
 	}
-	expected, err := s.expect(flows)
+	expected, err := b.expect(flows)
 	if err != nil {
 		return nil, err
 	}
 	var failed failures
 	var answered []netip.AddrPort
-	for i, seen := range s.tryAll(ctx, flows) {
+	for i, seen := range b.tryAll(ctx, flows) {
 		answered = append(answered, seen.Endpoint)
 		failed.add(expected[i].check(seen))
 	}
 	return answered, failed.err()
 }
 
-// settle makes the first connection of each visitor, which determines its endpoint.
-func (s *session) settle(ctx context.Context, svc service, visitors []visitor, to destination) error {
-	homes, err := s.visit(ctx, svc, visitors, to)
+// settle makes each visitor's first connection, which determines its endpoint.
+func (b *testbed) settle(ctx context.Context, svc service, visitors []visitor, to destination) error {
+	homes, err := b.visit(ctx, svc, visitors, to)
 	for i, home := range homes {
 		visitors[i].home = home
 	}
 	return err
 }
 
-// revisit makes another connection of each visitor, which must reach the same endpoint.
-func (s *session) revisit(ctx context.Context, svc service, visitors []visitor, to destination) error {
-	answered, err := s.visit(ctx, svc, visitors, to)
+// revisit makes another connection per visitor, which must reach the same endpoint.
+func (b *testbed) revisit(ctx context.Context, svc service, visitors []visitor, to destination) error {
+	answered, err := b.visit(ctx, svc, visitors, to)
 	if err != nil {
 		return err
 	}
@@ -120,42 +120,56 @@ func (s *session) revisit(ctx context.Context, svc service, visitors []visitor, 
 	return failed.err()
 }
 
-// clientsStay lets clients connect to one address after the other.
-func clientsStay(ctx context.Context, s *session, svc service) error {
-	visitors := s.visitors(svc, 4, localPod3, theNode, remotePod3)
-	for _, to := range everywhere {
-		if err := s.settle(ctx, svc, visitors, to); err != nil {
+// clientsStay checks that clients stay with their endpoint, on one service address after the other.
+func clientsStay(ctx context.Context, b *testbed, svc service) error {
+	stay := func(to destination, visitors []visitor) error {
+		if err := b.settle(ctx, svc, visitors, to); err != nil {
 			return err
 		}
 		for range 3 {
-			if err := s.revisit(ctx, svc, visitors, to); err != nil {
+			if err := b.revisit(ctx, svc, visitors, to); err != nil {
 				return err
 			}
+		}
+		return nil
+	}
+	for _, to := range everywhere {
+		if err := stay(to, b.visitors(svc, 4, localPod3, theNode, remotePod3)); err != nil {
+			return err
+		}
+	}
+	svc.externalLocal = true
+	if err := b.put(ctx, svc); err != nil {
+		return err
+	}
+	for _, to := range externalDestinations {
+		if err := stay(to, b.visitors(svc, 4)); err != nil {
+			return fmt.Errorf("with external traffic policy Local:\n\n%w", err)
 		}
 	}
 	return nil
 }
 
-func clientsStayEverywhere(ctx context.Context, s *session, svc service) error {
-	visitors := s.visitors(svc, 4, localPod3, theNode, remotePod3)
-	if err := s.settle(ctx, svc, visitors, toClusterIP); err != nil {
+func clientsStayEverywhere(ctx context.Context, b *testbed, svc service) error {
+	visitors := b.visitors(svc, 4, localPod3, theNode, remotePod3)
+	if err := b.settle(ctx, svc, visitors, toClusterIP); err != nil {
 		return err
 	}
 	for range 6 {
 		for _, to := range everywhere {
-			if err := s.revisit(ctx, svc, visitors, to); err != nil {
+			if err := b.revisit(ctx, svc, visitors, to); err != nil {
 				return err
 			}
 		}
 	}
-	// Those that lose theirs share a new one.
+	// The clients of a removed endpoint share a new one.
 	svc.endpoints = withPhase(svc.endpoints, localPod1, unready)
-	if err := s.put(ctx, svc); err != nil {
+	if err := b.put(ctx, svc); err != nil {
 		return err
 	}
-	err := s.settle(ctx, svc, visitors, toClusterIP)
+	err := b.settle(ctx, svc, visitors, toClusterIP)
 	if err == nil {
-		err = s.revisit(ctx, svc, visitors, toVIP)
+		err = b.revisit(ctx, svc, visitors, toVIP)
 	}
 	if err != nil {
 		return fmt.Errorf("after %s had become unusable: %w", localPod1, err)
@@ -163,7 +177,7 @@ func clientsStayEverywhere(ctx context.Context, s *session, svc service) error {
 	return nil
 }
 
-// withPhase returns endpoints of which one is in another phase.
+// withPhase returns endpoints with the phase of one of them changed.
 func withPhase(list []endpoint, at string, p phase) []endpoint {
 	list = slices.Clone(list)
 	for i := range list {
@@ -174,9 +188,9 @@ func withPhase(list []endpoint, at string, p phase) []endpoint {
 	return list
 }
 
-func clientsSpread(ctx context.Context, s *session, svc service) error {
-	visitors := s.visitors(svc, attempts(len(fourEndpoints)))
-	if err := s.settle(ctx, svc, visitors, toClusterIP); err != nil {
+func clientsSpread(ctx context.Context, b *testbed, svc service) error {
+	visitors := b.visitors(svc, attempts(len(fourEndpoints)))
+	if err := b.settle(ctx, svc, visitors, toClusterIP); err != nil {
 		return err
 	}
 	type group struct {
@@ -200,20 +214,20 @@ func clientsSpread(ctx context.Context, s *session, svc service) error {
 	return nil
 }
 
-func affinityEndsWithEndpoint(ctx context.Context, s *session, svc service) error {
-	visitors := s.visitors(svc, 8)
-	if err := s.settle(ctx, svc, visitors, toClusterIP); err != nil {
+func affinityEndsWithEndpoint(ctx context.Context, b *testbed, svc service) error {
+	visitors := b.visitors(svc, 8)
+	if err := b.settle(ctx, svc, visitors, toClusterIP); err != nil {
 		return err
 	}
 	for _, gone := range []endpoint{{at: localPod1, phase: unready}, {at: remotePod1, phase: terminating}} {
 		svc.endpoints = withPhase(svc.endpoints, gone.at, gone.phase)
-		if err := s.put(ctx, svc); err != nil {
+		if err := b.put(ctx, svc); err != nil {
 			return err
 		}
-		// Existing endpoints answer all visitors, and those that lost theirs stay with the new one.
-		err := s.settle(ctx, svc, visitors, toClusterIP)
+		// The remaining endpoints answer all visitors. Reassigned visitors stay with their new endpoint.
+		err := b.settle(ctx, svc, visitors, toClusterIP)
 		if err == nil {
-			err = s.revisit(ctx, svc, visitors, toClusterIP)
+			err = b.revisit(ctx, svc, visitors, toClusterIP)
 		}
 		if err != nil {
 			return fmt.Errorf("after %s had become unusable: %w", gone.at, err)
@@ -222,9 +236,9 @@ func affinityEndsWithEndpoint(ctx context.Context, s *session, svc service) erro
 	return nil
 }
 
-func affinitySurvivesOthers(ctx context.Context, s *session, svc service) error {
-	visitors := s.visitors(svc, 8)
-	if err := s.settle(ctx, svc, visitors, toClusterIP); err != nil {
+func affinitySurvivesOthers(ctx context.Context, b *testbed, svc service) error {
+	visitors := b.visitors(svc, 8)
+	if err := b.settle(ctx, svc, visitors, toClusterIP); err != nil {
 		return err
 	}
 	removed := network.PlaceNamed(remotePod2)
@@ -236,26 +250,26 @@ func affinitySurvivesOthers(ctx context.Context, s *session, svc service) error 
 		{"another endpoint came", sticky(time.Hour, append(at(remotePod3), fourEndpoints...))},
 		{"another endpoint went", sticky(time.Hour, at(localPod1, localPod2, remotePod1))},
 	} {
-		if err := s.put(ctx, change.svc); err != nil {
+		if err := b.put(ctx, change.svc); err != nil {
 			return err
 		}
-		if err := s.revisit(ctx, svc, visitors, toClusterIP); err != nil {
+		if err := b.revisit(ctx, svc, visitors, toClusterIP); err != nil {
 			return fmt.Errorf("after %s: %w", change.what, err)
 		}
 	}
 	return nil
 }
 
-// affinityExpires waits for the service's timeout: there is no other way to know that it has passed.
-func affinityExpires(ctx context.Context, s *session, svc service) error {
-	visitors := s.visitors(svc, 10)
-	// On a machine that stands still for a while the timeout may pass in between; then try again.
+// affinityExpires waits until the service's affinity timeout has passed.
+func affinityExpires(ctx context.Context, b *testbed, svc service) error {
+	visitors := b.visitors(svc, 10)
+	// On a stalled machine the timeout may pass between the two connections; then try again.
 	for began := time.Now(); ; {
 		start := time.Now()
-		if err := s.settle(ctx, svc, visitors, toClusterIP); err != nil {
+		if err := b.settle(ctx, svc, visitors, toClusterIP); err != nil {
 			return err
 		}
-		err := s.revisit(ctx, svc, visitors, toClusterIP)
+		err := b.revisit(ctx, svc, visitors, toClusterIP)
 		if err == nil {
 			break
 		}
@@ -263,13 +277,13 @@ func affinityExpires(ctx context.Context, s *session, svc service) error {
 			return fmt.Errorf("within the timeout: %w", err)
 		}
 	}
-	// Timers in the kernel are coarse.
+	// Kernel timers are coarse.
 	select {
 	case <-time.After(shortAffinity + 1500*time.Millisecond):
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	answered, err := s.visit(ctx, svc, visitors, toClusterIP)
+	answered, err := b.visit(ctx, svc, visitors, toClusterIP)
 	if err != nil {
 		return err
 	}

@@ -8,38 +8,43 @@ import (
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
-// bystanderCases are about traffic that is not for a service, and about processes of the node.
+// bystanderCases cover traffic that is not for a service, and the node's own processes.
 func bystanderCases() []testCase {
 	return []testCase{
 		{name: "traffic that is for no service is left alone, before, during and after changes", rules: "S46",
 			run: bystandersAreLeftAlone},
 		{name: "processes of the node that listen on all addresses get nothing that is for a service",
-			rules: "S25, S33", run: serving(external(service{endpoints: at(localPod1, remotePod1)}),
+			rules: "S25, S33", run: serving(external(service{endpoints: at(localPod1, remotePod1), listsNode: true}),
 				wildcardListenersGetNothing)},
+		// A program listens itself.
+		{name: "a health check at a VIP is not refused, where the node has the VIP", rules: "S38, S62", stepwise: true,
+			run: serving(external(service{endpoints: at(localPod1, remotePod1), externalLocal: true,
+				healthCheck: healthCheckPort}), healthChecksGetThrough)},
 	}
 }
 
-// Ports of servers that are there for these cases alone.
+// Ports of servers that only these cases start.
 const (
-	nodeProcessPort = 10250 // of a process on the node that listens on all addresses, as the kubelet does
+	nodeProcessPort = 10250 // of a process on the node that listens on all addresses, like the kubelet
 	internetPort    = 443   // of a server outside the cluster
+	healthCheckPort = 32111 // of a service's health check
 )
 
-// internetAddr is the address of that server.
+// internetAddr is the address of the server outside the cluster.
 func internetAddr(f model.Family) netip.Addr { return network.Nth(network.PlanOf(f).Clients, 250) }
 
-// bystander is traffic that no backend may touch, with the server that answers it.
+// bystander is traffic that no backend may touch, and the server that answers it.
 type bystander struct {
 	network.Attempt
-	// server is the server that answers. The zero value: none answers, and the traffic leaves the node.
+	// server is the server that answers. Zero: the traffic leaves the node and nothing answers.
 	server netip.AddrPort
 }
 
-// wrong returns what is wrong with an outcome, or nil.
+// wrong returns an error if a bystander's outcome is not the expected one.
 func (b bystander) wrong(s network.Seen) error {
 	want := oracle.Observation{Verdict: oracle.NotOurs}
 	if b.server.IsValid() {
@@ -51,15 +56,15 @@ func (b bystander) wrong(s network.Seen) error {
 	return fmt.Errorf("flow: %v\nseen: %v\nwant: %v: this is for no service", b.Attempt, s, want)
 }
 
-// startBystanders starts the additional servers that bystanders need.
-func (s *session) startBystanders() (stop func(), err error) {
+// startBystanders starts the servers that bystanders need besides those of the network.
+func (b *testbed) startBystanders() (stop func(), err error) {
 	var stops []func()
 	stop = func() {
 		for _, f := range stops {
 			f()
 		}
 	}
-	for _, f := range s.env.Families {
+	for _, f := range b.env.Families {
 		for _, server := range []struct {
 			on       string
 			protocol model.Protocol
@@ -69,7 +74,7 @@ func (s *session) startBystanders() (stop func(), err error) {
 			{client, model.TCP, netip.AddrPortFrom(internetAddr(f), internetPort)},
 			{client, model.UDP, netip.AddrPortFrom(internetAddr(f), internetPort)},
 		} {
-			end, err := s.n.Serve(server.on, server.protocol, server.at)
+			end, err := b.n.Serve(server.on, server.protocol, server.at)
 			if err != nil {
 				stop()
 				return nil, err
@@ -81,21 +86,21 @@ func (s *session) startBystanders() (stop func(), err error) {
 }
 
 // bystanders returns, by source, the traffic between pods, to and from the outside, and to the node's own processes.
-// Traffic to pods has source ports from the whole range.
-func (s *session) bystanders() map[string][]bystander {
+// The traffic to pods covers the whole range of source ports.
+func (b *testbed) bystanders() map[string][]bystander {
 	list := map[string][]bystander{}
 	bands := network.PortBands()
 	for i, name := range []string{localPod1, localPod3, theNode, remotePod3, client} {
 		from := network.PlaceNamed(name)
-		for _, f := range s.env.Families {
+		for _, f := range b.env.Families {
 			add := func(what string, protocol model.Protocol, to, server netip.AddrPort, bands ...network.PortBand) {
 				for _, band := range bands {
-					b := bystander{from.FlowTo(to, protocol, what), server}
-					b.Ports = band
-					list[name] = append(list[name], b)
+					y := bystander{from.FlowTo(to, protocol, what), server}
+					y.Ports = band
+					list[name] = append(list[name], y)
 				}
 			}
-			// Two of the bands, other ones for each source and family.
+			// Two of the bands, different ones for each source and family.
 			some := []network.PortBand{bands[(2*i)%len(bands)], bands[(2*i+int(f))%len(bands)]}
 			for _, pod := range []string{localPod2, remotePod1} {
 				at := network.PlaceNamed(pod).ServerAt(f)
@@ -119,96 +124,96 @@ func (s *session) bystanders() map[string][]bystander {
 	return list
 }
 
-// checkBystanders tries each once.
-func (s *session) checkBystanders(ctx context.Context) error {
-	return s.tryBystanders(ctx, slices.Concat(slices.Collect(maps.Values(s.bystanders()))...))
+// checkBystanders tries every bystander once.
+func (b *testbed) checkBystanders(ctx context.Context) error {
+	return b.tryBystanders(ctx, slices.Concat(slices.Collect(maps.Values(b.bystanders()))...))
 }
 
-// tryBystanders tries bystanders once, all at the same time.
-func (s *session) tryBystanders(ctx context.Context, list []bystander) error {
-	return each(list, func(b bystander) error {
+// tryBystanders tries bystanders once, concurrently.
+func (b *testbed) tryBystanders(ctx context.Context, list []bystander) error {
+	return each(list, func(y bystander) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		return b.wrong(s.try(b.Attempt, s.patience.Patience))
+		return y.wrong(b.try(y.Attempt, b.timeouts.Timeouts))
 	})
 }
 
 // standAside opens connections that are not for a service.
-func (s *session) standAside() (standing, error) {
+func (b *testbed) standAside() (standing, error) {
 	var flows []network.Attempt
-	for _, group := range s.bystanders() {
-		for _, b := range group {
-			if b.Protocol != model.TCP || !b.server.IsValid() ||
-				b.Ports != network.PortBands()[0] && b.server.Port() == serverPort {
-				continue // one of each kind will do
+	for _, group := range b.bystanders() {
+		for _, y := range group {
+			if y.Protocol != model.TCP || !y.server.IsValid() ||
+				y.Ports != network.PortBands()[0] && y.server.Port() == serverPort {
+				continue // one of each kind is enough
 			}
-			flows = append(flows, b.Attempt)
+			flows = append(flows, y.Attempt)
 		}
 	}
-	return s.stand(flows)
+	return b.stand(flows)
 }
 
-// streamOfBystanders makes bystanders' connections, from each source one after the other, until it is stopped.
-func (s *session) streamOfBystanders() *stream {
+// streamOfBystanders makes bystanders' connections until it is stopped, one at a time from each source.
+func (b *testbed) streamOfBystanders() *stream {
 	var groups [][]streamed
-	for _, group := range s.bystanders() {
+	for _, group := range b.bystanders() {
 		var list []streamed
-		for _, b := range group {
-			list = append(list, streamed{b.Attempt, func(seen network.Seen) error {
-				if err := b.wrong(seen); err != nil || !seen.Lost {
+		for _, y := range group {
+			list = append(list, streamed{y.Attempt, func(seen network.Seen) error {
+				if err := y.wrong(seen); err != nil || !seen.Lost {
 					return err
 				}
-				return fmt.Errorf("flow: %v\nseen: %v\nwant: no packet to be lost", b.Attempt, seen)
+				return fmt.Errorf("flow: %v\nseen: %v\nwant: no packet to be lost", y.Attempt, seen)
 			}})
 		}
 		groups = append(groups, list)
 	}
-	return s.stream(groups)
+	return b.stream(groups)
 }
 
-// bystandersAreLeftAlone gives pods all kinds of roles in services that are created, changed and deleted.
-func bystandersAreLeftAlone(ctx context.Context, s *session) error {
-	stop, err := s.startBystanders()
+// bystandersAreLeftAlone uses pods in every role of services that it creates, changes and deletes.
+func bystandersAreLeftAlone(ctx context.Context, b *testbed) error {
+	stop, err := b.startBystanders()
 	if err != nil {
 		return err
 	}
 	defer stop()
-	if err := s.checkBystanders(ctx); err != nil {
+	if err := b.checkBystanders(ctx); err != nil {
 		return fmt.Errorf("before there is a service:\n\n%w", err)
 	}
-	open, err := s.standAside()
+	open, err := b.standAside()
 	if err != nil {
 		return err
 	}
 	defer open.close()
-	st := s.streamOfBystanders()
-	if err := st.during(func() error { return s.churnForBystanders(ctx, st) }); err != nil {
+	st := b.streamOfBystanders()
+	if err := st.during(func() error { return b.churnForBystanders(ctx, st) }); err != nil {
 		return fmt.Errorf("while services came, changed and went:\n\n%w", err)
 	}
-	if err := s.checkBystanders(ctx); err != nil {
+	if err := b.checkBystanders(ctx); err != nil {
 		return fmt.Errorf("after services had come, changed and gone:\n\n%w", err)
 	}
-	return open.check(s.patience)
+	return open.check(b.timeouts)
 }
 
-func (s *session) churnForBystanders(ctx context.Context, st *stream) error {
+func (b *testbed) churnForBystanders(ctx context.Context, st *stream) error {
 	local := external(service{name: "local", slot: 7, externalLocal: true, internalLocal: true,
 		endpoints: at(localPod2, remotePod1)})
-	if !s.factory.lacks(SourceRanges) {
+	if !b.factory.lacks(SourceRanges) {
 		local.ranges = []sourceRange{{place: client}}
 	}
 	waves := [][]service{
-		append(sceneBefore().services, local),
-		append(sceneAfter().services, local),
+		append(firstStep().services, local),
+		append(secondStep().services, local),
 		{external(service{name: "web", slot: 1,
 			endpoints: at(localPod1, localPod2, localPod3, remotePod1, remotePod3)})},
 		{external(service{name: "web", slot: 1}), local},
 		{},
-		append(sceneBefore().services, local),
+		append(firstStep().services, local),
 	}
 	for i, wave := range waves {
-		if err := s.put(ctx, wave...); err != nil {
+		if err := b.put(ctx, wave...); err != nil {
 			return err
 		}
 		if err := st.await(ctx, 5); err != nil {
@@ -217,27 +222,28 @@ func (s *session) churnForBystanders(ctx context.Context, st *stream) error {
 		if i != len(waves)/2 {
 			continue
 		}
-		if err := s.restart(ctx); err != nil {
+		if err := b.restart(ctx); err != nil {
 			return err
 		}
 		if err := st.await(ctx, 5); err != nil {
 			return err
 		}
 	}
-	if err := s.resync(ctx); err != nil {
+	if err := b.resync(ctx); err != nil {
 		return err
 	}
 	return st.await(ctx, 5)
 }
 
-// wildcardListenersGetNothing has processes of the node listen on all addresses, on the ports of a service, on its node
-// ports, and on a port that it does not have.
-func wildcardListenersGetNothing(ctx context.Context, s *session, svc service) error {
+// wildcardListenersGetNothing starts processes on the node that listen on all addresses: on a service's ports, on its
+// node ports, and on a port that the service does not have. The service also lists an address of the node, where that
+// port stays the process's (kubernetes#114815).
+func wildcardListenersGetNothing(ctx context.Context, b *testbed, svc service) error {
 	full := svc.withDefaults(0)
-	for _, f := range s.env.Families {
+	for _, f := range b.env.Families {
 		for i, p := range full.ports {
 			for _, port := range []uint16{p.number, full.nodePortOf(i), nodeProcessPort} {
-				stop, err := s.n.Serve(theNode, p.protocol, network.Wildcard(f, port))
+				stop, err := b.n.Serve(theNode, p.protocol, network.Wildcard(f, port))
 				if err != nil {
 					return err
 				}
@@ -247,7 +253,7 @@ func wildcardListenersGetNothing(ctx context.Context, s *session, svc service) e
 	}
 	unknown := service{name: "a process of the node", slot: full.slot, ports: []servicePort{
 		{protocol: model.TCP, number: nodeProcessPort}, {protocol: model.UDP, number: nodeProcessPort}}}
-	// Whether the ports that a service does not have refuse is another case.
+	// Another case checks that unused ports of a service are refused.
 	guard := []traffic{{as: &unknown, from: fromAll, to: toCluster, want: refused},
 		{as: &unknown, from: fromAll, to: []destination{toExternalIP, toVIP}, want: leftAlone.orElseRefused()}}
 	empty := external(service{})
@@ -258,20 +264,49 @@ func wildcardListenersGetNothing(ctx context.Context, s *session, svc service) e
 		{then: "the service has gone", traffic: []traffic{
 			{as: &full, from: fromAll, to: []destination{toClusterIP, toExternalIP, toVIP}, want: leftAlone}}},
 	} {
-		if err := s.step(ctx, st); err != nil {
+		if err := b.step(ctx, st); err != nil {
 			return fmt.Errorf("%s\n\n%w", st.then, err)
 		}
-		if err := s.nodeProcessAnswers(ctx); err != nil {
+		if err := b.nodeProcessAnswers(ctx); err != nil {
 			return fmt.Errorf("%s\n\n%w", st.then, err)
 		}
 	}
 	return nil
 }
 
-// nodeProcessAnswers tries the process on the node's own addresses.
-func (s *session) nodeProcessAnswers(ctx context.Context) error {
+// healthChecksGetThrough probes the VIP at the port of the service's health check: the node itself answers if the
+// backend gives it the VIP. A backend may otherwise leave the probe alone, and may refuse it at other addresses.
+func healthChecksGetThrough(ctx context.Context, b *testbed, svc service) error {
+	full := svc.withDefaults(0)
+	var list []network.Attempt
+	for _, f := range b.env.Families {
+		stop, err := b.n.Serve(theNode, model.TCP, network.Wildcard(f, healthCheckPort))
+		if err != nil {
+			return err
+		}
+		defer stop()
+		for _, name := range fromAll {
+			to := netip.AddrPortFrom(full.vipAddr(f), healthCheckPort)
+			list = append(list, network.PlaceNamed(name).FlowTo(to, model.TCP, "the health check at the VIP"))
+		}
+	}
+	return each(list, func(a network.Attempt) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		seen := b.try(a, b.timeouts.Timeouts)
+		node := network.Wildcard(model.FamilyOf(a.Destination.Addr()), healthCheckPort)
+		if seen.Verdict == oracle.NotOurs || seen.Verdict == oracle.Deliver && seen.Endpoint == node {
+			return nil
+		}
+		return fmt.Errorf("flow: %v\nseen: %v\nwant: delivered to the node, or left alone", a, seen)
+	})
+}
+
+// nodeProcessAnswers connects to the process by the node's own addresses.
+func (b *testbed) nodeProcessAnswers(ctx context.Context) error {
 	var list []bystander
-	for _, f := range s.env.Families {
+	for _, f := range b.env.Families {
 		for _, name := range fromAll {
 			for _, to := range network.PlanOf(f).HostAddresses()[:2] {
 				f := network.PlaceNamed(name).FlowTo(netip.AddrPortFrom(to, nodeProcessPort), model.TCP, "a process of the node")
@@ -279,5 +314,5 @@ func (s *session) nodeProcessAnswers(ctx context.Context) error {
 			}
 		}
 	}
-	return s.tryBystanders(ctx, list)
+	return b.tryBystanders(ctx, list)
 }

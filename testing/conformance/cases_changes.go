@@ -6,9 +6,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// changeCases are about going from one state to the next: nothing of the old one stays, and nothing else is touched.
+// changeCases cover changes of state: nothing of the old state may remain, and other services are not affected.
 func changeCases() []trafficCase {
-	// bystander is a service next to the ones that change; it must not notice.
+	// bystander is an unchanged service, which must not be affected.
 	bystander := external(service{name: "bystander", slot: 9, endpoints: at(localPod2, remotePod2)})
 	undisturbed := []traffic{
 		{of: "bystander", from: fromPod, to: toCluster, want: keeping(localPod2, remotePod2)},

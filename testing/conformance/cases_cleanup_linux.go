@@ -14,44 +14,44 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cleanupLeavesNothing compares the node before the start of the backend and after its clean-up. From the beginning
-// there are objects of others on it, which have to stay.
-func cleanupLeavesNothing(ctx context.Context, s *session) error {
-	if err := s.cleanup(ctx); err != nil {
+// cleanupLeavesNothing compares the node before the backend starts with the node after its clean-up. Foreign objects
+// that exist from the start must stay.
+func cleanupLeavesNothing(ctx context.Context, b *testbed) error {
+	if err := b.cleanup(ctx); err != nil {
 		return err
 	}
-	removeForeign, err := s.addForeign()
+	removeForeign, err := b.addForeign()
 	if err != nil {
 		return fmt.Errorf("add things of others: %w", err)
 	}
 	defer removeForeign()
-	before, err := s.inventory(ctx)
+	before, err := b.inventory(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.start(ctx, s.setup); err != nil {
+	if err := b.start(ctx, b.setup); err != nil {
 		return err
 	}
-	for _, st := range []step{sceneBefore(), sceneAfter()} {
-		if err := s.step(ctx, st); err != nil {
+	for _, st := range []step{firstStep(), secondStep()} {
+		if err := b.step(ctx, st); err != nil {
 			return err
 		}
 	}
-	if err := s.cleanup(ctx); err != nil {
+	if err := b.cleanup(ctx); err != nil {
 		return err
 	}
-	after, err := s.inventory(ctx)
+	after, err := b.inventory(ctx)
 	if err != nil {
 		return err
 	}
 	if diff := difference(before, after); diff != "" {
 		return fmt.Errorf("the node after clean-up is not the node before the backend:\n%s", diff)
 	}
-	// Cleaning up twice is not an error.
-	if err := s.cleanup(ctx); err != nil {
+	// A second clean-up is not an error.
+	if err := b.cleanup(ctx); err != nil {
 		return fmt.Errorf("for the second time: %w", err)
 	}
-	return s.start(ctx, s.setup)
+	return b.start(ctx, b.setup)
 }
 
 const (
@@ -59,11 +59,11 @@ const (
 	foreignTable = "kpl_foreign"
 )
 
-// addForeign adds a link, a route and a table of others to the node.
-func (s *session) addForeign() (remove func(), err error) {
+// addForeign adds a foreign link, route and table to the node.
+func (b *testbed) addForeign() (remove func(), err error) {
 	var undo []func() error
 	remove = func() {
-		_ = s.n.Node.Do(func() error {
+		_ = b.n.Node.Do(func() error {
 			var errs []error
 			for _, u := range slices.Backward(undo) {
 				errs = append(errs, u())
@@ -71,7 +71,7 @@ func (s *session) addForeign() (remove func(), err error) {
 			return errors.Join(errs...)
 		})
 	}
-	err = s.n.Node.Do(func() error {
+	err = b.n.Node.Do(func() error {
 		link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: foreignLink}}
 		if err := netlink.LinkAdd(link); err != nil {
 			return err
@@ -111,12 +111,12 @@ func (s *session) addForeign() (remove func(), err error) {
 	return remove, nil
 }
 
-// inventory lists what is on the node: links, addresses, routes, routing rules, nftables, and the output of the
-// factory's Dump. It leaves out link-local addresses and their routes, which the kernel adds asynchronously.
-func (s *session) inventory(ctx context.Context) ([]string, error) {
+// inventory lists the node's links, addresses, routes, routing rules and nftables, and the output of the factory's
+// Dump. It leaves out link-local addresses and their routes, which the kernel adds asynchronously.
+func (b *testbed) inventory(ctx context.Context) ([]string, error) {
 	var list []string
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
-	err := s.n.Node.Do(func() error {
+	err := b.n.Node.Do(func() error {
 		links, err := netlink.LinkList()
 		if err != nil {
 			return err
@@ -152,20 +152,20 @@ func (s *session) inventory(ctx context.Context) ([]string, error) {
 		for _, r := range rules {
 			add("rule %v", r)
 		}
-		return s.nftInventory(add)
+		return b.nftInventory(add)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list what is on the node: %w", err)
 	}
-	if s.factory.Dump != nil {
-		text, err := s.dumpError(ctx)
+	if b.factory.Dump != nil {
+		text, err := b.dumpError(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("dump: %w", err)
 		}
 		for line := range strings.Lines(text) {
-			// The dump of a program is that of the node: of it, what has been listed already is left out, and what is
-			// empty. What remains are the rules and chains of the old iptables.
-			if line = strings.TrimRight(line, "\n "); s.program == nil || strings.HasPrefix(line, "-A ") ||
+			// A program's dump covers the whole node. Keep only what is not listed yet and not empty: the rules and chains of
+			// legacy iptables.
+			if line = strings.TrimRight(line, "\n "); b.program == nil || strings.HasPrefix(line, "-A ") ||
 				strings.HasPrefix(line, ":") && strings.HasSuffix(line, " -") {
 				add("dump: %s", line)
 			}
@@ -175,7 +175,7 @@ func (s *session) inventory(ctx context.Context) ([]string, error) {
 }
 
 // nftInventory lists tables and chains, except the empty ones that the iptables tools create and never remove.
-func (s *session) nftInventory(add func(string, ...any)) error {
+func (b *testbed) nftInventory(add func(string, ...any)) error {
 	conn, err := nftables.New()
 	if err != nil {
 		return err

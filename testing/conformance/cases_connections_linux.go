@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// connectionCases are about connections that last while endpoints change, and about new ones meanwhile.
+// connectionCases cover established and new connections while endpoints change.
 func connectionCases() []testCase {
 	stays := external(service{endpoints: at(localPod1)})
 	leave := external(service{endpoints: at(localPod1, remotePod1)})
@@ -24,21 +24,20 @@ func connectionCases() []testCase {
 	}
 }
 
-// whileConnected runs a case that begins with a service, and with TCP connections to it from everywhere to all its
-// addresses.
+// whileConnected runs a case with a service and established TCP connections from every place to all of its addresses.
 func whileConnected(svc service,
-	run func(context.Context, *session, service, standing) error) func(context.Context, *session) error {
-	return serving(svc, func(ctx context.Context, s *session, svc service) error {
-		open, err := s.stand(s.flows(svc, model.TCP, paths(fromAll, everywhere)))
+	run func(context.Context, *testbed, service, standing) error) func(context.Context, *testbed) error {
+	return serving(svc, func(ctx context.Context, b *testbed, svc service) error {
+		open, err := b.stand(b.flows(svc, model.TCP, paths(fromAll, everywhere)))
 		if err != nil {
 			return err
 		}
 		defer open.close()
-		return run(ctx, s, svc, open)
+		return run(ctx, b, svc, open)
 	})
 }
 
-func connectionsSurviveOthers(ctx context.Context, s *session, base service, open standing) error {
+func connectionsSurviveOthers(ctx context.Context, b *testbed, base service, open standing) error {
 	stays := base.endpoints
 	other := external(service{name: "other", slot: 2, endpoints: at(remotePod2)})
 	for _, change := range []struct {
@@ -53,20 +52,20 @@ func connectionsSurviveOthers(ctx context.Context, s *session, base service, ope
 		{"external traffic policy Local was set",
 			[]service{external(service{endpoints: append(at(remotePod1), stays...), externalLocal: true})}},
 	} {
-		if change.services[0].affinity > 0 && s.factory.lacks(SessionAffinity) {
+		if change.services[0].affinity > 0 && b.factory.lacks(SessionAffinity) {
 			continue
 		}
-		if err := s.put(ctx, change.services...); err != nil {
+		if err := b.put(ctx, change.services...); err != nil {
 			return err
 		}
-		if err := open.check(s.patience); err != nil {
+		if err := open.check(b.timeouts); err != nil {
 			return fmt.Errorf("after %s:\n\n%w", change.what, err)
 		}
 	}
 	return nil
 }
 
-func connectionsSurviveTheirEndpoint(ctx context.Context, s *session, _ service, open standing) error {
+func connectionsSurviveTheirEndpoint(ctx context.Context, b *testbed, _ service, open standing) error {
 	for _, change := range []struct {
 		what      string
 		endpoints []endpoint
@@ -76,21 +75,24 @@ func connectionsSurviveTheirEndpoint(ctx context.Context, s *session, _ service,
 			append(at(remotePod2), inPhase(terminating, localPod1, remotePod1)...), keeping(remotePod2)},
 		{"both had gone", at(remotePod2), keeping(remotePod2)},
 		{"there was none any more", nil, refused},
+		// As for some seconds in the live migration of a virtual machine that keeps its address.
+		{"both were there, and not ready", inPhase(unready, localPod1, remotePod1), refused},
+		{"both were ready again", at(localPod1, remotePod1), keeping(localPod1, remotePod1)},
 	} {
 		svc := external(service{endpoints: change.endpoints})
-		err := s.step(ctx, step{services: one(svc),
+		err := b.step(ctx, step{services: one(svc),
 			traffic: []traffic{{from: fromPod, to: toCluster, want: change.new}}})
 		if err != nil {
 			return fmt.Errorf("after %s, new connections:\n\n%w", change.what, err)
 		}
-		if err := open.check(s.patience); err != nil {
+		if err := open.check(b.timeouts); err != nil {
 			return fmt.Errorf("after %s:\n\n%w", change.what, err)
 		}
 	}
 	return nil
 }
 
-func nothingIsLostInChurn(ctx context.Context, s *session) error {
+func nothingIsLostInChurn(ctx context.Context, b *testbed) error {
 	tcp := []servicePort{{protocol: model.TCP}}
 	web := func(pods ...string) service { return external(service{slot: 1, ports: tcp, endpoints: at(pods...)}) }
 	other := external(service{name: "other", slot: 2, endpoints: at(remotePod2)})
@@ -103,14 +105,14 @@ func nothingIsLostInChurn(ctx context.Context, s *session) error {
 		{web(localPod1, localPod2, remotePod1, remotePod2)},
 		{web(localPod2)},
 	}
-	if err := s.put(ctx, waves[0]...); err != nil {
+	if err := b.put(ctx, waves[0]...); err != nil {
 		return err
 	}
-	st := s.startStream(waves[0][0], localPod1, localPod2, remotePod1, remotePod2)
+	st := b.startStream(waves[0][0], localPod1, localPod2, remotePod1, remotePod2)
 	return st.during(func() error {
 		for range 4 {
 			for _, w := range waves {
-				if err := s.put(ctx, w...); err != nil {
+				if err := b.put(ctx, w...); err != nil {
 					return err
 				}
 				if err := st.await(ctx, 3); err != nil {
@@ -122,23 +124,22 @@ func nothingIsLostInChurn(ctx context.Context, s *session) error {
 	})
 }
 
-// idleFor is how long nothing is said on idle connections: longer than a restless dataplane might remember them, and no
-// longer than a test can wait.
+// idleFor is how long connections stay idle: longer than the entry of a dataplane with short timeouts might last.
 const idleFor = 3 * time.Second
 
-// idleConnectionsStay changes another service until the connections have been idle for long enough.
-func idleConnectionsStay(ctx context.Context, s *session, quiet service, open standing) error {
+// idleConnectionsStay changes another service while the connections are idle.
+func idleConnectionsStay(ctx context.Context, b *testbed, quiet service, open standing) error {
 	over := time.NewTimer(idleFor)
 	defer over.Stop()
 	busy := external(service{name: "busy", slot: 2})
 	for wave := 0; ; wave++ {
 		busy.endpoints = at([]string{localPod1, localPod2, remotePod1, remotePod2}[:wave%5]...)
-		if err := s.put(ctx, quiet, busy); err != nil {
+		if err := b.put(ctx, quiet, busy); err != nil {
 			return err
 		}
 		select {
 		case <-over.C:
-			if err := open.check(s.patience); err != nil {
+			if err := open.check(b.timeouts); err != nil {
 				return fmt.Errorf("after %v in which nothing was said:\n\n%w", idleFor, err)
 			}
 			return nil

@@ -11,7 +11,7 @@ var (
 	fromNode    = []string{theNode}
 	fromOutside = []string{remotePod3, thirdNode, client}
 	fromAll     = []string{localPod3, theNode, remotePod3, thirdNode, client}
-	// fromNonPods are all that are not pods of the node.
+	// fromNonPods are all sources that are not pods of the node.
 	fromNonPods = []string{theNode, remotePod3, thirdNode, client}
 )
 
@@ -28,8 +28,8 @@ func external(s service) service {
 
 func one(s service) []service { return []service{s} }
 
-// refusing is traffic to a service without endpoints, from everywhere to all its addresses, except for what the node
-// itself sends to external IPs and VIPs: that has a case of its own, because kube-proxy's mode iptables lets it pass.
+// refusing is traffic from every source to all addresses of a service without endpoints, except from the node to
+// external IPs and VIPs: that has its own case, because kube-proxy's iptables mode does not refuse it.
 func refusing(tr traffic) []traffic {
 	node := tr
 	tr.from, tr.to, tr.want = []string{localPod3, remotePod3, thirdNode, client}, everywhere, refused
@@ -37,7 +37,7 @@ func refusing(tr traffic) []traffic {
 	return []traffic{tr, node}
 }
 
-// endpointCases are about which endpoints get the traffic, and what happens without any: S21 to S25.
+// endpointCases cover the choice of endpoints, and services without endpoints: S21 to S25.
 func endpointCases() []trafficCase {
 	everyEndpoint := at(localPod1, localPod2, remotePod1, remotePod2)
 	all := []string{localPod1, localPod2, remotePod1, remotePod2}
@@ -99,6 +99,39 @@ func endpointCases() []trafficCase {
 			traffic{from: fromPod, to: everywhere, want: keeping(localPod2, remotePod1)},
 			traffic{from: fromNode, to: externalDestinations, want: masquerading(localPod2, remotePod1)},
 			traffic{from: fromOutside, to: externalDestinations, want: keeping(localPod1, localPod2)}),
+		// As for a while in the live migration of a virtual machine that keeps its address.
+		inTurn("an address that is there twice in a slice is served by its ready entry", "S17",
+			step{services: one(external(service{endpoints: []endpoint{{at: localPod1, before: []phase{terminating}},
+				{at: remotePod1, before: []phase{unready}}}})), traffic: []traffic{
+				{from: fromPod, to: toCluster, want: keeping(localPod1, remotePod1)},
+				{from: fromAll, to: externalDestinations, want: masquerading(localPod1, remotePod1)}}},
+			step{then: "the order changes", services: one(external(service{endpoints: []endpoint{
+				{at: localPod1, after: []phase{terminating}}, {at: remotePod1, before: []phase{terminating, unready}}}})),
+				traffic: []traffic{{from: fromPod, to: toCluster, want: keeping(localPod1, remotePod1)}}}),
+		inState("an entry that is not ready hides no ready one of the same address before it", "S17",
+			one(external(service{endpoints: []endpoint{{at: localPod1, after: []phase{unready}}}})),
+			traffic{from: fromPod, to: toCluster, want: keeping(localPod1)},
+			traffic{from: fromAll, to: externalDestinations, want: masquerading(localPod1)}),
+		inTurn("hints for zones keep to the node's zone", "S22",
+			step{services: one(external(service{endpoints: []endpoint{{at: localPod1, elsewhere: true}, {at: localPod2},
+				{at: remotePod1}}})), traffic: []traffic{
+				{from: fromPod, to: toCluster, want: keeping(localPod2, remotePod1)},
+				{from: fromAll, to: externalDestinations, want: masquerading(localPod2, remotePod1)}}},
+			step{then: "no hint is for this zone", services: one(external(service{endpoints: []endpoint{
+				{at: localPod1, elsewhere: true}, {at: remotePod1, elsewhere: true}}})), traffic: []traffic{
+				{from: fromPod, to: toCluster, want: keeping(localPod1, remotePod1)}}}),
+		inTurn("hints for nodes come before hints for zones", "S22",
+			step{services: one(external(service{endpoints: []endpoint{{at: localPod1, onlyNode: theNode, elsewhere: true},
+				{at: localPod2, onlyNode: otherNode}, {at: remotePod1, onlyNode: otherNode}}})), traffic: []traffic{
+				{from: fromPod, to: toCluster, want: keeping(localPod1)},
+				{from: fromAll, to: externalDestinations, want: masquerading(localPod1)}}},
+			step{then: "one endpoint has no hint for a node", services: one(external(service{endpoints: []endpoint{
+				{at: localPod1, onlyNode: theNode, elsewhere: true}, {at: localPod2, onlyNode: otherNode},
+				{at: remotePod1}}})), traffic: []traffic{
+				{from: fromPod, to: toCluster, want: keeping(localPod2, remotePod1)}}},
+			step{then: "no hint is for this node", services: one(external(service{endpoints: []endpoint{
+				{at: localPod1, onlyNode: otherNode}, {at: remotePod1, onlyNode: thirdNode}}})), traffic: []traffic{
+				{from: fromPod, to: toCluster, want: keeping(localPod1, remotePod1)}}}),
 		inState("ports with one number and different protocols do not mix", "S4",
 			one(external(service{endpoints: at(localPod1, remotePod1), ports: []servicePort{
 				{name: "t", protocol: model.TCP, target: serverPort},

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
-// ownerCases are about an address that several services ask for (S59).
+// ownerCases cover an address that several services claim (S59).
 func ownerCases() []testCase {
 	return []testCase{
 		{name: "of services that list one address the owner keeps it, and the oldest newcomer is next",
@@ -22,22 +22,22 @@ func ownerCases() []testCase {
 	}
 }
 
-// owners is a state, and whose the contested address is in it.
+// owners is a state and the service that owns the contested address in it.
 type owners struct {
 	then     string
-	restart  bool // all that is listed was there before, and the backend is restarted
+	restart  bool // restart the backend; all listed services existed before
 	services []service
 	owner    string
 }
 
-// inYear is a service of one TCP port with a creation time.
+// inYear returns a service with one TCP port and a creation time.
 func inYear(name string, slot, year int, eps ...string) service {
 	return service{name: name, slot: slot, ports: []servicePort{{protocol: model.TCP}},
 		created: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC), endpoints: at(eps...)}
 }
 
-// ownersLast tries all ways to get an address and to lose it.
-func ownersLast(ctx context.Context, s *session) error {
+// ownersLast tries every way to gain and to lose an address.
+func ownersLast(ctx context.Context, b *testbed) error {
 	made := func(name string, slot, year int, eps ...string) service {
 		s := inYear(name, slot, year, eps...)
 		s.contestsExternalIP = true
@@ -50,7 +50,7 @@ func ownersLast(ctx context.Context, s *session) error {
 	more := young
 	more.endpoints = at(localPod1, localPod2)
 	contested := func(f model.Family) netip.AddrPort { return netip.AddrPortFrom(contestedAddr(f), 80) }
-	return s.own(ctx, contested, []owners{
+	return b.own(ctx, contested, []owners{
 		{"one lists it", false, []service{young}, "m"},
 		{"an older one, and an earlier one by name, wants it too", false, []service{young, old}, "m"},
 		{"the owner's endpoints change", false, []service{more, old}, "m"},
@@ -65,8 +65,8 @@ func ownersLast(ctx context.Context, s *session) error {
 	})
 }
 
-// nodePortsLast has a service list the node's address, with the number of another one's node port.
-func nodePortsLast(ctx context.Context, s *session) error {
+// nodePortsLast has a service list the node's address with the number of another service's node port.
+func nodePortsLast(ctx context.Context, b *testbed) error {
 	node, external := inYear("m", 2, 2023, localPod1), inYear("a", 3, 2022, remotePod1)
 	node.nodePort, external.listsNode = true, true
 	number := node.nodePortOf(0)
@@ -77,7 +77,7 @@ func nodePortsLast(ctx context.Context, s *session) error {
 	contested := func(f model.Family) netip.AddrPort {
 		return netip.AddrPortFrom(network.PlanOf(f).HostAddresses()[0], number)
 	}
-	return s.own(ctx, contested, []owners{
+	return b.own(ctx, contested, []owners{
 		{"a node port is served there", false, []service{node}, "m"},
 		{"an older one lists the address and the number", false, []service{node, external}, "m"},
 		{"another service comes", false, []service{node, external, other}, "m"},
@@ -89,36 +89,36 @@ func nodePortsLast(ctx context.Context, s *session) error {
 	})
 }
 
-// own goes through states, and checks whose the contested address is in each.
-func (s *session) own(ctx context.Context, contested func(model.Family) netip.AddrPort, states []owners) error {
+// own applies states and checks the owner of the contested address in each.
+func (b *testbed) own(ctx context.Context, contested func(model.Family) netip.AddrPort, states []owners) error {
 	for _, w := range states {
 		if w.restart {
-			if err := s.put(ctx); err != nil {
+			if err := b.put(ctx); err != nil {
 				return err
 			}
-			if err := s.restart(ctx); err != nil {
+			if err := b.restart(ctx); err != nil {
 				return err
 			}
 		}
-		if err := s.put(ctx, w.services...); err != nil {
+		if err := b.put(ctx, w.services...); err != nil {
 			return err
 		}
-		if err := s.owns(ctx, contested, w.owner); err != nil {
+		if err := b.owns(ctx, contested, w.owner); err != nil {
 			return fmt.Errorf("after this: %s; now the address is that of %q:\n\n%w", w.then, w.owner, err)
 		}
 	}
 	return nil
 }
 
-// owns checks that a service has the contested address.
-func (s *session) owns(ctx context.Context, contested func(model.Family) netip.AddrPort, owner string) error {
+// owns checks that a service owns the contested address.
+func (b *testbed) owns(ctx context.Context, contested func(model.Family) netip.AddrPort, owner string) error {
 	var flows []network.Attempt
-	for _, f := range s.env.Families {
+	for _, f := range b.env.Families {
 		for _, name := range []string{localPod3, theNode, client} {
 			flows = append(flows, network.PlaceNamed(name).FlowTo(contested(f), model.TCP, "the contested address"))
 		}
 	}
-	list, err := s.expect(flows)
+	list, err := b.expect(flows)
 	if err != nil {
 		return err
 	}
@@ -127,10 +127,10 @@ func (s *session) owns(ctx context.Context, contested func(model.Family) netip.A
 			return err
 		}
 	}
-	return s.verify(ctx, list)
+	return b.verify(ctx, list)
 }
 
-// ofService returns what must happen if a service has the address.
+// ofService restricts an outcome to the service that owns the address.
 func ofService(out oracle.Outcome, name string) (oracle.Outcome, error) {
 	all := append([]oracle.Outcome{out}, out.AlsoAllowed...)
 	i := slices.IndexFunc(all, func(o oracle.Outcome) bool { return o.Port.Service.Name == name })

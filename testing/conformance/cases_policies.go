@@ -2,7 +2,7 @@ package conformance
 
 import "sigs.k8s.io/kube-proxy-lib/model"
 
-// policyCases are about traffic policies, masquerading, source ranges and detectors: S25 to S30.
+// policyCases cover traffic policies, masquerading, source ranges and detectors: S25 to S30.
 func policyCases() []trafficCase {
 	both := at(localPod1, remotePod1)
 	return []trafficCase{
@@ -117,9 +117,9 @@ func policyCases() []trafficCase {
 	}
 }
 
-// detectorCases are about the ways to tell local pods from other sources (S30), and what depends on them.
+// detectorCases cover the ways to detect local pods (S30) and what depends on them.
 func detectorCases() []trafficCase {
-	// The detectors only differ in whether they treat pods of other nodes as local; without any, no pod is local.
+	// The detectors differ only in whether they treat pods of other nodes as local. Without a detector no pod is local.
 	make := func(name string, d detector, remotePodsPass bool) trafficCase {
 		others := []string{theNode, thirdNode, client}
 		remote := masquerading(localPod1, remotePod1)

@@ -13,8 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
-// staleFlowCases are about UDP flows, which have no end: those to an endpoint that no longer serves have to be cut
-// (S40, S41).
+// staleFlowCases cover UDP flows, which have no end: flows to an endpoint that stops serving have to be cut (S40, S41).
 func staleFlowCases() []testCase {
 	needs := []Feature{StaleFlows}
 	web := func(eps ...endpoint) service { return external(service{slot: 1, ports: udpOnly, endpoints: eps}) }
@@ -36,30 +35,39 @@ func staleFlowCases() []testCase {
 
 var udpOnly = []servicePort{{protocol: model.UDP}}
 
-// beside is another service, so that the backend has applied something while there is no service under test.
+// beside is another service, which keeps the state from being empty while the service under test does not exist.
 var beside = external(service{name: "other", slot: 2, endpoints: at(remotePod2)})
 
-// whileSending runs a case that begins with a service whose endpoint is local-1, and with UDP flows to it from
-// everywhere to all its addresses.
+// whileSending runs a case with a service whose only endpoint is local-1, and with UDP flows from every place to all of
+// its addresses.
 func whileSending(svc service,
-	run func(context.Context, *session, service, standing) error) func(context.Context, *session) error {
-	return serving(svc, func(ctx context.Context, s *session, svc service) error {
-		open, err := s.open(s.flows(svc, model.UDP, paths(fromAll, everywhere)))
+	run func(context.Context, *testbed, service, standing) error) func(context.Context, *testbed) error {
+	return serving(svc, func(ctx context.Context, b *testbed, svc service) error {
+		open, err := b.open(b.flows(svc, model.UDP, paths(fromAll, everywhere)))
 		if err != nil {
 			return err
 		}
 		defer open.close()
-		if err := s.reach(open, isAt(localPod1, serverPort), "an answer from the endpoint"); err != nil {
+		if err := b.reach(open, isAt(localPod1, serverPort), "an answer from the endpoint"); err != nil {
 			return err
 		}
-		return run(ctx, s, svc, open)
+		return run(ctx, b, svc, open)
 	})
 }
 
-// reach asks on each flow until one of the right servers answers, for as long as the session's patience lasts.
-func (s *session) reach(flows standing, right func(netip.AddrPort) bool, wanted string) error {
+// flowTimeout is how long flows may take to be cut. A backend has the answer timeout after Sync. Of a program it is
+// only known that its rules are applied: it may cut flows after that, and pause between its looks at them.
+func (b *testbed) flowTimeout() time.Duration {
+	if b.program != nil {
+		return b.timeouts.Answer + b.program.figures.settle()
+	}
+	return b.timeouts.Answer
+}
+
+// reach sends requests on each flow until a right server answers, at most for the flow timeout.
+func (b *testbed) reach(flows standing, right func(netip.AddrPort) bool, wanted string) error {
 	return each(flows, func(c *standingConnection) error {
-		deadline := time.Now().Add(s.patience.Answer)
+		deadline := time.Now().Add(b.flowTimeout())
 		for {
 			a, err := c.Ask(deadline)
 			if err == nil && right(a.Server) {
@@ -81,28 +89,28 @@ func isAt(place string, port uint16) func(netip.AddrPort) bool {
 	return func(a netip.AddrPort) bool { return a.Port() == port && (a.Addr() == p.V4 || a.Addr() == p.V6) }
 }
 
-// flowsMove changes the endpoints of the service, and checks that the flows follow.
+// flowsMove changes the service's endpoints and checks that the flows follow.
 func flowsMove(changed service,
-	then func(netip.AddrPort) bool) func(context.Context, *session, service, standing) error {
-	return func(ctx context.Context, s *session, _ service, open standing) error {
-		if err := s.put(ctx, changed); err != nil {
+	then func(netip.AddrPort) bool) func(context.Context, *testbed, service, standing) error {
+	return func(ctx context.Context, b *testbed, _ service, open standing) error {
+		if err := b.put(ctx, changed); err != nil {
 			return err
 		}
-		return s.reach(open, then, "an answer from the new endpoint")
+		return b.reach(open, then, "an answer from the new endpoint")
 	}
 }
 
-func earlyFlowsAreServed(ctx context.Context, s *session, other service) error {
+func earlyFlowsAreServed(ctx context.Context, b *testbed, other service) error {
 	svc := external(service{slot: 1, ports: udpOnly, endpoints: at(localPod1)})
-	// A backend may have a blackhole route for addresses that no service has (S33), to which the node's own processes
-	// cannot connect a socket. Such flows are left out.
-	open, err := s.open(s.flows(svc, model.UDP, paths(fromAll, everywhere)), unix.EINVAL)
+	// A backend may have blackhole routes for unused addresses (S33), to which the node's own processes cannot connect a
+	// socket. Such flows are left out.
+	open, err := b.open(b.flows(svc, model.UDP, paths(fromAll, everywhere)), unix.EINVAL)
 	if err != nil {
 		return err
 	}
 	defer open.close()
 	err = each(open, func(c *standingConnection) error {
-		if a, err := c.Ask(time.Now().Add(s.patience.Quiet)); err == nil {
+		if a, err := c.Ask(time.Now().Add(b.timeouts.Quiet)); err == nil {
 			return fmt.Errorf("flow: %v\nseen: an answer from %v\nwant: none before there is such a service", c.Flow,
 				a.Server)
 		}
@@ -111,23 +119,23 @@ func earlyFlowsAreServed(ctx context.Context, s *session, other service) error {
 	if err != nil {
 		return err
 	}
-	if err := s.put(ctx, other, svc); err != nil {
+	if err := b.put(ctx, other, svc); err != nil {
 		return err
 	}
-	return s.reach(open, isAt(localPod1, serverPort), "an answer from the endpoint, now that there is one")
+	return b.reach(open, isAt(localPod1, serverPort), "an answer from the endpoint, now that there is one")
 }
 
-func flowsOfDeletedServiceEnd(ctx context.Context, s *session, _ service, open standing) error {
-	if err := s.put(ctx, beside); err != nil {
+func flowsOfDeletedServiceEnd(ctx context.Context, b *testbed, _ service, open standing) error {
+	if err := b.put(ctx, beside); err != nil {
 		return err
 	}
 	return each(open, func(c *standingConnection) error {
 		var a network.Answer
-		// A backend may cut flows after Sync has returned; then the first answers still arrive.
-		for deadline := time.Now().Add(s.patience.Answer); time.Now().Before(deadline); {
+		// A backend may cut flows after Sync has returned: earlier answers may still arrive.
+		for deadline := time.Now().Add(b.flowTimeout()); time.Now().Before(deadline); {
 			var err error
-			if a, err = c.Ask(time.Now().Add(s.patience.Quiet)); err != nil {
-				return nil //nolint:nilerr // no answer is what is wanted
+			if a, err = c.Ask(time.Now().Add(b.timeouts.Quiet)); err != nil {
+				return nil //nolint:nilerr // no answer is the expected result
 			}
 		}
 		return fmt.Errorf("flow: %v, on a socket that has sent before\nseen: an answer from %v\nwant: none", c.Flow,
@@ -135,20 +143,20 @@ func flowsOfDeletedServiceEnd(ctx context.Context, s *session, _ service, open s
 	})
 }
 
-func goodFlowsStay(ctx context.Context, s *session, svc service) error {
-	open, err := s.stand(s.flows(svc, model.UDP, paths(fromAll, everywhere)))
+func goodFlowsStay(ctx context.Context, b *testbed, svc service) error {
+	open, err := b.stand(b.flows(svc, model.UDP, paths(fromAll, everywhere)))
 	if err != nil {
 		return err
 	}
 	defer open.close()
-	// local-2 goes; remote-2 still serves while it terminates, though nothing new is sent there.
+	// local-2 is removed; remote-2 terminates: it still serves, but gets no new flows.
 	svc.endpoints = append(at(localPod1, remotePod1), inPhase(terminating, remotePod2)...)
-	if err := s.put(ctx, svc); err != nil {
+	if err := b.put(ctx, svc); err != nil {
 		return err
 	}
 	gone := isAt(localPod2, serverPort)
 	serve := slices.DeleteFunc(slices.Clone(open), func(c *standingConnection) bool { return gone(c.first.Server) })
-	if err := serve.check(s.patience); err != nil {
+	if err := serve.check(b.timeouts); err != nil {
 		return fmt.Errorf("to an endpoint that still serves:\n\n%w", err)
 	}
 	return nil

@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
 var allProtocols = []model.Protocol{model.TCP, model.UDP, model.SCTP}
 
-// The expectations of the cases agree with the oracle: neither can be changed alone.
+// The cases' expectations agree with the oracle, so that neither can be changed alone.
 func TestCasesAndOracleAgree(t *testing.T) {
 	families := []model.Family{model.IPv4, model.IPv6}
 	flows := 0
@@ -45,7 +45,7 @@ func TestCasesAndOracleAgree(t *testing.T) {
 	t.Logf("%d flows", flows)
 }
 
-// No step of a case passes because it has nothing to try, whatever else a backend lacks.
+// Every step of a case has traffic to try, whatever features a backend lacks.
 func TestCasesTryTrafficWithEveryBackend(t *testing.T) {
 	for _, lacks := range [][]Feature{{}, {IPv6}, {IPv4}, {SCTP}, {IPv6, SCTP}, {IPv4, SCTP}} {
 		f := Factory{Lacks: lacks}
@@ -66,9 +66,9 @@ func TestCasesTryTrafficWithEveryBackend(t *testing.T) {
 	}
 }
 
-// stateOf returns what a new backend is told of services.
+// stateOf returns the state of a new backend with these services.
 func stateOf(t *testing.T, set setup, families []model.Family, services []service) state {
-	c, err := newCluster(t.Context(), set, families)
+	c, err := newCluster(t.Context(), set, families, true)
 	require.NoError(t, err)
 	objects, err := objectsOf(services, dualStack())
 	require.NoError(t, err)

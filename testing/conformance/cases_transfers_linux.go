@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
-// transferCases are about data that is too long for one packet, and about links with a smaller MTU.
+// transferCases cover payloads longer than one packet, and links with a smaller MTU.
 func transferCases() []testCase {
 	svc := external(service{endpoints: at(localPod1, remotePod1)})
 	narrow := external(service{slot: 40, endpoints: at(farPod)})
@@ -36,19 +36,19 @@ func transferCases() []testCase {
 	}
 }
 
-// fourPaths are one path of each kind to a service.
+// fourPaths returns one path of each kind to a service.
 func fourPaths() []path {
 	return []path{{localPod3, toClusterIP}, {theNode, toClusterIP}, {remotePod3, toNodePort}, {client, toVIP}}
 }
 
-// each opens a connection for each flow and calls f with it. An error of f is what is wrong.
-func (s *session) each(ctx context.Context, flows []network.Attempt, want string,
+// each opens a connection for each flow and calls f with it. The error says what f found wrong.
+func (b *testbed) each(ctx context.Context, flows []network.Attempt, want string,
 	f func(*network.Connection) error) error {
 	return each(flows, func(fl network.Attempt) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		c, err := s.n.Open(fl, time.Now().Add(s.patience.Answer))
+		c, err := b.n.Open(fl, time.Now().Add(b.timeouts.Answer))
 		if err == nil {
 			defer c.Close()
 			err = f(c)
@@ -60,7 +60,7 @@ func (s *session) each(ctx context.Context, flows []network.Attempt, want string
 	})
 }
 
-// fromPort says which port a connection comes from, for messages.
+// fromPort describes a connection's source port for messages.
 func fromPort(c *network.Connection) string {
 	if c == nil {
 		return ""
@@ -68,15 +68,15 @@ func fromPort(c *network.Connection) string {
 	return fmt.Sprintf(", from port %d", c.Local.Port())
 }
 
-// megabytes is the number of bytes that a transfer sends in each direction: more than any buffer holds.
+// megabytes is the number of bytes sent in each direction: more than any buffer holds.
 const megabytes = 2 << 20
 
-// transfersEnd returns a case that makes a transfer of each kind on each path.
-func transfersEnd(endings ...network.Ending) func(context.Context, *session, service) error {
-	return func(ctx context.Context, s *session, svc service) error {
+// transfersEnd returns a case with a transfer of each kind on each path.
+func transfersEnd(endings ...network.Ending) func(context.Context, *testbed, service) error {
+	return func(ctx context.Context, b *testbed, svc service) error {
 		for _, e := range endings {
-			err := s.each(ctx, s.flows(svc, model.TCP, fourPaths()), fmt.Sprintf("%d bytes each way; %v", megabytes, e),
-				func(c *network.Connection) error { return c.Transfer(e, megabytes, s.patience.Patience) })
+			err := b.each(ctx, b.flows(svc, model.TCP, fourPaths()), fmt.Sprintf("%d bytes each way; %v", megabytes, e),
+				func(c *network.Connection) error { return c.Transfer(e, megabytes, b.timeouts.Timeouts) })
 			if err != nil {
 				return err
 			}
@@ -85,19 +85,19 @@ func transfersEnd(endings ...network.Ending) func(context.Context, *session, ser
 	}
 }
 
-// datagramSizes are around the sizes at which something changes: the original limit of DNS, the MTU, and fragments.
-// The first four are below the MTU with every header.
+// datagramSizes are just below and above the sizes that matter: DNS's original limit, the MTU, fragment sizes. The
+// first four fit the MTU with any header.
 func datagramSizes() []int { return []int{500, 513, 1200, 1400, 1472, 1473, 2900, 4096, 9000, 20000} }
 
-// datagramsGetThrough asks on paths by datagrams of those sizes, from the smallest to the largest and back.
-func datagramsGetThrough(sizes []int, paths ...path) func(context.Context, *session, service) error {
-	return func(ctx context.Context, s *session, svc service) error {
+// datagramsGetThrough sends datagrams of these sizes on paths, in rising and then falling order.
+func datagramsGetThrough(sizes []int, paths ...path) func(context.Context, *testbed, service) error {
+	return func(ctx context.Context, b *testbed, svc service) error {
 		sizes := slices.Clone(sizes)
 		for _, direction := range []string{"the smallest first", "the largest first"} {
 			want := fmt.Sprintf("an answer as long as the datagram, to each of %v bytes, %s", sizes, direction)
-			err := s.each(ctx, s.flows(svc, model.UDP, paths), want, func(c *network.Connection) error {
+			err := b.each(ctx, b.flows(svc, model.UDP, paths), want, func(c *network.Connection) error {
 				for _, size := range sizes {
-					if _, err := c.AskLong(size, time.Now().Add(s.patience.Answer)); err != nil {
+					if _, err := c.AskLong(size, time.Now().Add(b.timeouts.Answer)); err != nil {
 						return fmt.Errorf("%d bytes: %w", size, err)
 					}
 				}
@@ -113,34 +113,34 @@ func datagramsGetThrough(sizes []int, paths ...path) func(context.Context, *sess
 }
 
 // pathErrorsGetThrough sends to a service whose only endpoint is behind the link with the smallest MTU.
-func pathErrorsGetThrough(ctx context.Context, s *session, svc service) error {
+func pathErrorsGetThrough(ctx context.Context, b *testbed, svc service) error {
 	want := fmt.Sprintf("an ICMP error that tells the MTU, %d, and answers to what is smaller", network.FarMTU)
-	return s.each(ctx, s.flows(svc, model.UDP, fourPaths()), want, func(c *network.Connection) error {
+	return b.each(ctx, b.flows(svc, model.UDP, fourPaths()), want, func(c *network.Connection) error {
 		if err := c.ForbidFragments(); err != nil {
 			return err
 		}
-		if _, err := c.AskLong(1000, time.Now().Add(s.patience.Answer)); err != nil {
+		if _, err := c.AskLong(1000, time.Now().Add(b.timeouts.Answer)); err != nil {
 			return fmt.Errorf("1000 bytes: %w", err)
 		}
-		_, err := c.AskLong(network.FarMTU+50, time.Now().Add(s.patience.Answer))
+		_, err := c.AskLong(network.FarMTU+50, time.Now().Add(b.timeouts.Answer))
 		if err == nil {
 			return fmt.Errorf("%d bytes were answered", network.FarMTU+50)
 		}
 		if mtu := network.ToldMTU(err); mtu != network.FarMTU {
 			return fmt.Errorf("%d bytes, and an MTU of %d is told: %w", network.FarMTU+50, mtu, err)
 		}
-		if _, err := c.AskLong(1000, time.Now().Add(s.patience.Answer)); err != nil {
+		if _, err := c.AskLong(1000, time.Now().Add(b.timeouts.Answer)); err != nil {
 			return fmt.Errorf("1000 bytes, after that: %w", err)
 		}
 		return nil
 	})
 }
 
-// refusalsGetThrough sends to endpoints on which nothing listens.
-func refusalsGetThrough(ctx context.Context, s *session, svc service) error {
+// refusalsGetThrough connects to endpoints on which nothing listens.
+func refusalsGetThrough(ctx context.Context, b *testbed, svc service) error {
 	want := "the endpoint's own ICMP error"
-	return s.each(ctx, s.flows(svc, model.UDP, fourPaths()), want, func(c *network.Connection) error {
-		a, err := c.Ask(time.Now().Add(s.patience.Answer))
+	return b.each(ctx, b.flows(svc, model.UDP, fourPaths()), want, func(c *network.Connection) error {
+		a, err := c.Ask(time.Now().Add(b.timeouts.Answer))
 		switch {
 		case err == nil:
 			return fmt.Errorf("an answer from %v", a.Server)

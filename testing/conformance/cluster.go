@@ -11,16 +11,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
-// service describes a service of a case, in the terms of Kubernetes. The zero value is a dual-stack service "web" with
-// a cluster IP, port 80 for TCP and UDP, and no endpoints.
+// service describes a service of a case. The zero value is a dual-stack service "web" with a cluster IP, port 80 for
+// TCP and UDP, and no endpoints.
 type service struct {
 	name string
-	// slot chooses the addresses and the node ports: services of one state need different ones. 0 is the place in the
+	// slot determines the addresses and node ports: services of one state need different slots. Default: the index in the
 	// list.
 	slot      int
 	families  []model.Family // default: all
@@ -29,23 +29,29 @@ type service struct {
 
 	nodePort, externalIP, vip    bool
 	externalLocal, internalLocal bool
-	ranges                       []sourceRange
-	affinity                     time.Duration // in seconds, as in the API
+	healthCheck                  uint16 // the node port of health checks, if there are any
+	// vipByProxy: the load balancer does not deliver to the VIP (ipMode Proxy), and otherProxy: the label
+	// service-proxy-name leaves the service to another program.
+	vipByProxy, otherProxy bool
+	// slicePrefix begins the names of the service's slices.
+	slicePrefix string
+	ranges      []sourceRange
+	affinity    time.Duration // whole seconds, as in the API
 
 	created time.Time
 	// The contested address is one that several services may list, as an external IP or as a VIP.
 	contestsExternalIP, contestsVIP bool
-	// listsNode: the node's address is an external IP.
-	listsNode bool
+	// listsNode adds the node's address to the external IPs, and listsOther that of another node.
+	listsNode, listsOther bool
 }
 
-// servicePort describes a port. The zero value of everything but the protocol is usable.
+// servicePort describes a port. Only the protocol has no default.
 type servicePort struct {
 	name     string
 	protocol model.Protocol
 	number   uint16 // default 80
 	target   uint16 // default serverPort
-	// endpoints of this port alone, instead of the service's.
+	// endpoints of this port, instead of the service's
 	endpoints []endpoint
 }
 
@@ -54,9 +60,13 @@ type endpoint struct {
 	at     string
 	target uint16 // default: the port's
 	phase  phase
-	// elsewhere: its topology hint names another zone than this node's. If an endpoint of a port is elsewhere, all others
-	// have hints for this node's zone (S22).
+	// elsewhere: the endpoint's topology hint names another zone than the node's. If a port has such an endpoint, its
+	// other endpoints have hints for the node's zone (S22).
 	elsewhere bool
+	// onlyNode: the endpoint has a topology hint for that node as well.
+	onlyNode string
+	// before and after are further entries of the same address in the slice, around this one.
+	before, after []phase
 }
 
 // phase stands for the conditions of an endpoint.
@@ -68,7 +78,7 @@ const (
 	unready
 )
 
-// sourceRange is a load-balancer source range, given by the places in it.
+// sourceRange is a load-balancer source range, by the places in it.
 type sourceRange struct {
 	place string       // only that place
 	pods  bool         // all local pods
@@ -91,11 +101,10 @@ func inPhase(ph phase, places ...string) []endpoint {
 	return eps
 }
 
-// Node ports begin here. No client has such a source port.
+// The first node port. No client uses it or a higher node port as its source port.
 const firstNodePort = network.FirstReservedPort
 
-// The ranges that services have their addresses from. Nobody in the network has one of them.
-func clusterIPs(f model.Family) netip.Prefix  { return inFamily(f, "10.190.0.0/16", "fd00:190::/112") }
+// The ranges of the services' other addresses. No host in the network has one of these addresses.
 func externalIPs(f model.Family) netip.Prefix { return inFamily(f, "192.0.2.0/24", "2001:db8:e::/64") }
 func vips(f model.Family) netip.Prefix        { return inFamily(f, "198.51.100.0/24", "2001:db8:1b::/64") }
 
@@ -108,7 +117,6 @@ func inFamily(f model.Family, v4, v6 string) netip.Prefix {
 
 func dualStack() []model.Family { all := model.Families(); return all[:] }
 
-// The first slot.
 const firstSlot = 1
 
 func (s service) withDefaults(index int) service {
@@ -149,7 +157,9 @@ func (s service) withDefaults(index int) service {
 	return s
 }
 
-func (s service) clusterIP(f model.Family) netip.Addr { return network.Nth(clusterIPs(f), 10+s.slot) }
+func (s service) clusterIP(f model.Family) netip.Addr {
+	return network.Nth(network.ClusterIPs(f), 10+s.slot)
+}
 
 func (s service) externalAddr(f model.Family) netip.Addr {
 	return network.Nth(externalIPs(f), 10+s.slot)
@@ -160,12 +170,12 @@ func (s service) vipAddr(f model.Family) netip.Addr { return network.Nth(vips(f)
 // contestedAddr is the address that several services may list.
 func contestedAddr(f model.Family) netip.Addr { return network.Nth(externalIPs(f), 220) }
 
-// nodePortOf returns the node port of a port, by its place in the list.
+// nodePortOf returns the node port of the port with that index.
 func (s service) nodePortOf(index int) uint16 {
 	return uint16(firstNodePort + 10*s.slot + index)
 }
 
-// String names what is in the range.
+// String describes the range by its places.
 func (r sourceRange) String() string {
 	who := r.place
 	if r.pods {
@@ -177,7 +187,7 @@ func (r sourceRange) String() string {
 	return who
 }
 
-// resolve returns the range of a family.
+// resolve returns the range's prefix in a family.
 func (r sourceRange) resolve(f model.Family) netip.Prefix {
 	if r.pods {
 		return network.PlanOf(f).LocalPods
@@ -185,8 +195,8 @@ func (r sourceRange) resolve(f model.Family) netip.Prefix {
 	return network.HostPrefix(network.PlaceNamed(r.place).Addr(f))
 }
 
-// objectsOf returns the Services and EndpointSlices of services in a cluster that has these families. It fails if a table
-// contradicts itself.
+// objectsOf returns the Services and EndpointSlices of services in a cluster with these families. It fails if a service
+// is inconsistent.
 func objectsOf(services []service, families []model.Family) ([]metav1.Object, error) {
 	var objects []metav1.Object
 	names, slots := map[string]bool{}, map[int]string{}
@@ -209,7 +219,7 @@ func objectsOf(services []service, families []model.Family) ([]metav1.Object, er
 	return objects, nil
 }
 
-// object returns the Service.
+// object returns the Service object.
 func (s service) object() metav1.Object {
 	b := kube.Service(s.name).Created(s.created)
 	for i, p := range s.ports {
@@ -223,6 +233,9 @@ func (s service) object() metav1.Object {
 	}
 	if s.externalLocal {
 		b.ExternalLocal()
+	}
+	if s.healthCheck != 0 {
+		b.HealthCheckNodePort(int32(s.healthCheck))
 	}
 	if s.affinity > 0 {
 		b.Affinity(int32(s.affinity / time.Second))
@@ -239,6 +252,9 @@ func (s service) object() metav1.Object {
 		if s.listsNode {
 			b.ExternalIP(network.PlanOf(f).HostAddresses()[0].String())
 		}
+		if s.listsOther {
+			b.ExternalIP(network.PlaceNamed(otherNode).Addr(f).String())
+		}
 		if s.contestsExternalIP {
 			b.ExternalIP(contestedAddr(f).String())
 		}
@@ -251,17 +267,29 @@ func (s service) object() metav1.Object {
 			}
 		}
 	}
+	if s.otherProxy {
+		b.Label(labelServiceProxyName, "another")
+	}
 	svc := b.ClusterIP(ips...).Build()
+	if s.vipByProxy {
+		mode := corev1.LoadBalancerIPModeProxy
+		for i := range svc.Status.LoadBalancer.Ingress {
+			svc.Status.LoadBalancer.Ingress[i].IPMode = &mode
+		}
+	}
 	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer {
-		svc.Spec.AllocateLoadBalancerNodePorts = &s.nodePort // or an API server would allocate node ports
+		svc.Spec.AllocateLoadBalancerNodePorts = &s.nodePort // otherwise an API server allocates node ports
 	}
 	return svc
 }
 
-// The zones that hints name: that of the node under test, and another one.
+// labelServiceProxyName is the label of a Service that another program than the node's usual proxy serves.
+const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
+
+// The zones in topology hints: the node's, and another one.
 const zoneHere, zoneElsewhere = "here", "elsewhere"
 
-// slices returns an EndpointSlice for each endpoint of each port and family: each may have another target port.
+// slices returns one EndpointSlice per endpoint, port and family, because each may have another target port.
 func (s service) slices() []metav1.Object {
 	var objects []metav1.Object
 	for _, p := range s.ports {
@@ -269,23 +297,24 @@ func (s service) slices() []metav1.Object {
 		for i, e := range p.endpoints {
 			place := network.PlaceNamed(e.at)
 			for _, f := range s.families {
-				b := kube.EndpointSlice(s.name).Name(strings.ToLower(fmt.Sprintf("%s-%s-%d-%v", s.name, p.name, i, f)))
+				b := kube.EndpointSlice(s.name).Name(
+					strings.ToLower(fmt.Sprintf("%s%s-%s-%d-%v", s.slicePrefix, s.name, p.name, i, f)))
 				addPort(b, p.name, e.target, p.protocol)
-				b.Endpoint(place.Addr(f).String()).OnNode(otherNode)
-				if place.Kind == oracle.LocalPod || place.Kind == oracle.Node {
-					b.OnNode(theNode)
+				for _, ph := range e.before {
+					addEntry(b, place, f, ph)
 				}
-				switch e.phase {
-				case terminating:
-					b.Terminating()
-				case unready:
-					b.NotReady()
+				addEntry(b, place, f, e.phase)
+				if e.onlyNode != "" {
+					b.ForNodes(e.onlyNode)
 				}
 				switch {
 				case e.elsewhere:
 					b.ForZones(zoneElsewhere)
 				case hinted:
 					b.ForZones(zoneHere)
+				}
+				for _, ph := range e.after {
+					addEntry(b, place, f, ph)
 				}
 				objects = append(objects, b.Build())
 			}
@@ -294,7 +323,21 @@ func (s service) slices() []metav1.Object {
 	return objects
 }
 
-// addPort adds a port of any protocol to a Service or an EndpointSlice.
+// addEntry adds a place as an endpoint.
+func addEntry(b *kube.EndpointSliceBuilder, place network.Place, f model.Family, ph phase) {
+	b.Endpoint(place.Addr(f).String()).OnNode(otherNode)
+	if place.Kind == oracle.LocalPod || place.Kind == oracle.Node {
+		b.OnNode(theNode)
+	}
+	switch ph {
+	case terminating:
+		b.Terminating()
+	case unready:
+		b.NotReady()
+	}
+}
+
+// addPort adds a port of any protocol to a Service or an EndpointSlice builder.
 func addPort[B interface {
 	Port(name string, number int32) B
 	UDPPort(name string, number int32) B

@@ -10,17 +10,19 @@ import (
 	"sync"
 	"time"
 
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/machine"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
-// Compare serves random clusters by two programs, each on a node of its own, makes the same connections on both, and
-// reports what ends differently: where it arrives, with which source, or not at all. Each kind of difference is reported
-// once, with the fewest objects that it takes. What both do, and the oracle does not expect, is a note.
+// Compare runs two programs, each on its own node, with the same random clusters, makes the same connections on both,
+// and reports each kind of difference once: another endpoint, another source, or no connection. It reduces each
+// difference to the fewest objects. A result that both programs share, but that the oracle does not expect, is a note.
 //
-// It needs what [Test] needs. A program that fails, or that never becomes ready, is no error: the report says so. An
-// error means that nothing could be tried. The fields of the report about the implementations and the suite are empty.
-func Compare(ctx context.Context, proxies [2]Proxy, o CompareOptions) (*report.Report, error) {
+// Compare needs what [Test] needs. A program that fails or never becomes ready is part of the report, not an error. An
+// error means that nothing could be tried. The report's fields about the implementations and the suite are empty.
+func Compare(ctx context.Context, proxies [2]judge.Proxy, o judge.CompareOptions) (*report.Report, error) {
 	c, err := newComparison(proxies, o)
 	if err != nil {
 		return nil, err
@@ -29,7 +31,7 @@ func Compare(ctx context.Context, proxies [2]Proxy, o CompareOptions) (*report.R
 	return c.report(err), ctx.Err()
 }
 
-func newComparison(proxies [2]Proxy, o CompareOptions) (*comparison, error) {
+func newComparison(proxies [2]judge.Proxy, o judge.CompareOptions) (*comparison, error) {
 	o.Clusters = cmp.Or(o.Clusters, defaultClusters)
 	if o.Seed == 0 {
 		o.Seed = rand.Uint64()
@@ -37,27 +39,31 @@ func newComparison(proxies [2]Proxy, o CompareOptions) (*comparison, error) {
 	c := &comparison{CompareOptions: o, until: time.Now().Add(cmp.Or(o.Time, defaultTime)), tries: programShrinkTries}
 	for i, p := range proxies {
 		p.Lacks = slices.Concat(proxies[0].Lacks, proxies[1].Lacks)
-		j, err := newJudging(p, JudgeOptions{Seed: o.Seed, StartTimeout: o.StartTimeout})
+		j, err := newJudging(p, judge.Options{Seed: o.Seed, StartTimeout: o.StartTimeout,
+			EvenIfBusy: o.EvenIfBusy})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", o.Names[i], err)
 		}
 		c.sides[i] = &side{lane: &lane{judging: j}, name: o.Names[i]}
 	}
+	c.machine, c.sides[1].machine, c.sides[1].spent = c.sides[0].machine, c.sides[0].machine, c.sides[0].spent
 	c.generator = newGenerator(o.Seed, Factory{Lacks: c.sides[0].lacks})
 	c.generator.contests = true
 	return c, nil
 }
 
-// comparison is two programs side by side.
 type comparison struct {
-	CompareOptions
+	judge.CompareOptions
 	sides     [2]*side
 	generator *generator
 	until     time.Time
-	tries     int // at most so many, for reducing a finding
+	tries     int // limit for reducing a finding
 
 	clusters, flows int
-	refusals        int // of configurations, in turn
+	refusals        int // consecutive configurations refused
+	machine         *machine.Watch
+	notJudged       int    // clusters whose differences were not judged
+	whyNotJudged    string // "" if there are none
 	found           []*finding
 }
 
@@ -65,12 +71,12 @@ type comparison struct {
 type side struct {
 	*lane
 	name   string
-	before []string // what was on the node before the program
-	tidied bool     // clean-up was tried
-	left   error    // nil: it left nothing
+	before []string // what the node had before the program started
+	tidied bool     // clean-up was called
+	left   error    // what the clean-up left, nil if nothing
 }
 
-// both does something on both sides at the same time.
+// both calls do for both sides, concurrently.
 func (c *comparison) both(do func(i int, s *side) error) error {
 	var errs [2]error
 	var wg sync.WaitGroup
@@ -85,7 +91,7 @@ func (c *comparison) both(do func(i int, s *side) error) error {
 	return errors.Join(errs[:]...)
 }
 
-// sideError is about one of the programs.
+// sideError names the program that an error is about.
 type sideError struct {
 	name string
 	error
@@ -98,8 +104,12 @@ func (e *sideError) Error() string {
 
 func (e *sideError) Unwrap() error { return e.error }
 
-// run goes through the clusters.
+// run tries all clusters.
 func (c *comparison) run(ctx context.Context) error {
+	return c.sides[0].withMachine(func() error { return c.tryAllClusters(ctx) })
+}
+
+func (c *comparison) tryAllClusters(ctx context.Context) error {
 	fixed, err := c.fixedSetup(ctx)
 	for err == nil && c.more(ctx) {
 		set := c.generator.setup()
@@ -109,9 +119,21 @@ func (c *comparison) run(ctx context.Context) error {
 		case c.clusters == 0:
 			set = setup{}
 		}
+		began := time.Now()
 		err = c.episode(ctx, set)
+		if why := c.machine.Busy(began); err != nil && why != "" && ctx.Err() == nil && c.notJudged < c.Clusters {
+			c.doNotJudge(why)
+			err = nil
+		}
 	}
 	return err
+}
+
+// doNotJudge records that a cluster was not judged.
+func (c *comparison) doNotJudge(why string) {
+	c.notJudged++
+	c.whyNotJudged = why
+	c.say("not judged: %s", why)
 }
 
 func (c *comparison) more(ctx context.Context) bool {
@@ -124,8 +146,8 @@ func (c *comparison) say(format string, args ...any) {
 	}
 }
 
-// fixedSetup returns how the programs are configured if one of them is always started in one way, otherwise nil. If
-// both are, and differently, the first one counts.
+// fixedSetup returns the configuration of a program that cannot be configured, or nil if both can. If neither can, and
+// they differ, the first one counts.
 func (c *comparison) fixedSetup(ctx context.Context) (fixed *setup, err error) {
 	for _, s := range slices.Backward(c.sides[:]) {
 		if s.Configures {
@@ -134,7 +156,7 @@ func (c *comparison) fixedSetup(ctx context.Context) (fixed *setup, err error) {
 		if s.Assume == nil {
 			err := s.open(ctx, setup{})
 			if err == nil {
-				s.base, err = s.session.observe(ctx)
+				s.base, err = s.testbed.observe(ctx)
 			}
 			s.end()
 			if err != nil {
@@ -147,10 +169,14 @@ func (c *comparison) fixedSetup(ctx context.Context) (fixed *setup, err error) {
 	return fixed, nil
 }
 
-// episode goes through a few clusters, one after the other, with fresh programs.
+// episode tries a few clusters in turn, with freshly started programs.
 func (c *comparison) episode(ctx context.Context, set setup) error {
 	defer func() { _ = c.both(func(_ int, s *side) error { s.end(); return nil }) }()
+	began := time.Now()
 	if err := c.both(func(_ int, s *side) error { return s.begin(ctx, set) }); err != nil {
+		if c.machine.Busy(began) != "" {
+			return err
+		}
 		return c.refused(ctx, set, err)
 	}
 	c.refusals = 0
@@ -173,8 +199,8 @@ func (c *comparison) episode(ctx context.Context, set setup) error {
 	return c.both(func(_ int, s *side) error { return s.tidy(ctx) })
 }
 
-// refused takes down that a program does not start with a configuration. If none has started yet, or three times in turn, it
-// is an error about the program.
+// refused records that a program does not start with a configuration. It returns an error if the program has never
+// started yet, or at the third refusal in a row.
 func (c *comparison) refused(ctx context.Context, set setup, err error) error {
 	if c.refusals++; !isProgramError(err) || c.clusters == 0 || c.refusals == 3 || ctx.Err() != nil {
 		return err
@@ -190,22 +216,21 @@ func (s *side) begin(ctx context.Context, set setup) (err error) {
 	if err := s.prepare(ctx, set); err != nil {
 		return err
 	}
-	if s.before, err = s.session.inventory(ctx); err != nil {
+	if s.before, err = s.testbed.inventory(ctx); err != nil {
 		return err
 	}
 	return s.begun(ctx, set)
 }
 
-// tidy ends the program, and looks whether anything is left of it after its clean-up. The first thing that is left is
-// kept.
+// tidy stops the program and checks what its clean-up leaves behind. It keeps only the first such finding.
 func (s *side) tidy(ctx context.Context) error {
 	if !s.Cleans {
 		return nil
 	}
 	s.tidied = true
-	left := s.session.cleanup(ctx)
+	left := s.testbed.cleanup(ctx)
 	if left == nil {
-		after, err := s.session.inventory(ctx)
+		after, err := s.testbed.inventory(ctx)
 		if err != nil {
 			return err
 		}
@@ -217,24 +242,23 @@ func (s *side) tidy(ctx context.Context) error {
 	return nil
 }
 
-// put applies services on both sides.
 func (c *comparison) put(ctx context.Context, services ...service) error {
-	return c.both(func(_ int, s *side) error { return s.session.put(ctx, services...) })
+	return c.both(func(_ int, s *side) error { return s.testbed.put(ctx, services...) })
 }
 
-// alive returns an error if one of the programs has ended.
+// alive returns an error if a program has exited.
 func (c *comparison) alive() error {
 	return c.both(func(_ int, s *side) error {
 		select {
-		case <-s.session.program.host.Ended():
-			return &programError{s.session.program.host.Failure()}
+		case <-s.testbed.program.host.Ended():
+			return &programError{s.testbed.program.host.Failure()}
 		default:
 			return nil
 		}
 	})
 }
 
-// cluster applies the last state of a script, makes connections, and takes down what is different.
+// cluster applies the last state of a script, makes connections, and records differences.
 func (c *comparison) cluster(ctx context.Context, sc script, list []traffic) error {
 	services := sc.steps[1].services
 	if err := c.put(ctx, services...); err != nil {
@@ -245,7 +269,7 @@ func (c *comparison) cluster(ctx context.Context, sc script, list []traffic) err
 		return err
 	}
 	c.flows += len(flows)
-	differ, err := c.differing(ctx, flows)
+	differ, err := c.judged(ctx, flows)
 	if err != nil {
 		return err
 	}
@@ -268,12 +292,36 @@ func (c *comparison) cluster(ctx context.Context, sc script, list []traffic) err
 	return ctx.Err()
 }
 
-// expand returns the flows of traffic, with what the oracle expects of them in the applied state.
+// judged returns the flows that end differently, none if the machine was too busy for that at each of several tries.
+func (c *comparison) judged(ctx context.Context, flows []*compared) ([]*compared, error) {
+	for tries := 1; ; tries++ {
+		began := time.Now()
+		differ, err := c.differing(ctx, flows)
+		if err != nil || len(differ) == 0 {
+			return nil, err
+		}
+		why := c.machine.Busy(began)
+		if why == "" || ctx.Err() != nil {
+			return differ, ctx.Err()
+		}
+		if tries == mostTries {
+			c.flows -= len(flows)
+			c.doNotJudge(why)
+			return nil, nil
+		}
+		c.machine.AwaitQuiet(ctx, c.sides[0].patience)
+		for _, f := range flows {
+			f.forget()
+		}
+	}
+}
+
+// expand returns the flows of traffic, with the outcomes that the oracle expects in the applied state.
 func (c *comparison) expand(list []traffic) ([]*compared, error) {
-	s := c.sides[0].session
+	b := c.sides[0].testbed
 	var flows []*compared
 	for _, tr := range list {
-		expanded, err := step{traffic: []traffic{tr}}.flows(s.env.Families, s.protocols())
+		expanded, err := step{traffic: []traffic{tr}}.flows(b.env.Families, b.protocols())
 		if err != nil {
 			return nil, err
 		}
@@ -288,9 +336,9 @@ func (c *comparison) expand(list []traffic) ([]*compared, error) {
 	return flows, nil
 }
 
-// expect makes a flow one that has not been tried yet in the applied state.
+// expect resets f to an untried flow, with what the oracle expects in the applied state.
 func (c *comparison) expect(f *compared, a network.Attempt) error {
-	list, err := c.sides[0].session.expect([]network.Attempt{a})
+	list, err := c.sides[0].testbed.expect([]network.Attempt{a})
 	if err != nil {
 		return err
 	}

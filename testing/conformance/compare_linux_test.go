@@ -11,23 +11,44 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // compareSimple compares the simple backend as a program with another one.
-func compareSimple(t *testing.T, other Proxy, seed uint64, clusters int) *report.Report {
+func compareSimple(t *testing.T, other judge.Proxy, seed uint64, clusters int) *report.Report {
 	t.Helper()
 	need.Program(t, "nft")
 	needNetwork(t)
-	c, err := newComparison([2]Proxy{mutantProxy(t, ""), other}, CompareOptions{Names: [2]string{"one", "other"},
-		Clusters: clusters, Time: time.Hour, Seed: seed, Say: func(text string) { t.Log(text) }})
+	c, err := newComparison([2]judge.Proxy{mutantProxy(t, ""), other}, judge.CompareOptions{
+		Names:    [2]string{"one", "other"},
+		Clusters: clusters, Time: time.Hour, Seed: seed, EvenIfBusy: true, Say: func(text string) { t.Log(text) }})
 	require.NoError(t, err)
 	c.tries = 4
 	return c.report(c.run(t.Context()))
 }
 
-// differences are the results about what ends differently.
+// On a busy machine a difference says nothing.
+func TestProgramsSideBySideOnABusyMachine(t *testing.T) {
+	need.Program(t, "nft")
+	needNetwork(t)
+	t.Parallel()
+	c, err := newComparison([2]judge.Proxy{mutantProxy(t, ""), mutantProxy(t, ignoresAffinity)}, judge.CompareOptions{
+		Names: [2]string{"one", "other"}, Clusters: 1, Time: time.Hour, Seed: 271})
+	require.NoError(t, err)
+	c.machine, c.sides[0].patience = machineWith(func() (int, bool) { return 50, false }), 0
+	for _, s := range c.sides {
+		s.machine = c.machine
+	}
+	r := c.report(c.run(t.Context()))
+	assert.Empty(t, r.Problem)
+	assert.Empty(t, differences(r))
+	assert.Equal(t, report.Counts{Passed: 2, NotJudged: 1, NotRun: 1}, r.Counts(report.Comparison), "%+v", r.Results)
+	assert.NotNil(t, r.Machine)
+}
+
+// differences returns the results about flows with different results.
 func differences(r *report.Report) (list []report.Result) {
 	for _, result := range r.Results {
 		if len(result.Failures) > 0 && result.Profile == report.Comparison {
@@ -45,7 +66,7 @@ func TestAProgramIsLikeItself(t *testing.T) {
 	assert.Zero(t, r.Counts(report.Note).Total(), "%+v", r.Results)
 }
 
-// The difference between a backend and a mutant is that of the mutant, and takes one Service of three.
+// Comparing a backend with a mutant finds the mutant's fault, and reduces three Services to one.
 func TestAMutantBesideTheBackend(t *testing.T) {
 	t.Parallel()
 	r := compareSimple(t, mutantProxy(t, ignoresAffinity), 271, 1)
@@ -75,7 +96,7 @@ func TestADeadProgramBesideTheBackend(t *testing.T) {
 	t.Parallel()
 	other := mutantProxy(t, "")
 	open := other.Open
-	other.Open = func(ctx context.Context, env Env, c Configuration) (Host, error) {
+	other.Open = func(ctx context.Context, env judge.Node, c judge.Configuration) (judge.Host, error) {
 		h, err := open(ctx, env, c)
 		if err == nil {
 			h.(*mutantHost).start = func() *exec.Cmd { return exec.Command(os.Args[0], "-no-such-flag") }

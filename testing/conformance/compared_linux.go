@@ -9,23 +9,23 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
-// compared is a flow, and how it ended on both sides.
+// compared is a flow and its results on both sides.
 type compared struct {
 	expectation
 	to    destination
-	of    string                     // the service
-	seen  [2]map[string]network.Seen // by what happened, in words; each with an example
-	tried int                        // times on each side
+	of    string                     // the service's name
+	seen  [2]map[string]network.Seen // one example per result, by its description
+	tried int                        // number of tries on each side
 }
 
-// strays is what words says if a client with affinity does not stay.
+// strays is the result of a client with affinity whose connections reach several endpoints.
 const strays = "delivered to one endpoint and then to another"
 
-// words says how a flow ended. Which of its endpoints a client with affinity is sent to is left to chance.
+// words describes a result. For affinity it leaves out the endpoint, which is chosen at random.
 func (f *compared) words(s network.Seen) string {
 	switch {
 	case s.Verdict == oracle.Deliver && f.out.AffinityTimeout > 0 && f.check(s) == nil:
@@ -38,12 +38,12 @@ func (f *compared) words(s network.Seen) string {
 	return s.Observation.String()
 }
 
-// alike reports whether a flow has ended in the same ways on both sides.
+// alike reports whether both sides had the same set of results.
 func (f *compared) alike() bool {
 	return maps.EqualFunc(f.seen[0], f.seen[1], func(network.Seen, network.Seen) bool { return true })
 }
 
-// wrong returns what a side did that the oracle does not expect, if there is something.
+// wrong returns a result of this side that the oracle does not expect, if there is one.
 func (f *compared) wrong(side int) (s network.Seen, wrong bool) {
 	for _, text := range slices.Sorted(maps.Keys(f.seen[side])) {
 		if s := f.seen[side][text]; text == strays || f.check(s) != nil {
@@ -53,22 +53,22 @@ func (f *compared) wrong(side int) (s network.Seen, wrong bool) {
 	return s, false
 }
 
-// remarkable reports whether a flow has ended differently on both sides, or wrongly on both.
+// remarkable reports whether the results of both sides differ, or both are wrong.
 func (f *compared) remarkable() bool {
 	_, wrong := f.wrong(0)
 	return wrong || !f.alike()
 }
 
-// certain is how many tries show again what is left to chance.
+// certain is the number of tries after which every random result has been seen.
 const certain = 20
 
-// singleTries is after how many tries with one result there is thought to be no other.
+// singleTries is the number of tries after which a single result is taken to be the only one.
 const singleTries = 12
 
-// forget is for trying a flow anew.
+// forget resets the flow to untried.
 func (f *compared) forget() { f.seen, f.tried = [2]map[string]network.Seen{{}, {}}, 0 }
 
-// enough reports whether a flow has been tried so often that the sides are as different as they look.
+// enough reports whether more tries would hardly change the comparison.
 func (f *compared) enough() bool {
 	all := maps.Clone(f.seen[0])
 	maps.Copy(all, f.seen[1])
@@ -76,7 +76,7 @@ func (f *compared) enough() bool {
 	return f.alike() || f.tried >= attempts(len(all)) || !leftToChance && f.tried >= singleTries
 }
 
-// class says in a few words what a side does with flows like this.
+// class summarizes a side's results, to group similar differences.
 func (f *compared) class(side int) string {
 	var words []string
 	for text, s := range f.seen[side] {
@@ -110,14 +110,14 @@ func (f *compared) classOf(s network.Seen) string {
 	}
 	switch {
 	case !f.delivered(0) || !f.delivered(1) || f.out.AffinityTimeout > 0 && f.check(s) == nil:
-		return text // the source is no difference, or left to chance with the endpoint
+		return text // the source does not differ, or depends on the random endpoint
 	case s.Source == f.Source:
 		return text + " with the client's source"
 	}
 	return text + " with another source"
 }
 
-// delivered reports whether a side has delivered the flow at least once.
+// delivered reports whether a side delivered the flow at least once.
 func (f *compared) delivered(side int) bool {
 	for _, s := range f.seen[side] {
 		if s.Verdict == oracle.Deliver {
@@ -127,7 +127,7 @@ func (f *compared) delivered(side int) bool {
 	return false
 }
 
-// kind is the same for flows that end in the same ways, for the same reason.
+// kind returns a key that is equal for flows with the same results for the same reason.
 func (f *compared) kind() string {
 	rule := ""
 	for _, reason := range f.out.Reasons {
@@ -136,7 +136,7 @@ func (f *compared) kind() string {
 	return fmt.Sprint(rule, "|", f.class(0), "|", f.class(1), "|", f.alike())
 }
 
-// title says what is remarkable.
+// title says how the two sides differ.
 func (f *compared) title(names [2]string) string {
 	from := map[oracle.SourceKind]string{oracle.LocalPod: "a pod of the node", oracle.Node: "the node itself",
 		oracle.RemotePod: "a pod of another node", oracle.External: "outside"}[f.From]
@@ -151,7 +151,7 @@ func (f *compared) title(names [2]string) string {
 	return text + fmt.Sprintf("%s %s, %s %s", names[0], one, names[1], other)
 }
 
-// differing returns the flows that end differently on both sides, or wrongly on both, and still do after a while.
+// differing returns the remarkable flows that are still remarkable when tried again later.
 func (c *comparison) differing(ctx context.Context, flows []*compared) ([]*compared, error) {
 	open, err := c.tryAll(ctx, flows, 4)
 	pause := 50 * time.Millisecond
@@ -172,8 +172,8 @@ func (c *comparison) differing(ctx context.Context, flows []*compared) ([]*compa
 	return open, err
 }
 
-// tryAll tries flows until it is sure which of them are remarkable, and returns these. Where silence is right it is not
-// waited for long, unless the flow looks remarkable: an answer may be late. copies is how often each is tried at first.
+// tryAll tries flows until it is clear which are remarkable, and returns these. Where a drop is expected it waits only
+// briefly, unless the flow looks remarkable: the answer may be late. copies is the initial number of tries of each.
 func (c *comparison) tryAll(ctx context.Context, flows []*compared, copies int) ([]*compared, error) {
 	if err := c.try(ctx, flows, copies, false); err != nil {
 		return nil, err
@@ -192,11 +192,11 @@ func (c *comparison) tryAll(ctx context.Context, flows []*compared, copies int) 
 	return slices.DeleteFunc(slices.Clone(flows), unlike), ctx.Err()
 }
 
-// try makes connections of each flow on both sides. Those of clients with affinity come one after the other.
-func (c *comparison) try(ctx context.Context, flows []*compared, copies int, patient bool) error {
+// try makes connections for each flow on both sides. Connections of a client with affinity follow one another.
+func (c *comparison) try(ctx context.Context, flows []*compared, copies int, thorough bool) error {
 	var free, sticky []*compared
 	for _, f := range flows {
-		f.DropIsRight = !patient && f.allowsSilence()
+		f.DropIsRight = !thorough && f.allowsSilence()
 		f.tried += copies
 		if f.out.AffinityTimeout > 0 {
 			sticky = append(sticky, f)
@@ -215,7 +215,7 @@ func (c *comparison) try(ctx context.Context, flows []*compared, copies int, pat
 				batch = append(batch, f.Attempt)
 			}
 		}
-		for n, seen := range s.session.tryAll(ctx, batch) {
+		for n, seen := range s.testbed.tryAll(ctx, batch) {
 			if err := add(free[n%len(free)], seen); err != nil {
 				return err
 			}
@@ -223,7 +223,7 @@ func (c *comparison) try(ctx context.Context, flows []*compared, copies int, pat
 		for _, f := range sticky {
 			endpoint := network.Seen{}.Endpoint
 			for range copies {
-				seen := s.session.try(f.Attempt, s.session.patience.Patience)
+				seen := s.testbed.try(f.Attempt, s.testbed.timeouts.Timeouts)
 				if err := add(f, seen); err != nil {
 					return err
 				}

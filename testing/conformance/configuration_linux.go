@@ -7,25 +7,32 @@ import (
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
 )
 
-// configuration returns the setup as a program is configured.
-func (s setup) configuration(families []model.Family) Configuration {
+// configuration converts the setup to the judge's form.
+func (s setup) configuration(families []model.Family) judge.Configuration {
 	o, env := s.localstate(families), s.env(families)
-	c := Configuration{MasqueradeAll: s.masqueradeAll, NodePorts: env.NodePorts, LoopbackProxy: env.LoopbackProxy,
+	c := judge.Configuration{MasqueradeAll: s.masqueradeAll, NodePorts: env.NodePorts, LoopbackProxy: env.LoopbackProxy,
 		LocalhostNodePorts: env.LocalhostNodePorts, ClusterCIDRs: o.DetectLocal.ClusterCIDRs,
 		Bridge: o.DetectLocal.Bridge, InterfacePrefix: o.DetectLocal.InterfacePrefix}
-	c.Local = [...]LocalMode{NodeCIDR, ClusterCIDR, BridgeInterface, InterfaceNamePrefix, NoLocalMode}[s.detector]
+	c.Local = localModes()[s.detector]
 	return c
 }
 
-// setupOf returns the setup for a configuration that a program is assumed to have. The node ports of that are on the
-// primary address, on all addresses, or on 127.0.0.1 as well.
-func setupOf(c Configuration) (setup, error) {
+// localModes maps detectors to modes.
+func localModes() []judge.LocalMode {
+	return []judge.LocalMode{byNodeCIDR: judge.NodeCIDR, byClusterCIDR: judge.ClusterCIDR,
+		byBridge: judge.BridgeInterface, byInterface: judge.InterfaceNamePrefix, undetected: judge.NoLocalMode}
+}
+
+// setupOf converts a program's assumed configuration. Node ports may be on the primary address, on all addresses, or on
+// 127.0.0.1 as well.
+func setupOf(c judge.Configuration) (setup, error) {
 	s := setup{masqueradeAll: c.MasqueradeAll}
-	modes := []LocalMode{NodeCIDR, ClusterCIDR, BridgeInterface, InterfaceNamePrefix, NoLocalMode}
+	modes := localModes()
 	i := slices.Index(modes, c.Local)
 	if i < 0 {
 		return s, fmt.Errorf("there is no way to detect local pods that is called %q", c.Local)
@@ -42,21 +49,21 @@ func setupOf(c Configuration) (setup, error) {
 	return s, nil
 }
 
-// observe finds out how a program is configured that is always started in one way, by what it does to a few packets.
-func (s *session) observe(ctx context.Context) (setup, error) {
+// observe determines the configuration of a program that cannot be configured, from its treatment of a few packets.
+func (b *testbed) observe(ctx context.Context) (setup, error) {
 	svc := service{nodePort: true, ports: []servicePort{{protocol: model.TCP}}, endpoints: at(remotePod1)}
-	if err := s.put(ctx, svc); err != nil {
+	if err := b.put(ctx, svc); err != nil {
 		return setup{}, err
 	}
 	svc = svc.withDefaults(0)
-	f := s.env.Families[0]
+	f := b.env.Families[0]
 	reaches := func(from string, to destination, source netip.Addr) (reached, keeps bool) {
 		flow := svc.flow(network.PlaceNamed(from), to, 0, f)
 		if source.IsValid() {
 			flow.Source = source
 		}
 		for range 5 {
-			seen := s.try(flow, network.Patience{Answer: s.patience.Answer / 4}) // 500 ms, longer on a slow machine
+			seen := b.try(flow, network.Timeouts{Answer: b.timeouts.Answer / 4}) // 500 ms, more on a slow machine
 			if seen.Verdict == oracle.Deliver {
 				return true, seen.Source == flow.Source
 			}
@@ -87,7 +94,7 @@ func (s *session) observe(ctx context.Context) (setup, error) {
 	return found, nil
 }
 
-// String says how the node is configured, in words.
+// String describes the configuration.
 func (s setup) String() string {
 	return fmt.Sprintf("local pods by %v, node ports %v, masquerade all %t", s.detector, s.nodePorts, s.masqueradeAll)
 }

@@ -15,24 +15,24 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// caseTimeout bounds each case. All cases take much less.
+// caseTimeout bounds each case. No case comes near it.
 const caseTimeout = 10 * time.Minute
 
 // Test runs the suite against a backend, each case as a subtest. Cases that need a feature that the backend lacks are
-// skipped, and listed again at the end, before the numbers of results; "go test -v" shows both.
+// skipped, and listed again at the end, before the counts; "go test -v" shows both.
 //
-// It needs Linux, and the right to create network namespaces: root, or "unshare -rn go test ...". Without that the test
-// is skipped or, with KPL_REQUIRE=1 in the environment, fails. It touches nothing outside the namespaces that it
-// creates. Backends that keep to their node's namespace can be tested in parallel.
+// It needs Linux and the right to create network namespaces: root, or "unshare -rn go test ...". Without it the test is
+// skipped; with KPL_REQUIRE=1 in the environment it fails. Test changes nothing outside the namespaces that it creates.
+// Backends that do the same can be tested in parallel.
 func Test(t *testing.T, f Factory) {
 	t.Helper()
-	testSession(t, f, portSeed(t)).runCases(t, cases())
+	testbedOf(t, f, portSeed(t)).runCases(t, cases())
 }
 
 // portSeedVariable names the environment variable with the seed of the source ports.
 const portSeedVariable = "KPL_CONFORMANCE_SEED"
 
-// portSeed returns the seed for the source ports of clients: the one in the environment, or a random one.
+// portSeed returns the seed for clients' source ports: from the environment, or random.
 func portSeed(t *testing.T) uint64 {
 	t.Helper()
 	text := os.Getenv(portSeedVariable)
@@ -46,20 +46,19 @@ func portSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// runCases runs cases, each as a subtest.
-func (s *session) runCases(t *testing.T, list []testCase) {
+func (b *testbed) runCases(t *testing.T, list []testCase) {
 	t.Helper()
 	var notRun []string
 	chosen, failed := 0, 0
 	for _, c := range bySetup(list) {
 		passed := t.Run(c.name, func(t *testing.T) {
-			chosen++ // -test.run may leave the others out
-			if why := c.missing(s.factory); why != "" {
+			chosen++ // -test.run may leave out the others
+			if why := c.missing(b.factory); why != "" {
 				notRun = append(notRun, fmt.Sprintf("%s: %s", c.name, why))
 				t.Skipf("not run: %s", why)
 			}
-			if err := s.runCase(t.Context(), c); err != nil {
-				t.Errorf("%s (%s)\n\n%v%s", c.name, c.rules, err, s.seedText())
+			if err := b.runCase(t.Context(), c); err != nil {
+				t.Errorf("%s (%s)\n\n%v%s", c.name, c.rules, err, b.seedText())
 			}
 		})
 		if !passed {
@@ -69,11 +68,11 @@ func (s *session) runCases(t *testing.T, list []testCase) {
 	if len(notRun) > 0 {
 		t.Logf("NOT RUN, %d of %d cases:\n  %s", len(notRun), len(list), strings.Join(notRun, "\n  "))
 	}
-	s.logWaived(t)
+	b.logWaived(t)
 	t.Log(resultText(len(list), chosen, failed, len(notRun)))
 }
 
-// resultText counts the results of the cases. Those that -test.run leaves out are not chosen.
+// resultText counts the results of the chosen cases.
 func resultText(all, chosen, failed, notRun int) string {
 	text := fmt.Sprintf("RESULT: %d passed, %d failed, %d not run", chosen-failed-notRun, failed, notRun)
 	if chosen < all {
@@ -82,24 +81,24 @@ func resultText(all, chosen, failed, notRun int) string {
 	return text
 }
 
-// seedText says how to use the same source ports again; "" in a simulation.
-func (s *session) seedText() string {
-	if s.n == nil {
+// seedText says how to repeat the run with the same source ports. It is empty in a simulation.
+func (b *testbed) seedText() string {
+	if b.n == nil {
 		return ""
 	}
-	return fmt.Sprintf("\n\nThe source ports of clients are those of the seed %d: %s=%[1]d.", s.seed, portSeedVariable)
+	return fmt.Sprintf("\n\nThe source ports of clients are those of the seed %d: %s=%[1]d.", b.seed, portSeedVariable)
 }
 
-// logWaived logs what passed only because the backend lacks a feature.
-func (s *session) logWaived(t *testing.T) {
+// logWaived logs the outcomes that were accepted only because the backend lacks a feature.
+func (b *testbed) logWaived(t *testing.T) {
 	t.Helper()
-	if text := s.waived.String(); text != "" {
+	if text := b.waived.String(); text != "" {
 		t.Logf("WAIVED, what is wrong but for what the backend lacks:\n%s", indent(text))
 	}
 }
 
-// testSession returns a session for a test, or skips the test. The seed determines the source ports of clients.
-func testSession(t *testing.T, f Factory, seed uint64) *session {
+// testbedOf returns a testbed for a test, or skips the test. The seed determines clients' source ports.
+func testbedOf(t *testing.T, f Factory, seed uint64) *testbed {
 	t.Helper()
 	if err := f.check(); err != nil {
 		t.Fatalf("conformance: %v", err)
@@ -114,25 +113,25 @@ func testSession(t *testing.T, f Factory, seed uint64) *session {
 		t.Log("NOT RUN: everything with IPv6, which this machine does not have")
 		f.Lacks = append(slices.Clone(f.Lacks), IPv6)
 	}
-	s, err := newSession(f, families, seed)
+	b, err := newTestbed(f, families, seed)
 	if err != nil {
 		t.Fatalf("conformance: %v", err)
 	}
-	return endWith(t, s)
+	return endWith(t, b)
 }
 
-// endWith ends a session with its test.
-func endWith(t *testing.T, s *session) *session {
+// endWith closes a testbed at the end of the test.
+func endWith(t *testing.T, b *testbed) *testbed {
 	t.Cleanup(func() {
-		if err := s.cleanup(context.Background()); err != nil {
+		if err := b.cleanup(context.Background()); err != nil {
 			t.Errorf("at the end: %v", err)
 		}
-		s.close()
+		b.close()
 	})
-	return s
+	return b
 }
 
-// bySetup groups cases with the same setup, and otherwise keeps their order.
+// bySetup groups cases by setup, in an otherwise stable order.
 func bySetup(list []testCase) []testCase {
 	first := func(c testCase) int {
 		return slices.IndexFunc(list, func(other testCase) bool { return other.setup == c.setup })
@@ -140,35 +139,35 @@ func bySetup(list []testCase) []testCase {
 	return slices.SortedStableFunc(slices.Values(list), func(a, b testCase) int { return first(a) - first(b) })
 }
 
-// runCase runs one case, on the current backend if that has the right setup and the last case did not fail.
-func (s *session) runCase(ctx context.Context, c testCase) error {
+// runCase runs one case, on the current backend if that has the same setup and the last case passed.
+func (b *testbed) runCase(ctx context.Context, c testCase) error {
 	ctx, cancel := context.WithTimeout(ctx, caseTimeout)
 	defer cancel()
-	if s.sink != nil && s.setup != c.setup {
-		if err := s.cleanup(ctx); err != nil {
+	if b.sink != nil && b.setup != c.setup {
+		if err := b.cleanup(ctx); err != nil {
 			return err
 		}
 	}
-	if s.sink == nil {
-		if err := s.start(ctx, c.setup); err != nil {
+	if b.sink == nil {
+		if err := b.start(ctx, c.setup); err != nil {
 			return err
 		}
 	}
-	err := c.run(ctx, s)
-	if err == nil && s.sink != nil { // the next case begins with nothing
-		if err = s.put(ctx); err != nil {
+	err := c.run(ctx, b)
+	if err == nil && b.sink != nil { // the next case begins without services
+		if err = b.put(ctx); err != nil {
 			err = fmt.Errorf("removing all services: %w", err)
 		}
 	}
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("%w\n\nThe backend had been told:\n%s\n\nIts ruleset:\n%s", err, indent(s.told.collect().String()),
-		indent(s.dump(ctx)))
-	// The state of the backend is unknown now.
-	if cleanupErr := s.cleanup(context.WithoutCancel(ctx)); cleanupErr != nil {
+	err = fmt.Errorf("%w\n\nThe state given to the backend:\n%s\n\nIts ruleset:\n%s", err,
+		indent(b.described.collect().String()), indent(b.dump(ctx)))
+	// The backend's state is unknown now.
+	if cleanupErr := b.cleanup(context.WithoutCancel(ctx)); cleanupErr != nil {
 		err = fmt.Errorf("%w\n\nand then: %w", err, cleanupErr)
 	}
-	s.sink = nil
+	b.sink = nil
 	return err
 }

@@ -8,5 +8,6 @@ import (
 
 func TestTheSimpleBackendPasses(t *testing.T) {
 	need.Program(t, "nft")
+	t.Parallel()
 	Test(t, simpleFactory(""))
 }

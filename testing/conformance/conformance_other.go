@@ -7,6 +7,7 @@ import (
 	"errors"
 	"testing"
 
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
@@ -24,19 +25,13 @@ func Random(t *testing.T, f Factory, seed uint64, n int) {
 }
 
 // Judge runs the suite against a program. It needs Linux: here it fails.
-func Judge(context.Context, Proxy, JudgeOptions) (*report.Report, error) {
+func Judge(context.Context, judge.Proxy, judge.Options) (*report.Report, error) {
 	return nil, errors.New("the judge needs Linux, for network namespaces")
 }
 
 // Compare compares two programs in random clusters. It needs Linux: here it fails.
-func Compare(context.Context, [2]Proxy, CompareOptions) (*report.Report, error) {
+func Compare(context.Context, [2]judge.Proxy, judge.CompareOptions) (*report.Report, error) {
 	return nil, errors.New("the judge needs Linux, for network namespaces")
-}
-
-// Scale measures what a backend costs at several sizes. It needs Linux: here it skips.
-func Scale(b *testing.B, f Factory) {
-	b.Helper()
-	b.Skip("needs Linux, for network namespaces")
 }
 
 // Do calls f on a thread that is in the network namespace of the node. It needs Linux.

@@ -14,62 +14,63 @@
 //
 // # What it does
 //
-// It builds a small cluster of network namespaces: the node that the backend serves, pods on it, other nodes with pods,
-// a client outside; dual-stack, with servers for TCP, UDP and SCTP that answer with their address and the client's as
-// they see it. It feeds the backend's sink node-local states, sends real traffic from every kind of source to every
-// kind of address, and compares what happens with package oracle: who answers, which source is seen, what is refused,
-// dropped, or left alone. It restarts the backend, makes it fail, and breaks its rules. [Random] does the same with
-// random states, and reduces a failure to the smallest one that it finds.
+// It builds a small dual-stack cluster of network namespaces: the node that the backend serves, its pods, other nodes
+// with pods, and an external client. Servers for TCP, UDP and SCTP answer with their own address and the client's
+// address as they see it. The suite feeds node-local states to the backend's sink, sends real traffic from every kind
+// of source to every kind of address, and compares the results with package oracle: which endpoint answers, which
+// source it sees, what is refused, dropped or left alone. It restarts the backend, makes it fail, and breaks its rules.
+// [Random] does the same with random states, and reduces a failure to the smallest one that it finds.
 //
-// It tests more than first packets: megabytes in both directions with ends and resets, fragmented datagrams, errors on
-// the path to an endpoint, and idle connections; traffic that is not for a service while services change; processes of
-// the node that listen on all addresses; addresses that several services list; and addresses that are added to the node
-// later.
+// It tests more than first packets: megabytes in both directions, closes and resets, fragmented datagrams, ICMP errors
+// from the path, idle connections; traffic that is not for a service while services change; node processes that listen
+// on all addresses; addresses that several services list; and addresses that the node gains later.
 //
-// Clients have random source ports. A failure prints them, and the seed that produces the same ones again, as the
-// environment variable KPL_CONFORMANCE_SEED.
+// Clients have random source ports. A failure prints them, and the seed that reproduces them through the environment
+// variable KPL_CONFORMANCE_SEED.
 //
-// A failing case prints the flows, what was seen, what was expected and by which rule, the state that the backend was
+// A failing case prints the flows, the results, the expected results and their rules, the state that the backend was
 // given, and its ruleset.
 //
 // # One case
 //
-// Every case is a subtest, named by a sentence:
+// Every case is a subtest whose name is a sentence:
 //
 //	go test -v -run 'TestConformance/a_single_endpoint_gets_all_the_traffic'
 //
-// docs/write-a-backend.md says in which order to work through them.
+// docs/write-a-backend.md suggests the order in which to work through them.
 //
 // # What it needs
 //
-// It needs Linux, and the right to make network namespaces: root, or
+// It needs Linux and the right to create network namespaces: root, or
 //
 //	unshare -rn go test ./...
 //
-// Without it the tests skip, or fail if KPL_REQUIRE=1 is in the environment. A kernel without SCTP sockets is enough:
-// the suite then speaks the first half of SCTP's handshake itself.
+// Without it the tests skip; with KPL_REQUIRE=1 in the environment they fail. On a kernel without SCTP sockets the
+// suite speaks the first half of SCTP's handshake itself.
 //
 // # What it guarantees
 //
-// All traffic stays within namespaces that the suite has made. They have no name in the file system and end with the
-// process, even if it is killed, so nothing has to be cleaned up. The names of interfaces in them begin with "kpl-".
+// All traffic stays within namespaces that the suite creates. They have no name in the file system and disappear with
+// the process, even if it is killed. The names of their interfaces begin with "kpl-".
 //
-// Nothing is skipped silently: a case that needs a feature in Factory.Lacks, or a function that the factory does not
-// have, or that Factory.Waives names, is reported as skipped, and listed at the end.
+// Nothing is skipped silently: a case that needs a feature in Factory.Lacks or a function that the factory does not
+// set, or that Factory.Waives names, is reported as skipped and listed at the end.
 //
 // # Programs
 //
-// [Judge] tests a service proxy that is a program of its own, by the objects of an API server: the cases and the oracle
-// are the same, but nobody says when it has applied a change. testing/judge is the command for that.
+// [Judge] tests a service proxy that is a program, through the objects of an API server: the cases and the oracle are
+// the same, but the suite has to find out when the program has applied a change, and does not judge what goes wrong on
+// a machine that other programs keep too busy. [Compare] runs two programs side by side. Package judge has their types;
+// cmd/judge is the command for both.
 //
 // # Simulated dataplanes
 //
 // [Simulate] and [SimulateRandom] test a backend whose real dataplane is not available: the cases, the random states
-// and the oracle are the same, but a function simulates what happens to a packet. That tests what the backend programs;
-// it cannot show that the real dataplane behaves like the simulation.
+// and the oracle are the same, but a function simulates the treatment of each packet. That tests what the backend
+// programs, but not that the real dataplane behaves like the simulation.
 //
 // # What it does not do
 //
-// It does not test Kubernetes' semantics, which package localstate turns into the model before a backend sees it, nor
-// how fast a backend is.
+// It does not test the semantics of Kubernetes objects, which package localstate turns into the model before a backend
+// sees them, nor performance: a benchmark with a few thousand services shows whether cost follows change.
 package conformance

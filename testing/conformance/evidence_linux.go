@@ -10,11 +10,12 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/evidence"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
-// failuresOf returns the error of a case as records, and how many failures it does not have.
+// failuresOf converts a case's error to records, and counts the failures that it left out.
 func failuresOf(err error) (list []report.Failure, more int) {
 	var step *stepError
 	var flows *flowErrors
@@ -31,7 +32,7 @@ func failuresOf(err error) (list []report.Failure, more int) {
 		var flow *flowError
 		if errors.As(e, &flow) {
 			from, to, _ := strings.Cut(flow.About, " to ")
-			f = report.Compare(from, to, flow.out, flow.seen.Observation, placeOf)
+			f = evidence.Compare(from, to, flow.out, flow.seen.Observation, placeOf)
 			f.Seen = flow.what()
 		}
 		if errors.As(err, &step) {
@@ -44,7 +45,7 @@ func failuresOf(err error) (list []report.Failure, more int) {
 	return list, flows.more
 }
 
-// placeOf returns the name of the place that has an address, or "".
+// placeOf returns the name of the place with this address, or "".
 func placeOf(a netip.Addr) string {
 	for _, p := range network.Places() {
 		if p.V4 == a || p.V6 == a {
@@ -54,7 +55,7 @@ func placeOf(a netip.Addr) string {
 	return ""
 }
 
-// firstFlow returns the first flow that went wrong, nil if the error is about something else.
+// firstFlow returns the first failed flow, or nil if the error is about something else.
 func firstFlow(err error) *flowError {
 	var flows *flowErrors
 	if errors.As(err, &flows) {
@@ -68,56 +69,56 @@ func firstFlow(err error) *flowError {
 	return nil
 }
 
-// explain adds the objects that a failure takes.
-func (l *lane) explain(ctx context.Context, r *report.Result, err error) {
-	s := l.session
-	if len(r.Failures) == 0 || s.cluster == nil {
+// explain adds to a result the objects of its failure, if possible reduced to the fewest that reproduce it.
+func (l *lane) explain(ctx context.Context, r *report.Result, err error, reduce bool) {
+	b := l.testbed
+	if len(r.Failures) == 0 || b.cluster == nil {
 		return
 	}
 	var objects []metav1.Object
-	for _, o := range s.program.wanted {
-		if !slices.Contains(s.program.always, o) {
+	for _, o := range b.program.wanted {
+		if !slices.Contains(b.program.always, o) {
 			objects = append(objects, o)
 		}
 	}
-	if flow := firstFlow(err); flow != nil && s.sink != nil && !isProgramError(err) {
-		if small := s.shrunk(ctx, flow); small != nil {
+	if flow := firstFlow(err); reduce && flow != nil && b.sink != nil && !isProgramError(err) {
+		if small := b.shrunk(ctx, flow); small != nil {
 			objects = small
 		}
 	}
-	text, err := report.Objects(objects)
+	text, err := evidence.Objects(objects)
 	if err != nil {
 		text = "# " + err.Error()
 	}
 	r.Failures[0].Objects = text
 }
 
-// The tries and the time for finding a smaller state in which a flow goes wrong.
+// The limits for reducing a state.
 const (
 	programShrinkTries = 30
 	programShrinkTime  = 20 * time.Second
 )
 
-// shrunk returns the objects of a smaller state in which a flow goes wrong, nil if it does not go wrong again.
-func (s *session) shrunk(ctx context.Context, flow *flowError) []metav1.Object {
+// shrunk returns the objects of a smaller state in which a flow still fails, or nil if the failure does not recur.
+func (b *testbed) shrunk(ctx context.Context, flow *flowError) []metav1.Object {
 	ctx, cancel := context.WithTimeout(ctx, 2*programShrinkTime)
 	defer cancel()
-	state := script{setup: s.setup, steps: []scriptStep{{services: slices.Clone(s.services)}}}
-	for i, svc := range s.services {
+	state := script{setup: b.setup, steps: []scriptStep{{services: slices.Clone(b.services)}}}
+	for i, svc := range b.services {
 		state.steps[0].services[i] = svc.withDefaults(i)
 	}
-	impatient := *s
-	impatient.program = nil
-	impatient.patience.Answer = min(s.patience.Answer, time.Second)
+	brief := *b
+	brief.program = nil
+	brief.timeouts.Answer = min(b.timeouts.Answer, time.Second)
 	until := time.Now().Add(programShrinkTime)
 	fails := func(sc script) bool {
-		if time.Now().After(until) || s.put(ctx, sc.steps[0].services...) != nil {
+		if time.Now().After(until) || b.put(ctx, sc.steps[0].services...) != nil {
 			return false
 		}
-		// What is late is not wrong: it has to be wrong a while later, too.
+		// A late result is not wrong: the failure must last.
 		for range 2 {
-			impatient.told = s.told
-			list, err := impatient.expect(slices.Repeat([]network.Attempt{flow.Attempt}, 4))
+			brief.described = b.described
+			list, err := brief.expect(slices.Repeat([]network.Attempt{flow.Attempt}, 4))
 			if err != nil {
 				return false
 			}
@@ -127,7 +128,7 @@ func (s *session) shrunk(ctx context.Context, flow *flowError) []metav1.Object {
 					list[i].out.AlsoAllowed = nil
 				}
 			}
-			if impatient.verify(ctx, list) == nil {
+			if brief.verify(ctx, list) == nil {
 				return false
 			}
 			select {
@@ -142,7 +143,7 @@ func (s *session) shrunk(ctx context.Context, flow *flowError) []metav1.Object {
 		return nil
 	}
 	small := shrink(state, fails, programShrinkTries)
-	objects, err := objectsOf(small.steps[0].services, s.program.families)
+	objects, err := objectsOf(small.steps[0].services, b.program.families)
 	if err != nil {
 		return nil
 	}

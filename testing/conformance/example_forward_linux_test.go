@@ -8,8 +8,8 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 )
 
@@ -20,14 +20,14 @@ type simulation struct {
 	frontends map[model.Family]map[frontend.Key]entry
 }
 
-// entry is what the simulation has for a frontend.
+// entry is the simulation's entry for a frontend.
 type entry struct {
 	frontend.Frontend
 	port      *frontend.Port
 	endpoints map[model.EndpointSets][]netip.AddrPort
 }
 
-// start begins to serve the simulation. It is the Factory's New.
+// start starts to serve the simulation. It is the Factory's New.
 func (s *simulation) start(_ context.Context, env conformance.Env) (sink.Sink, error) {
 	s.env, s.frontends = env, map[model.Family]map[frontend.Key]entry{}
 	return frontend.New(frontend.Options{Families: env.Families, Apply: s.apply, NodePortAddresses: s.nodePorts})
@@ -40,7 +40,7 @@ func (s *simulation) nodePorts(_ *model.Node, f model.Family) []netip.Addr {
 	})
 }
 
-// apply makes the table of one family anew. That is simple, and too slow for a real backend.
+// apply rebuilds the table of one family, which is simple but too slow for a real backend.
 func (s *simulation) apply(_ context.Context, c *frontend.Changes) error {
 	table := map[frontend.Key]entry{}
 	for p := range c.All().Ports() {
@@ -58,7 +58,7 @@ func (s *simulation) apply(_ context.Context, c *frontend.Changes) error {
 	return nil
 }
 
-// forward says what becomes of a packet. It is the Forward of Simulate.
+// forward returns the result of a packet. It is the Forward of Simulate.
 func (s *simulation) forward(f oracle.Flow, sourcePort uint16) oracle.Observation {
 	key := frontend.Key{Addr: f.Destination.Addr(), Port: f.Destination.Port(), Protocol: f.Protocol}
 	e, ok := s.frontends[f.Family()][key]
@@ -98,7 +98,7 @@ func (s *simulation) forward(f oracle.Flow, sourcePort uint16) oracle.Observatio
 	return oracle.Observation{Verdict: oracle.Deliver, Endpoint: to, Source: source}
 }
 
-// factory describes the backend to the suite. What needs packets is not asked of a simulation.
+// factory describes the backend to the suite. A simulation need not pass cases that need real packets.
 func (s *simulation) factory() conformance.Factory {
 	return conformance.Factory{New: s.start, Lacks: []conformance.Feature{
 		conformance.SessionAffinity, conformance.LoopbackNodePorts, conformance.UnusedAddresses,

@@ -6,7 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/hostaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -64,7 +65,7 @@ func ExampleEnv() {
 		}
 		tracker, err := nodeaddr.NewTracker(nodeaddr.Options{
 			Choice:  env.NodePorts,
-			Host:    &nodeaddr.System{NetNS: int(env.NetNS.Fd())},
+			Host:    &hostaddr.System{NetNS: int(env.NetNS.Fd())},
 			Changed: b.serveNodePortsOn, // called by Run and SetNode: it needs a lock
 		})
 		if err != nil {

@@ -7,120 +7,131 @@ import (
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 // Factory describes a backend to the suite. Only New is required. All functions, and the methods of the sink, are
-// called on an operating-system thread that is in the network namespace of the node under test: the sockets that they
-// open there, netlink ones too, and the programs that they start belong to it. Goroutines that they start are not in
-// it: they have to open Env.NetNS or call Env.Do. None of them may call t.FailNow.
+// called on an operating-system thread in the network namespace of the node under test: sockets opened and programs
+// started there belong to that namespace. Goroutines do not inherit it: they have to open Env.NetNS or call Env.Do.
+// None of the functions may call t.FailNow.
 type Factory struct {
-	// New starts the backend. What an earlier one left behind still exists. New is called after a cleanup, or as after
-	// a restart of the process: then the backend has to adopt what it finds, and correct it at the first Sync. ctx ends
-	// after the sink has been closed and dropped.
+	// New starts the backend, after a Cleanup or as after a restart of the process. After a restart the rules of the
+	// earlier backend still exist: the new one has to adopt them, and correct them at the first Sync. ctx ends after the
+	// sink has been closed and dropped.
 	//
-	// The suite keeps to the contract of [sink.Sink]: if the sink is a [sink.NodeSetter] the first wave tells it the
-	// node, if it is a [sink.Resyncer] it is asked to resync after an error. If it has a method Close() error, that is
-	// called before the sink is dropped; like the end of the process it must leave the dataplane as it is.
+	// The suite keeps to the contract of [sink.Sink]: the first wave sets the node if the sink is a [sink.NodeSetter], and
+	// an error is followed by a resync if it is a [sink.Resyncer]. If the sink has a method Close() error, it is called
+	// before the sink is dropped. Like the end of the process, Close must leave the dataplane as it is.
 	New func(ctx context.Context, env Env) (sink.Sink, error)
-	// Cleanup removes everything that the backend has put into the node, as kube-proxy --cleanup does. No sink is alive
-	// then.
+	// Cleanup removes everything that the backend put on the node, as kube-proxy --cleanup does. There is no sink at that
+	// time.
 	Cleanup func(ctx context.Context, env Env) error
-	// Stop ends what the backend leaves running on purpose when its sink is closed, for example a forwarder in a
-	// separate process. It is called before Cleanup, and once more at the end of the test; no sink is alive then.
+	// Stop stops what the backend deliberately leaves running when its sink is closed, such as a forwarder in a separate
+	// process. It is called before Cleanup and at the end of the test, when there is no sink.
 	Stop func(ctx context.Context, env Env) error
-	// Dump returns the backend's objects in the dataplane, for messages. If there is a Cleanup, Dump must return the
-	// same before the first New and after the Cleanup. So leave out counters, and tables and chains that are empty.
+	// Dump returns the backend's objects in the dataplane, for messages. If Cleanup is set, Dump must return the same
+	// before the first New and after Cleanup: leave out counters, and empty tables and chains.
 	Dump func(ctx context.Context, env Env) (string, error)
-	// Break removes rules behind the backend's back, so that traffic to some cluster IP no longer gets through.
+	// Break removes rules without the backend's knowledge, so that traffic to some cluster IP fails.
 	Break func(ctx context.Context, env Env) error
-	// RepairsItself: the backend notices what Break does and repairs it at once, without a Sync. Otherwise the suite
-	// asks for that with ForceResync and Sync.
+	// RepairsItself: the backend notices Break's damage and repairs it without a Sync. Otherwise the suite calls
+	// ForceResync and Sync.
 	RepairsItself bool
-	// Fail makes Sync fail, midway if that is possible, until repair is called.
+	// Fail makes Sync fail, if possible midway, until repair is called.
 	Fail func(ctx context.Context, env Env) (repair func() error, err error)
-	// Lacks lists the features that the backend does not claim to have. The cases that need them are reported as
-	// skipped.
+	// Lacks lists features that the backend does not have. Cases that need them are reported as skipped.
 	Lacks []Feature
-	// Waives lists single cases that the backend does not claim to pass, by name. They are reported as skipped, and
-	// random states leave out what they are about. A name that no case has fails the test.
+	// Waives lists, by name, single cases that the backend need not pass. They are reported as skipped, and random states
+	// avoid what they cover. An unknown name fails the test.
 	Waives []string
 }
 
 // Env is the node that a backend serves.
 type Env struct {
-	// ID differs between tests and is the same in all calls of one test: a key for what outlives a sink.
+	// ID is the same in all calls of one test and differs between tests: a key for state that outlives a sink.
 	ID string
-	// NetNS is the network namespace of the node, open until the test ends. Its name is a path that other processes can
-	// open as well.
+	// NetNS is the node's network namespace, open until the test ends. Its name is a path that other processes can open
+	// too.
 	NetNS *os.File
 	// Families are the IP families to serve: all that the backend does not lack.
 	Families []model.Family
-	// NodeIPs are the node's addresses as Kubernetes knows them, one of each family. HostAddresses are all addresses of
-	// the node's interfaces, NodeIPs included, but not the loopback addresses.
+	// NodeIPs are the node's addresses in Kubernetes, one per family. HostAddresses are all addresses of the node's
+	// interfaces, including NodeIPs but not the loopback addresses.
 	NodeIPs, HostAddresses []netip.Addr
-	// NodePorts is the option nodePortAddresses (S35): the addresses of the node that serve node ports.
-	// NodePortAddresses are the resulting addresses, loopback excepted, for backends that do not work them out
-	// themselves.
+	// OtherNodeIPs are the addresses of the cluster's other nodes, sorted. Services may list one.
+	OtherNodeIPs []netip.Addr
+	// NodePorts is the option nodePortAddresses (S35). NodePortAddresses are the resulting addresses without loopback, for
+	// backends that do not work them out themselves.
 	NodePorts         nodeaddr.Choice
 	NodePortAddresses []netip.Addr
-	// LocalhostNodePorts asks for node ports on 127.0.0.1, if NodePorts has it (S36), and LoopbackProxy for node ports
-	// on 127.0.0.1 and ::1 by a proxy on the node (S36a). They are never set together, nor for a backend that lacks
-	// LoopbackNodePorts or waives the cases about them.
+	// LocalhostNodePorts asks for node ports on 127.0.0.1, if NodePorts includes it (S36); LoopbackProxy asks for node
+	// ports on 127.0.0.1 and ::1 through a proxy on the node (S36a). At most one of them is set, and neither for a backend
+	// that lacks LoopbackNodePorts or waives the cases about them.
 	LocalhostNodePorts, LoopbackProxy bool
 }
 
-// Feature is something that not every backend supports. Its value is the name of the constant, which results print.
-// What is smaller than a feature is a case that Factory.Waives can name.
+// Feature is something that a backend may lack. Its value is the constant's name, which results print. For less than a
+// feature, list single cases in Factory.Waives.
 type Feature string
 
-// What the backend carries. It may lack one of the IP families, and SCTP; every backend has to serve TCP and UDP. What
-// it lacks is not sent, and the cases that are about nothing else are skipped.
+// Families and protocols. A backend may lack one IP family, and SCTP; every backend has to serve TCP and UDP. The suite
+// sends no such traffic, and skips cases that cover nothing else.
 const (
 	IPv4 Feature = "IPv4"
 	IPv6 Feature = "IPv6"
 	SCTP Feature = "SCTP"
 )
 
-// What a Service asks for: session affinity (S32), and load-balancer source ranges (S26). Without one of them no
-// service of the suite asks for it.
+// Fields of a Service: session affinity (S32) and load-balancer source ranges (S26). If one is lacking, no service of
+// the suite sets it.
 const (
 	SessionAffinity Feature = "SessionAffinity"
 	SourceRanges    Feature = "SourceRanges"
 )
 
-// Where node ports are served. Without NodePortAddresses that is all addresses of the node, and the cases that choose
-// some are skipped (S35). Without LoopbackNodePorts it is no loopback address, neither by the dataplane (S36) nor by a
-// proxy beside it (S36a), and the cases about these are skipped. Backends that do it in one way waive the other's.
+// ExternalIPs is the field externalIPs of a Service (S6). A proxy that lacks it ignores the field, as kube-proxy does
+// without its gate AllowServiceExternalIPs: Services keep their external IPs, and nothing may serve them. No case is
+// skipped.
+const ExternalIPs Feature = "ExternalIPs"
+
+// Where node ports are served. Without NodePortAddresses the backend serves them on all addresses of the node, and
+// cases that choose some are skipped (S35). Without LoopbackNodePorts it serves them on no loopback address, neither in
+// the dataplane (S36) nor through a proxy (S36a). A backend that supports one of the two waives the cases of the other.
 const (
 	NodePortAddresses Feature = "NodePortAddresses"
 	LoopbackNodePorts Feature = "LoopbackNodePorts"
 )
 
-// What is seen of the backend. Without Refusal, where the route says that a connection is refused (S25) it may be
-// dropped, or reset after it was accepted. Without SourcePreservation endpoints may see an address of the node where
-// the route does not masquerade (S27, S28). No case is skipped for that.
+// Visible behaviour. Without Refusal a connection that should be refused (S25) may be dropped, or accepted and then
+// reset. Without SourcePreservation endpoints may see an address of the node as the source of unmasqueraded traffic
+// (S27, S28). No case is skipped.
 const (
 	Refusal            Feature = "Refusal"
 	SourcePreservation Feature = "SourcePreservation"
 )
 
-// What is next to the traffic of services. Without UnusedAddresses nothing is expected of the other ports of a cluster
-// IP, which are to be refused, and of addresses of the service CIDRs that no service has, which are to be dropped
-// (S33). Without StaleFlows UDP flows may go on to deleted endpoints (S40, S41); package conntrack cuts them, as a sink
-// around another one. The cases about these are skipped.
+// Effects beyond a service's own ports. Without UnusedAddresses nothing is expected of the other ports of a cluster IP
+// (otherwise refused), nor of unused addresses in the service CIDRs (otherwise dropped) (S33). Without StaleFlows UDP
+// flows may continue to deleted endpoints (S40, S41); package conntrack wraps a sink to cut them. Cases about these are
+// skipped.
 const (
 	UnusedAddresses Feature = "UnusedAddresses"
 	StaleFlows      Feature = "StaleFlows"
 )
 
 // Routes is what a load balancer without rules cannot do. Only a backend in a simulation may lack it, see Simulate.
-// Without it pods of the node, and the node itself, are treated like traffic from outside at external addresses of a
-// service with policy Local (S27); a pod's traffic to itself need not be masqueraded (S29); flows to addresses without
-// endpoints may be left alone (S25); and of the endpoints of a service port only those with the most frequent port, of
-// several the lowest, get traffic, and none that is a process of the node itself.
+// Without it, external addresses of a service with policy Local treat pods of the node and the node itself like outside
+// traffic (S27); a pod's traffic to itself need not be masqueraded (S29); flows to addresses without endpoints may be
+// left alone (S25). Of a service port's endpoints only those with the most frequent target port (the lowest on a tie)
+// get traffic, and none that is a process of the node itself.
 const Routes Feature = "Routes"
+
+// features returns all features.
+func features() []Feature {
+	return []Feature{IPv4, IPv6, SCTP, SessionAffinity, SourceRanges, ExternalIPs, NodePortAddresses, LoopbackNodePorts,
+		Refusal, SourcePreservation, UnusedAddresses, StaleFlows, Routes}
+}
 
 // lacks reports whether the backend lacks a feature.
 func (f Factory) lacks(feature Feature) bool { return slices.Contains(f.Lacks, feature) }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/evidence"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
@@ -19,7 +20,7 @@ type finding struct {
 	clusters map[int]bool
 }
 
-// known counts a flow if there is a finding of its kind, and returns whether there is.
+// known reports whether a finding of this kind exists, and counts the flow for it.
 func (c *comparison) known(f *compared) bool {
 	kind := f.kind()
 	for _, old := range c.found {
@@ -32,7 +33,6 @@ func (c *comparison) known(f *compared) bool {
 	return false
 }
 
-// add takes down a finding.
 func (c *comparison) add(kind string, r report.Result) {
 	if slices.ContainsFunc(c.found, func(old *finding) bool { return old.Case == r.Case }) {
 		r.Case += fmt.Sprintf(" (%d)", len(c.found)+1)
@@ -41,8 +41,8 @@ func (c *comparison) add(kind string, r report.Result) {
 	c.say("found: %s", r.Case)
 }
 
-// explain reduces what a flow takes to end like this, and returns it as a result. The original state is applied when it
-// begins, not when it ends.
+// explain reduces a flow's difference to the fewest objects and returns it as a result. It expects the original state
+// to be applied, and leaves another.
 func (c *comparison) explain(ctx context.Context, f *compared, sc script) report.Result {
 	r := report.Result{Case: f.title(c.Names), Profile: report.Comparison, Verdict: report.Failed}
 	if f.alike() {
@@ -63,14 +63,14 @@ func (c *comparison) explain(ctx context.Context, f *compared, sc script) report
 		}
 	}
 	if f.to == toContestedAddress || f.to == toListedNode {
-		r.Rules = append(r.Rules, "S59") // which the oracle does not decide by: it allows each owner
+		r.Rules = append(r.Rules, "S59") // the oracle accepts any owner, so it does not name this rule
 	}
 	r.Why += c.whoIsRight(example)
 	r.Failures = []report.Failure{c.failure(example, small)}
 	return r
 }
 
-// whoIsRight compares both sides with the oracle.
+// whoIsRight says which side agrees with the oracle.
 func (c *comparison) whoIsRight(f *compared) string {
 	_, one := f.wrong(0)
 	_, other := f.wrong(1)
@@ -85,7 +85,7 @@ func (c *comparison) whoIsRight(f *compared) string {
 	return "both may be right"
 }
 
-// failure returns an example with its objects.
+// failure returns a finding's example with its objects.
 func (c *comparison) failure(f *compared, sc script) report.Failure {
 	side := 0
 	seen, wrong := f.wrong(side)
@@ -96,9 +96,9 @@ func (c *comparison) failure(f *compared, sc script) report.Failure {
 		}
 	}
 	from, to, _ := strings.Cut(f.About, " to ")
-	r := report.Compare(from, to, f.out, seen.Observation, placeOf)
+	r := evidence.Compare(from, to, f.out, seen.Observation, placeOf)
 	if !wrong {
-		r.Path = nil // nowhere it goes wrong
+		r.Path = nil // no side is wrong anywhere
 	} else if len(r.Path) > 0 {
 		r.Path[0].Text += "; this is the path with " + c.Names[side]
 	}
@@ -111,15 +111,15 @@ func (c *comparison) failure(f *compared, sc script) report.Failure {
 	return r
 }
 
-// objects returns the objects of a script as YAML, those of each state after those of the one before.
+// objects returns a script's objects as YAML, one state after the other.
 func (c *comparison) objects(sc script) string {
 	var parts []string
 	for i, st := range sc.steps {
-		objects, err := objectsOf(st.services, c.sides[0].session.program.families)
+		objects, err := objectsOf(st.services, c.sides[0].testbed.program.families)
 		if err == nil && i == len(sc.steps)-1 {
-			objects = slices.Concat(c.sides[0].session.program.always, objects)
+			objects = slices.Concat(c.sides[0].testbed.program.always, objects)
 		}
-		text, problem := report.Objects(objects)
+		text, problem := evidence.Objects(objects)
 		if err != nil || problem != nil {
 			return fmt.Sprintf("# %v, %v\n", err, problem)
 		}
@@ -132,11 +132,10 @@ func (c *comparison) objects(sc script) string {
 	return strings.Join(parts, "---\n")
 }
 
-// compareShrinkTime is the time for reducing what one finding takes.
+// compareShrinkTime limits the reduction of one finding.
 const compareShrinkTime = time.Minute
 
-// shrunk returns a smaller script after which a flow ends as it did, and the flow as it ended there; nil if it does not
-// end so again.
+// shrunk returns a smaller script with the same result for a flow, and that flow; or nil if the result does not recur.
 func (c *comparison) shrunk(ctx context.Context, f *compared, sc script) (small script, example *compared) {
 	ctx, cancel := context.WithTimeout(ctx, 2*compareShrinkTime)
 	defer cancel()
@@ -160,7 +159,8 @@ func (c *comparison) shrunk(ctx context.Context, f *compared, sc script) (small 
 		}
 		return g
 	}
-	// While it is reduced, each state follows the one before. In the end it has to be so in a cluster that was empty.
+	// The reduction applies each state over the previous one. The final script must also reproduce the result on an empty
+	// cluster.
 	fresh := func(sc script) *compared {
 		if c.put(ctx) != nil {
 			return nil
@@ -180,9 +180,9 @@ func (c *comparison) shrunk(ctx context.Context, f *compared, sc script) (small 
 	return small, example
 }
 
-// report returns what was found.
+// report builds the report of the run.
 func (c *comparison) report(err error) *report.Report {
-	r := &report.Report{Kernel: kernel(), Seed: c.Seed}
+	r := &report.Report{Kernel: kernel(), Seed: c.Seed, Machine: c.machine.Summary()}
 	if err != nil {
 		r.Problem = err.Error() // it names the program
 		_, r.Log = problemOf(err)
@@ -194,15 +194,20 @@ func (c *comparison) report(err error) *report.Report {
 		}
 		r.Results = append(r.Results, f.Result)
 	}
-	all := report.Result{Case: fmt.Sprintf("%d flows in %d random clusters", c.flows, c.clusters),
+	judged := max(0, c.clusters-c.notJudged)
+	all := report.Result{Case: fmt.Sprintf("%d flows in %d random clusters", c.flows, judged),
 		Profile: report.Comparison, Verdict: report.Passed}
 	switch {
-	case c.clusters == 0:
-		all.Verdict, all.Why = report.NotRun, "the run ended early"
+	case judged == 0:
+		all.Verdict, all.Why, all.Interrupted = report.NotRun, "the run ended early", true
 	case len(c.found) > 0:
 		all.Case += ", but for what is different"
 	}
 	r.Results = append(r.Results, all)
+	if c.notJudged > 0 {
+		r.Results = append(r.Results, report.Result{Case: fmt.Sprintf("differences in %d more clusters", c.notJudged),
+			Profile: report.Comparison, Verdict: report.NotJudged, Why: c.whyNotJudged})
+	}
 	for _, s := range c.sides {
 		tidy := report.Result{Case: "clean-up of " + s.name + " leaves nothing", Profile: report.Comparison,
 			Verdict: report.Passed}

@@ -30,22 +30,23 @@ import (
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// The mutants that no program can be, because nobody outside sees a Sync, or because their faults need more than the
-// judge is given here.
+// Mutants that cannot be tested as programs, because a Sync is not visible from outside, or because their faults need a
+// longer run.
 func notPrograms() []mutant { return []mutant{appliesAtOnce, forgetsFailures} }
 
-// someMutants are those that are tried unless KPL_JUDGE_MUTANTS=all: one of each kind.
+// someMutants are the mutants tried unless KPL_JUDGE_MUTANTS=all: one of each kind.
 func someMutants() []mutant {
 	return []mutant{"", masqueradesNever, keepsEndpoints, rejectsInsteadOfDrops, flushesOnStart,
 		leavesATable, ignoresNodePortAddresses}
 }
 
-// Every mutant is caught as a program, too, which learns from an API server what it serves.
+// Every mutant is caught also as a program, which reads its objects from an API server.
 func TestTheJudgeCatchesMutants(t *testing.T) {
 	need.Program(t, "nft")
 	needNetwork(t)
@@ -59,7 +60,7 @@ func TestTheJudgeCatchesMutants(t *testing.T) {
 		}
 		t.Run(string(m), func(t *testing.T) {
 			if m == "" {
-				t.Setenv("KPL_PATIENCE", "5") // what is right must look right on a busy machine
+				t.Setenv("KPL_TIMEOUT_FACTOR", "5") // right results must look right on a busy machine
 			} else {
 				t.Parallel()
 			}
@@ -74,7 +75,7 @@ func TestTheJudgeCatchesMutants(t *testing.T) {
 			for _, name := range catchers {
 				names = append(names, regexp.QuoteMeta(name))
 			}
-			r, err := Judge(t.Context(), mutantProxy(t, m), JudgeOptions{Lanes: 1, Seed: 1,
+			r, err := Judge(t.Context(), mutantProxy(t, m), judge.Options{Lanes: 1, Seed: 1, EvenIfBusy: m != "",
 				Run: regexp.MustCompile("^(" + strings.Join(names, "|") + ")$")})
 			require.NoError(t, err)
 			tried := 0
@@ -100,9 +101,9 @@ func TestTheJudgeCatchesMutants(t *testing.T) {
 }
 
 // mutantProxy is the simple backend, or a mutant, as a program.
-func mutantProxy(t *testing.T, m mutant) Proxy {
-	return Proxy{Configures: true, Cleans: true, Breaks: true,
-		Open: func(_ context.Context, env Env, c Configuration) (Host, error) {
+func mutantProxy(t *testing.T, m mutant) judge.Proxy {
+	return judge.Proxy{Configures: true, Cleans: true, Breaks: true, Outages: true,
+		Open: func(_ context.Context, n judge.Node, c judge.Configuration) (judge.Host, error) {
 			api, err := apiserver.New()
 			if err != nil {
 				return nil, err
@@ -111,16 +112,16 @@ func mutantProxy(t *testing.T, m mutant) Proxy {
 			if err != nil {
 				return nil, err
 			}
-			h := &mutantHost{api: api, server: &http.Server{Handler: api, ReadHeaderTimeout: time.Minute},
-				factory: simpleFactory(m), env: env}
-			go func() { _ = h.server.Serve(listener) }()
-			set, err := setupFor(c, env.Families)
+			h := &mutantHost{api: api, factory: simpleFactory(m)}
+			h.serve(listener)
+			set, err := setupFor(c, n.Families)
 			if err != nil {
 				return nil, err
 			}
+			h.env = set.env(n.Families)
 			h.start = func() *exec.Cmd {
 				order, _ := json.Marshal([]any{m, listener.Addr().String(), set.detector, set.nodePorts, set.masqueradeAll,
-					env.Families})
+					n.Families})
 				cmd := child(context.Background(), "TestChildProxy")
 				cmd.Env = append(cmd.Env, "KPL_CONFORMANCE_PROXY="+string(order))
 				cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -130,10 +131,10 @@ func mutantProxy(t *testing.T, m mutant) Proxy {
 		}}
 }
 
-// withHost returns a proxy whose hosts are what wrap makes of them.
-func withHost(p Proxy, wrap func(Host) Host) Proxy {
+// withHost returns a proxy whose hosts are wrapped by wrap.
+func withHost(p judge.Proxy, wrap func(judge.Host) judge.Host) judge.Proxy {
 	open := p.Open
-	p.Open = func(ctx context.Context, env Env, c Configuration) (Host, error) {
+	p.Open = func(ctx context.Context, env judge.Node, c judge.Configuration) (judge.Host, error) {
 		h, err := open(ctx, env, c)
 		if err != nil {
 			return nil, err
@@ -144,7 +145,7 @@ func withHost(p Proxy, wrap func(Host) Host) Proxy {
 }
 
 // setupFor finds the setup that a configuration comes from.
-func setupFor(c Configuration, families []model.Family) (setup, error) {
+func setupFor(c judge.Configuration, families []model.Family) (setup, error) {
 	for d := byNodeCIDR; d <= undetected; d++ {
 		for n := onNodeIPs; n <= onLoopbackByProxy; n++ {
 			for _, all := range []bool{false, true} {
@@ -158,7 +159,7 @@ func setupFor(c Configuration, families []model.Family) (setup, error) {
 	return setup{}, fmt.Errorf("no setup is configured like this: %+v", c)
 }
 
-// TestChildProxy is a whole proxy.
+// TestChildProxy is a complete proxy.
 func TestChildProxy(t *testing.T) {
 	childOnly(t)
 	var m mutant
@@ -203,6 +204,27 @@ type mutantHost struct {
 
 func (h *mutantHost) Put(_ context.Context, set, deleted []metav1.Object) error {
 	return errors.Join(h.api.Set(set...), h.api.Delete(deleted...))
+}
+
+func (h *mutantHost) serve(listener net.Listener) {
+	h.server = &http.Server{Handler: h.api, ReadHeaderTimeout: time.Minute}
+	go func(s *http.Server) { _ = s.Serve(listener) }(h.server)
+}
+
+func (h *mutantHost) Away(context.Context) error { return h.server.Close() }
+
+func (h *mutantHost) Back(_ context.Context, r judge.Return) error {
+	switch r {
+	case judge.HistoryGone:
+		h.api.Compact()
+	case judge.LowerVersions:
+		h.api.Restore()
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:6443")
+	if err == nil {
+		h.serve(listener)
+	}
+	return err
 }
 
 func (h *mutantHost) Start(context.Context) error {
@@ -251,7 +273,7 @@ func (h *mutantHost) Close() {
 	_ = h.server.Close()
 }
 
-// lockedBuilder is a text that grows while it is read.
+// lockedBuilder is a text that can be read while it is written.
 type lockedBuilder struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -280,7 +302,7 @@ func TestChangesOfObjects(t *testing.T) {
 	assert.Equal(t, []metav1.Object{gone}, deleted)
 }
 
-// What an extended feature lacks is no failure; what it does in part is.
+// A lacking extended feature is not a failure; a partly working one is.
 func TestAnAbsentFeatureIsNoFailure(t *testing.T) {
 	of := func(p report.Profile, feature string, v report.Verdict) report.Result {
 		return report.Result{Profile: p, Feature: feature, Verdict: v}
@@ -298,21 +320,21 @@ func TestAnAbsentFeatureIsNoFailure(t *testing.T) {
 		report.Failed}, verdicts)
 }
 
-// A profile names a case that exists: otherwise a renamed case would silently become core.
+// Each profile names an existing case: otherwise a renamed case would silently become core.
 func TestProfilesNameCases(t *testing.T) {
 	for name := range profiles() {
 		caseNamed(t, name)
 	}
 }
 
-// A run that is ended reports every case, also the one that it was at.
+// A cancelled run reports every case, including the one that was running.
 func TestARunThatEndsEarlyReportsAllCases(t *testing.T) {
 	need.Program(t, "nft")
 	needNetwork(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var judged atomic.Bool
-	p := withHost(mutantProxy(t, ""), func(h Host) Host {
+	p := withHost(mutantProxy(t, ""), func(h judge.Host) judge.Host {
 		return &endingHost{Host: h, end: func() {
 			if judged.Load() {
 				cancel()
@@ -321,7 +343,7 @@ func TestARunThatEndsEarlyReportsAllCases(t *testing.T) {
 	})
 	names := []string{"an unready endpoint gets nothing", "a single endpoint gets all the traffic",
 		"a pod that reaches itself through a service is masqueraded"}
-	r, err := Judge(ctx, p, JudgeOptions{Lanes: 1, Seed: 1,
+	r, err := Judge(ctx, p, judge.Options{Lanes: 1, Seed: 1,
 		Run: regexp.MustCompile("^(" + strings.Join(names, "|") + ")$"),
 		Progress: func(r report.Result, _ int) {
 			if r.Verdict != report.NotRun {
@@ -344,22 +366,23 @@ func TestARunThatEndsEarlyReportsAllCases(t *testing.T) {
 	assert.Equal(t, 2, early, "one case was judged, the next one had begun")
 }
 
-// Where nothing can be tried, there is no verdict about the program.
+// If nothing can be tried, there is no verdict about the program.
 func TestNothingCanBeTried(t *testing.T) {
 	needNetwork(t)
-	one := JudgeOptions{Lanes: 1, Seed: 1, Run: regexp.MustCompile("^a single endpoint gets all the traffic$")}
-	broken := Proxy{Configures: true, Open: func(context.Context, Env, Configuration) (Host, error) {
+	one := judge.Options{Lanes: 1, Seed: 1, Run: regexp.MustCompile("^a single endpoint gets all the traffic$")}
+	broken := judge.Proxy{Configures: true, Open: func(context.Context, judge.Node,
+		judge.Configuration) (judge.Host, error) {
 		return nil, errors.New("no space left on device")
 	}}
-	refusing := withHost(mutantProxy(t, ""), func(h Host) Host { return &refusingHost{h} })
+	refusing := withHost(mutantProxy(t, ""), func(h judge.Host) judge.Host { return &refusingHost{h} })
 	for want, tc := range map[string]struct {
-		proxy   Proxy
-		options JudgeOptions
+		proxy   judge.Proxy
+		options judge.Options
 	}{
 		"prepare the program: no space left on device": {broken, one},
 		"the API server refuses Service judge: quota":  {refusing, one},
-		`none is selected by the pattern "no such"`:    {broken, JudgeOptions{Run: regexp.MustCompile("no such")}},
-		"there is no command that cleans up":           {broken, JudgeOptions{Run: regexp.MustCompile("clean-up leaves")}},
+		`none is selected by the pattern "no such"`:    {broken, judge.Options{Run: regexp.MustCompile("no such")}},
+		"there is no command that cleans up":           {broken, judge.Options{Run: regexp.MustCompile("clean-up leaves")}},
 	} {
 		r, err := Judge(t.Context(), tc.proxy, tc.options)
 		assert.Nil(t, r, want)
@@ -367,16 +390,16 @@ func TestNothingCanBeTried(t *testing.T) {
 	}
 }
 
-// refusingHost has an API server that accepts nothing.
-type refusingHost struct{ Host }
+// refusingHost has an API server that rejects every object.
+type refusingHost struct{ judge.Host }
 
 func (h *refusingHost) Put(context.Context, []metav1.Object, []metav1.Object) error {
-	return &RefusedError{Object: "Service judge", Reason: "quota"}
+	return &judge.RefusedError{Object: "Service judge", Reason: "quota"}
 }
 
 // endingHost calls end before it writes to the API server.
 type endingHost struct {
-	Host
+	judge.Host
 	end func()
 }
 
@@ -385,8 +408,8 @@ func (h *endingHost) Put(ctx context.Context, set, deleted []metav1.Object) erro
 	return h.Host.Put(ctx, set, deleted)
 }
 
-// What takes long to start may take a few times as long for a change. What is wrong after two probes is not tried for as
-// long.
+// For a program that starts slowly, a change may take a few times as long. Results that are wrong after two probes are
+// retried for a shorter time.
 func TestSlowProgramsAreWaitedFor(t *testing.T) {
 	f := &figures{}
 	assert.Equal(t, 10*time.Second, f.limit())
@@ -407,22 +430,22 @@ func TestSlowProgramsAreWaitedFor(t *testing.T) {
 func TestASlowProgramComesToTheEndOfAChange(t *testing.T) {
 	need.Program(t, "nft")
 	needNetwork(t)
-	t.Setenv("KPL_PATIENCE", "5") // the machine may be busy
-	p := withHost(mutantProxy(t, ""), func(h Host) Host { return &lateHost{Host: h} })
+	t.Setenv("KPL_TIMEOUT_FACTOR", "5") // the machine may be busy
+	p := withHost(mutantProxy(t, ""), func(h judge.Host) judge.Host { return &lateHost{Host: h} })
 	judged := caseNamed(t, "traffic policies change").name
-	r, err := Judge(t.Context(), p, JudgeOptions{Lanes: 1, Seed: 1, Run: regexp.MustCompile("^" + judged + "$")})
+	r, err := Judge(t.Context(), p, judge.Options{Lanes: 1, Seed: 1, Run: regexp.MustCompile("^" + judged + "$")})
 	require.NoError(t, err)
 	for _, result := range r.Results {
 		if result.Case == judged {
-			// With one probe it would have failed: lateHost would have written nothing.
+			// with one probe it would have failed: lateHost would not have written the changes
 			assert.Contains(t, []report.Verdict{report.Passed, report.Slow}, result.Verdict, "%+v", result)
 		}
 	}
 }
 
-// lateHost is slow to start its program. What changes while that runs it writes together with the second probe.
+// lateHost starts its program slowly. It writes changes made during the start together with the second probe.
 type lateHost struct {
-	Host
+	judge.Host
 	running      bool
 	probes       int
 	set, deleted []metav1.Object
@@ -447,4 +470,27 @@ func (h *lateHost) Put(ctx context.Context, set, deleted []metav1.Object) error 
 		}
 	}
 	return h.Host.Put(ctx, set, deleted)
+}
+
+// A program mostly waits before it connects to its API server again: these cases run beside the others.
+func TestOutagesHaveLanesOfTheirOwn(t *testing.T) {
+	j := &judging{Options: judge.Options{Lanes: 2}, queue: slices.Concat(cases()[:3], outageCases(), sliceCases()[:1])}
+	assert.Equal(t, []laneKind{noOutages, noOutages, outagesOnly, outagesOnly, outagesOnly}, j.lanes())
+	taken := func(k laneKind) (names []string) {
+		for {
+			c, ok := j.next(k, &setup{})
+			if !ok {
+				return names
+			}
+			names = append(names, c.name)
+		}
+	}
+	assert.Len(t, taken(outagesOnly), 3)
+	assert.Equal(t, []laneKind{noOutages, noOutages}, j.lanes())
+	assert.Len(t, taken(noOutages), 4)
+	j.queue = outageCases()
+	assert.Equal(t, []laneKind{outagesOnly, outagesOnly, outagesOnly}, j.lanes(), "others are not selected")
+	j.Lanes = 1
+	assert.Equal(t, []laneKind{allCases}, j.lanes())
+	assert.Len(t, taken(allCases), 3)
 }

@@ -74,6 +74,7 @@ const (
 	masqueradesStrangers       mutant = "masquerades what is for no service"
 	stopsTrafficWhileItApplies mutant = "stops all traffic while it applies a change"
 	letsTheNodeAnswer          mutant = "lets processes of the node answer on cluster IPs"
+	ownsServiceAddresses       mutant = "gives the node the cluster IPs, and leaves them to the rules of others"
 	youngestOwns               mutant = "gives contested addresses to the youngest service"
 	firstNameOwns              mutant = "gives contested addresses by name"
 	putsNodePortsLast          mutant = "gives addresses of the node to external IPs before node ports"
@@ -81,9 +82,12 @@ const (
 	ignoresHostAddresses       mutant = "ignores new addresses of the host"
 	keepsHostAddresses         mutant = "keeps addresses that the host has lost"
 
-	// limited is no mutant: it does not do what a backend may lack.
+	// limited is not a mutant: it only lacks what a backend may lack.
 	limited mutant = "does only what every backend does"
 )
+
+// reachAll is the name of a case.
+const reachAll = "external traffic policy Local: pods and the node itself reach all endpoints, the node with source NAT"
 
 // mustCatch names the cases that have to catch each mutant, and what their messages have to contain.
 var mustCatch = map[mutant]map[string]string{
@@ -101,7 +105,8 @@ var mustCatch = map[mutant]map[string]string{
 		"local pods are known by the names of their interfaces":   "S30"},
 	dropsInsteadOfRejects: {"a service without endpoints refuses on every address": "seen: drop",
 		"an SCTP service without endpoints refuses": "seen: drop"},
-	rejectsInsteadOfDrops: {"external traffic policy Local without a local endpoint drops what comes from outside": "seen: reject",
+	rejectsInsteadOfDrops: {
+		"external traffic policy Local without a local endpoint drops what comes from outside": "seen: reject",
 		"internal traffic policy Local without a local endpoint drops on the cluster IP alone": "seen: reject"},
 	acceptsInsteadOfRejects: {"a service without endpoints refuses on every address": "left the node unchanged"},
 	keepsEndpoints: {"endpoints come and go": "seen: delivered",
@@ -125,7 +130,8 @@ var mustCatch = map[mutant]map[string]string{
 		"node-port ranges of one family say nothing about the other one":                                  "S35",
 		"the node's primary address and ranges add up, and other families have the primary address alone": "S35",
 		"localhost alone is no other address of either family":                                            "S35"},
-	closesNodePorts: {"where node ports are not served, their numbers are free for the node's own processes": "seen: reject"},
+	closesNodePorts: {
+		"where node ports are not served, their numbers are free for the node's own processes": "seen: reject"},
 	servesLocalhost: {"node ports are not served on 127.0.0.1 unless it is asked for": "S36"},
 	mixesProtocols: {"ports with one number and different protocols do not mix": "seen:",
 		"a port of one protocol says nothing about the others": "seen:"},
@@ -134,12 +140,14 @@ var mustCatch = map[mutant]map[string]string{
 	forgetsExternalIPs:      {"external addresses lead to all endpoints, and the source is masqueraded": "external IP"},
 	forgetsVIPs:             {"external addresses lead to all endpoints, and the source is masqueraded": "VIP"},
 	balancesBadly:           {"new connections are spread evenly over the endpoints": "chi-squared"},
-	forgetsPodShortCircuit:  {"external traffic policy Local: pods and the node itself reach all endpoints, the node with source NAT": "local pod"},
-	forgetsNodeShortCircuit: {"external traffic policy Local: pods and the node itself reach all endpoints, the node with source NAT": "flow: node"},
+	forgetsPodShortCircuit:  {reachAll: "local pod"},
+	forgetsNodeShortCircuit: {reachAll: "flow: node"},
 	forgetsUnknownPorts:     {"other ports of a cluster IP are refused": "S33"},
-	refusesExternalPorts:    {"other ports of external addresses are left alone": "seen: reject"},
-	forgetsServiceCIDRs:     {"addresses of the service CIDRs that no service has are dropped": "S33"},
-	refusesEstablished:      {"connections that stand stay with an endpoint that takes no new ones": "connection that stands"},
+	refusesExternalPorts: {"other ports of external addresses are left alone": "seen: reject",
+		"a health check at a VIP is not refused, where the node has the VIP": "seen: reject"},
+	forgetsServiceCIDRs: {"addresses of the service CIDRs that no service has are dropped": "S33"},
+	refusesEstablished: {
+		"connections that stand stay with an endpoint that takes no new ones": "connection that stands"},
 	leavesStaleFlows: {"UDP flows move when their endpoint goes": "sent before",
 		"UDP flows move when their endpoint changes its port": "sent before",
 		"UDP flows that began before the service are served":  "sent before",
@@ -170,6 +178,7 @@ var mustCatch = map[mutant]map[string]string{
 		"traffic that is for no service is left alone, before, during and after changes": "while services came"},
 	letsTheNodeAnswer: {
 		"processes of the node that listen on all addresses get nothing that is for a service": "delivered to 0.0.0.0:10250"},
+	ownsServiceAddresses: {"a pod's host port takes nothing that is for a service": "came after the backend's"},
 	youngestOwns: {
 		"of services that list one address the owner keeps it, and the oldest newcomer is next": "the owner goes"},
 	putsNodePortsLast: {
@@ -183,9 +192,10 @@ var mustCatch = map[mutant]map[string]string{
 	cleansUpTooMuch:        {"clean-up leaves nothing, and touches nothing of others": "gone: "},
 }
 
-// The suite is tested with faulty backends: the cases written for a fault have to catch it.
+// Every faulty backend is caught by the cases written for its fault.
 func TestEveryMutantIsCaught(t *testing.T) {
 	need.Program(t, "nft")
+	t.Parallel()
 	byName := map[string]testCase{}
 	for _, c := range cases() {
 		byName[c.name] = c
@@ -193,23 +203,22 @@ func TestEveryMutantIsCaught(t *testing.T) {
 	for m, catchers := range mustCatch {
 		t.Run(string(m), func(t *testing.T) {
 			t.Parallel()
-			s := testSession(t, simpleFactory(m), 1)
+			b := testbedOf(t, simpleFactory(m), 1)
 			// Where the right backend would answer it does so within milliseconds; mutants are not waited for.
-			s.patience.Answer = time.Second
+			b.timeouts.Answer = time.Second
 			// What is wrongly answered is an error only where the answer comes within this time.
-			s.patience.Quiet = 500 * time.Millisecond
-			s.patience.repair = time.Second
+			b.timeouts.Quiet = 500 * time.Millisecond
+			b.timeouts.repair = time.Second
 			for name, sign := range catchers {
 				c, ok := byName[name]
 				require.True(t, ok, "there is no case %q", name)
-				err := s.runCase(context.Background(), c)
+				err := b.runCase(context.Background(), c)
 				if err == nil || !strings.Contains(err.Error(), sign) {
-					// On a machine that stands still for a second what is right looks wrong as well, and what comes that
-					// must not come is missed.
-					short := s.patience
-					s.patience.Answer, s.patience.Quiet = defaultPatience().Answer, defaultPatience().Answer
-					err = s.runCase(context.Background(), c)
-					s.patience = short
+					// On a machine that stalls for a second, right results look wrong, and wrong answers come too late to be noticed.
+					short := b.timeouts
+					b.timeouts.Answer, b.timeouts.Quiet = defaultTimeouts().Answer, defaultTimeouts().Answer
+					err = b.runCase(context.Background(), c)
+					b.timeouts = short
 				}
 				if assert.Error(t, err, "not caught by %q", name) {
 					assert.Contains(t, err.Error(), sign, "caught by %q, but with the wrong message", name)

@@ -9,9 +9,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Objects returns the clusters of the cases that consist of states and traffic: by the name of the case, its states in
-// turn, each with all of its Node, ServiceCIDR, Services and EndpointSlices. They are the caller's. A program that takes
-// objects of the API, rather than a sink, can be tried with them.
+// Objects returns the clusters of the cases that need only states and traffic: for each case name its successive
+// states, each with its Node, ServiceCIDR, Services and EndpointSlices. The caller owns them. They serve to test a
+// program that takes API objects rather than a sink.
 func Objects() (map[string][][]metav1.Object, error) {
 	clusters := map[string][][]metav1.Object{}
 	for _, c := range trafficCases() {

@@ -4,7 +4,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
-// profile is how much a case counts for a program, and the feature that it is about.
+// profile is the profile of a case for a program, and the feature that it tests.
 type profile struct {
 	report.Profile
 	feature string
@@ -12,10 +12,10 @@ type profile struct {
 
 func extended(feature string) profile { return profile{report.Extended, feature} }
 
-// note is for our own departures from Kubernetes.
+// note is the profile of this project's departures from Kubernetes.
 func note() profile { return profile{Profile: report.Note} }
 
-// profiles has the cases that are not core, by name.
+// profiles lists the cases outside the core profile, by name.
 func profiles() map[string]profile {
 	return map[string]profile{
 		nodeRefusedCase:            extended("NodeRefusal"),
@@ -23,18 +23,22 @@ func profiles() map[string]profile {
 		sharedAffinityCase:         extended("SharedAffinity"),
 		"session affinity expires": extended("SessionAffinityTimeout"),
 		unknownPortsCase:           extended("UnusedAddresses"),
-		"addresses of the service CIDRs that no service has are dropped":                        extended("UnusedAddresses"),
+		"addresses of the service CIDRs that no service has are dropped": extended("UnusedAddresses"),
+		vipProbeCase: extended("HealthChecksAtVIPs"),
 		"UDP flows to a service that has gone are cut":                                          note(),
 		"node ports follow the addresses of the host":                                           extended("HostAddresses"),
 		"rules that somebody else removed come back":                                            extended("Repair"),
 		"rules that somebody else removed while no backend ran come back":                       extended("RepairAtStart"),
+		"a pod's host port takes nothing that is for a service":                                 extended("HostPorts"),
+		"a pod's host port does not take a node port":                                           extended("HostPorts"),
 		"clean-up leaves nothing, and touches nothing of others":                                extended(report.CleanUp),
 		"of services that list one address the owner keeps it, and the oldest newcomer is next": note(),
+		"an entry that is not ready hides no ready one of the same address before it":           note(),
 		"a node port and an external IP of the node's address have one owner":                   note(),
 	}
 }
 
-// profile returns how much the case counts.
+// profile returns the case's profile.
 func (c testCase) profile() profile {
 	if p, ok := profiles()[c.name]; ok {
 		return p
@@ -46,7 +50,7 @@ func (c testCase) profile() profile {
 		return extended(string(LoopbackNodePorts))
 	case onOtherIPv4Only:
 		return extended(string(NodePortAddresses))
-	case onPrimaryAndOtherIPv4: // new in kube-proxy 1.37; before it "primary" stands alone
+	case onPrimaryAndOtherIPv4: // new in kube-proxy 1.37; earlier versions allow "primary" only alone
 		return extended("PrimaryAndRanges")
 	case onPrimaryAndLocalhost:
 		return extended("PrimaryAndLocalhost")

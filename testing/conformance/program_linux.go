@@ -8,58 +8,59 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/machine"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
-// program is a backend that is a program of its own. It learns from an API server what there is, and nobody says when
-// it has applied that. As a [sink.Sink] it ignores what it is told: it passes on the objects that this comes from. Sync
-// writes them, and waits until a packet shows that the program has seen them.
+// program is a backend that is a separate program. It reads objects from an API server and does not report when it has
+// applied them. As a [sink.Sink] it ignores the calls that describe the state, because the objects contain everything.
+// Sync writes the objects, and waits until a packet shows that the program has applied them.
 //
-// The objects outlive the program, as those of a real cluster: it is started by the first Sync after New, so what has
-// changed while it did not run is there when it starts.
+// As in a real cluster, the objects outlive the program. The first Sync after New starts the program, so changes made
+// while it was stopped are there when it starts.
 type program struct {
-	host     Host
-	try      func(network.Attempt, network.Patience) network.Seen
+	host     judge.Host
+	machine  *machine.Watch // nil in tests
+	spent    *spending      // nil in tests
+	try      func(network.Attempt, network.Timeouts) network.Seen
 	families []model.Family
-	always   []metav1.Object // the nodes and the service CIDRs
-	// startTimeout is how long the program may take until it serves.
+	always   []metav1.Object // Nodes and ServiceCIDRs
+	// startTimeout limits the time until the program serves.
 	startTimeout time.Duration
 	// silence is how long to wait where no answer must come.
 	silence time.Duration
 	figures *figures
 
 	wanted, written []metav1.Object
-	probe           []metav1.Object // the Services and EndpointSlices of the last wave
+	probe           []metav1.Object // the last probe's Service and EndpointSlices
 	running, served bool
-	late            bool // something was right only after a while, since the case began
+	// grace is how long the program may take to come back to an API server that was away.
+	grace time.Duration
+	late  bool // since the case began, a result became right only later
 }
 
-// The sink's methods that describe: the objects say it all.
+// The objects contain everything, so the describing methods do nothing.
 func (p *program) SetService(*model.Service)        {}
 func (p *program) DeleteService(model.ServiceName)  {}
 func (p *program) SetEndpoint(*model.Endpoint)      {}
 func (p *program) DeleteEndpoint(model.EndpointKey) {}
 
-// describe replaces all objects, for the next Sync.
+// describe replaces all objects at the next Sync.
 func (p *program) describe(objects []metav1.Object) { p.wanted = slices.Concat(p.always, objects) }
 
 // Sync writes the objects, starts the program if it does not run, and waits until it serves them.
 func (p *program) Sync(ctx context.Context) error {
-	changed, gone := changes(p.written, p.wanted)
-	gone = append(gone, p.probe...)
-	if err := p.host.Put(ctx, changed, gone); err != nil {
-		return fmt.Errorf("write to the API server: %w", err)
+	if err := p.write(ctx); err != nil {
+		return err
 	}
-	p.written, p.probe = p.wanted, nil
 	if err := p.ask(ctx); err != nil {
 		return err
 	}
@@ -75,21 +76,32 @@ func (p *program) Sync(ctx context.Context) error {
 	return nil
 }
 
-// slowStart is the time from which on a start is slow, as that of a program in an emulated machine. Such a program takes
-// seconds for a change, and may show the probe at the beginning of it: the answer to a second one, written after that,
-// shows that it came to the end.
+// write writes what has changed, and does not wait for the program.
+func (p *program) write(ctx context.Context) error {
+	changed, gone := changes(p.written, p.wanted)
+	gone = append(gone, p.probe...)
+	if err := p.host.Put(ctx, changed, gone); err != nil {
+		return fmt.Errorf("write to the API server: %w", err)
+	}
+	p.written, p.probe = p.wanted, nil
+	return nil
+}
+
+// slowStart is the threshold for a slow start, as in an emulated machine. Such a program takes seconds for a change,
+// and may apply the probe early in it. A second probe, written after the first one answered, shows that the change is
+// complete.
 const slowStart = 3 * time.Second
 
 // ask writes a probe, starts the program if it does not run, and waits until the probe answers.
 func (p *program) ask(ctx context.Context) error {
-	// The probe is written last. Watches keep the order of changes for each kind of object, not between them: one
-	// new Service and one new EndpointSlice are behind all others.
+	// The probe is written last. Watches keep the order of changes per kind of object, not across kinds: a new Service and
+	// a new EndpointSlice follow all others of their kind.
 	wave := p.figures.nextWave()
 	began := time.Now()
 	if err := p.putProbe(ctx, wave); err != nil {
 		return err
 	}
-	limit, starts, written := p.figures.limit(), !p.running, time.Now()
+	limit, starts, written := max(p.figures.limit(), p.grace), !p.running, time.Now()
 	if starts {
 		began, limit = written, p.startTimeout
 		if err := p.host.Start(ctx); err != nil {
@@ -103,28 +115,29 @@ func (p *program) ask(ctx context.Context) error {
 		}
 	}
 	took := time.Since(began)
-	reached, err := p.awaitExternal(ctx, wave, time.Now().Add(min(max(10*time.Second, took), time.Minute)))
+	reached, err := p.awaitExternal(ctx, wave, min(max(10*time.Second, took), time.Minute))
 	if err != nil {
 		return err
 	}
 	if reached {
 		took = time.Since(began)
 	}
-	if starts {
+	switch {
+	case starts:
 		p.figures.addStart(took)
-	} else {
+	case p.grace == 0:
 		p.figures.addWave(took)
 	}
 	return nil
 }
 
-// putProbe writes the probe of a wave. It has no external IPs if an API server refuses those.
+// putProbe writes a wave's probe, without external IPs if an API server rejects those.
 func (p *program) putProbe(ctx context.Context, wave int) error {
 	external := !p.figures.withoutExternal.Load()
 	probe := p.probeObjects(wave, external)
 	p.probe = append(p.probe, probe...)
 	err := p.host.Put(ctx, probe, nil)
-	if refused := (*RefusedError)(nil); external && errors.As(err, &refused) {
+	if refused := (*judge.RefusedError)(nil); external && errors.As(err, &refused) {
 		if err = p.host.Put(ctx, p.probeObjects(wave, false), nil); err == nil {
 			p.figures.withoutExternal.Store(true)
 		}
@@ -142,10 +155,15 @@ func (p *program) Close() error {
 	}
 	p.running = false
 	p.figures.addUsage(p.host.Usage())
+	if p.spent == nil {
+		return p.host.Stop(context.Background())
+	}
+	defer p.spent.stopped(p.host)
+	p.spent.total() // what it has used since the last reading would be nobody's
 	return p.host.Stop(context.Background())
 }
 
-// changes returns the objects of a list that another one does not have like this, and those that it has not at all.
+// changes returns the objects that are new or changed in now, and those that only before has.
 func changes(before, now []metav1.Object) (changed, gone []metav1.Object) {
 	key := func(o metav1.Object) string { return fmt.Sprintf("%T %s/%s", o, o.GetNamespace(), o.GetName()) }
 	old := map[string]metav1.Object{}
@@ -166,22 +184,22 @@ func changes(before, now []metav1.Object) (changed, gone []metav1.Object) {
 	return changed, gone
 }
 
-// The cluster IPs of the probes of successive waves, apart from those of cases, and their external IPs. The cluster IP
-// before has no service.
+// The cluster IPs of successive waves' probes, outside the range of the cases, and their external IPs. The cluster IP
+// before the first has no service.
 const (
 	firstProbe, probes                 = 1000, 500
 	firstExternalProbe, externalProbes = 100, 100
 )
 
 func (p *program) probeIP(wave int, f model.Family) netip.Addr {
-	return network.Nth(clusterIPs(f), firstProbe+wave%probes)
+	return network.Nth(network.ClusterIPs(f), firstProbe+wave%probes)
 }
 
 func (p *program) externalProbeIP(wave int, f model.Family) netip.Addr {
 	return network.Nth(externalIPs(f), firstExternalProbe+wave%externalProbes)
 }
 
-// probeObjects returns a service that nobody has seen before, with or without external IPs. Its endpoint is local-2.
+// probeObjects returns a new service, with or without external IPs, whose endpoint is local-2.
 func (p *program) probeObjects(wave int, external bool) []metav1.Object {
 	name := fmt.Sprintf("judge-%d", wave)
 	service := kube.Service(name).Port("probe", 80)
@@ -199,10 +217,10 @@ func (p *program) probeObjects(wave int, external bool) []metav1.Object {
 	return objects
 }
 
-// await waits until the probe of a wave answers in a family.
+// await waits until a wave's probe answers in a family.
 func (p *program) await(ctx context.Context, wave int, f model.Family, written time.Time, limit time.Duration) error {
 	flow := p.probeFlow(p.probeIP(wave, f))
-	reached, seen, err := p.awaitFlow(ctx, flow, f, written.Add(limit))
+	reached, seen, err := p.awaitFlow(ctx, flow, f, written, limit)
 	if err != nil || reached {
 		return err
 	}
@@ -215,15 +233,15 @@ func (p *program) await(ctx context.Context, wave int, f model.Family, written t
 	return &programError{fmt.Errorf("the program never became ready: %w", err)}
 }
 
-// awaitExternal waits until the external IPs of the probe answer, too, because a program may apply the cluster IPs of
-// all services before anything else. Once they do not, by the deadline, no probe of the run has any: what a program
-// makes of external IPs is for the cases to say.
-func (p *program) awaitExternal(ctx context.Context, wave int, deadline time.Time) (reached bool, err error) {
+// awaitExternal waits until the probe's external IPs answer too, because a program may apply all cluster IPs first. If
+// they do not answer within the limit, later probes have none: other cases judge external IPs.
+func (p *program) awaitExternal(ctx context.Context, wave int, limit time.Duration) (reached bool, err error) {
+	began := time.Now()
 	for _, f := range p.families {
 		if p.figures.withoutExternal.Load() {
 			return false, nil
 		}
-		reached, _, err = p.awaitFlow(ctx, p.probeFlow(p.externalProbeIP(wave, f)), f, deadline)
+		reached, _, err = p.awaitFlow(ctx, p.probeFlow(p.externalProbeIP(wave, f)), f, began, limit)
 		if err != nil {
 			return false, err
 		}
@@ -234,13 +252,13 @@ func (p *program) awaitExternal(ctx context.Context, wave int, deadline time.Tim
 	return reached, nil
 }
 
-// awaitFlow tries a flow until it reaches the endpoint of the probe, or a deadline is over.
-func (p *program) awaitFlow(ctx context.Context, flow network.Attempt, f model.Family, deadline time.Time) (
-	reached bool, seen network.Seen, err error,
-) {
-	// A packet that is dropped is not sent again for a while: tries are short at first.
+// awaitFlow tries a flow until it reaches the probe's endpoint, or until a limit has passed since a time.
+func (p *program) awaitFlow(ctx context.Context, flow network.Attempt, f model.Family, since time.Time,
+	limit time.Duration,
+) (reached bool, seen network.Seen, err error) {
+	// TCP resends a dropped packet only after a while, so the first tries are short.
 	for try := 20 * time.Millisecond; ; try = min(try*5/4, time.Second) {
-		seen = p.try(flow, network.Patience{Answer: try})
+		seen = p.try(flow, network.Timeouts{Answer: try})
 		if seen.Broken != nil {
 			return false, seen, seen.Broken
 		}
@@ -254,7 +272,7 @@ func (p *program) awaitFlow(ctx context.Context, flow network.Attempt, f model.F
 			return false, seen, &programError{p.host.Failure()}
 		case <-time.After(5 * time.Millisecond):
 		}
-		if time.Now().After(deadline) {
+		if overdue(p.machine, since, limit) {
 			return false, seen, nil
 		}
 	}
@@ -265,12 +283,12 @@ func (p *program) probeFlow(to netip.Addr) network.Attempt {
 		"a service of the judge itself")
 }
 
-// answersNothingElse checks that a cluster IP that no service has is not answered: otherwise the probes prove nothing.
+// answersNothingElse checks that an unused cluster IP does not answer: otherwise the probes would prove nothing.
 func (p *program) answersNothingElse() error {
 	wrong := make([]error, len(p.families))
 	network.Concurrently(len(wrong), func(i int) {
-		flow := p.probeFlow(network.Nth(clusterIPs(p.families[i]), firstProbe-1))
-		seen := p.try(flow, network.Patience{Answer: p.silence})
+		flow := p.probeFlow(network.Nth(network.ClusterIPs(p.families[i]), firstProbe-1))
+		seen := p.try(flow, network.Timeouts{Answer: p.silence})
 		if seen.Verdict == oracle.Deliver || seen.Verdict == 0 && seen.Broken == nil {
 			wrong[i] = &programError{fmt.Errorf("the program answers everything: no service has this address.\n"+
 				"flow: %v\nseen: %v", flow, seen)}
@@ -279,7 +297,7 @@ func (p *program) answersNothingElse() error {
 	return errors.Join(wrong...)
 }
 
-// programError is about the program as a whole: no case can be judged.
+// programError says that the whole program failed, so no case can be judged.
 type programError struct{ error }
 
 func (e *programError) Unwrap() error { return e.error }
@@ -289,16 +307,16 @@ func isProgramError(err error) bool {
 	return errors.As(err, &e)
 }
 
-// settled tries again what is wrong, for a while, if the backend is a program: what it applies later than what the
-// probe shows is slow, not wrong. What is right then has to be right several times.
-func (s *session) settled(ctx context.Context, flows []expectation, wrong []error) []error {
-	p := s.program
+// settled retries failed flows for a while if the backend is a program: rules that it applies after the probe are late,
+// not wrong. A flow counts as right only after several successes.
+func (b *testbed) settled(ctx context.Context, flows []expectation, wrong []error) []error {
+	p := b.program
 	if p == nil {
 		return wrong
 	}
 	const copies = 8
 	pause := 50 * time.Millisecond
-	for deadline := time.Now().Add(p.figures.settle()); time.Now().Before(deadline); pause = pause * 3 / 2 {
+	for began := time.Now(); !overdue(p.machine, began, p.figures.settle()); pause = pause * 3 / 2 {
 		var open []int
 		var again []expectation
 		for i, err := range wrong {
@@ -319,7 +337,7 @@ func (s *session) settled(ctx context.Context, flows []expectation, wrong []erro
 		case <-time.After(pause):
 		}
 		still := make([]error, len(open))
-		for i, err := range s.judge(ctx, slices.Repeat(again, copies)) {
+		for i, err := range b.judge(ctx, slices.Repeat(again, copies)) {
 			if i %= len(open); still[i] == nil {
 				still[i] = err
 			}
@@ -330,77 +348,4 @@ func (s *session) settled(ctx context.Context, flows []expectation, wrong []erro
 		}
 	}
 	return wrong
-}
-
-// figures are what all programs of a run have shown of their speed.
-type figures struct {
-	mu            sync.Mutex
-	wave          int
-	starts, waves []time.Duration
-	processor     time.Duration
-	memory        int64
-	// withoutExternal: the external IPs of probes do not answer.
-	withoutExternal atomic.Bool
-}
-
-// nextWave returns a number that no wave had before.
-func (f *figures) nextWave() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.wave++
-	return f.wave
-}
-
-func (f *figures) addStart(took time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.starts = append(f.starts, took)
-}
-
-func (f *figures) addWave(took time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.waves = append(f.waves, took)
-}
-
-func (f *figures) addUsage(processor time.Duration, memory int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.processor += processor
-	f.memory = max(f.memory, memory)
-}
-
-// slowest returns the longest time that a change has taken so far.
-func (f *figures) slowest() time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.waves) == 0 {
-		return time.Second
-	}
-	return slices.Max(f.waves)
-}
-
-// slowestStart returns the longest time that a start has taken so far, 0 if none has.
-func (f *figures) slowestStart() time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.starts) == 0 {
-		return 0
-	}
-	return slices.Max(f.starts)
-}
-
-// limit is how long a change may take: much longer than any has taken before. What takes long to start, such as a
-// program in an emulated machine, may take a few times as long for a change: it may begin in the middle of another one.
-func (f *figures) limit() time.Duration {
-	return max(10*time.Second, min(10*f.slowest(), time.Minute), min(5*f.slowestStart(), 3*time.Minute))
-}
-
-// settle is how long what is wrong is tried again. Two probes have shown that a slow program came to the end of a change.
-func (f *figures) settle() time.Duration {
-	longest := time.Minute
-	if f.slowestStart() > slowStart {
-		longest = 20 * time.Second
-	}
-	return max(3*time.Second, min(3*f.slowest(), longest))
 }

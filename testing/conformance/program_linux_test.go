@@ -13,12 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
 )
 
-// A program without external IPs is as fast as its cluster IPs show, and gets no others to be asked for.
+// For a program without external IPs only the cluster IPs are timed, and later probes have no external IPs.
 func TestAProgramWithoutExternalIPs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &timedHost{takes: time.Second}
@@ -46,7 +47,7 @@ func TestAnAPIServerWithoutExternalIPs(t *testing.T) {
 	})
 }
 
-// What takes as long as a start may is still a change.
+// A change that takes as long as a start is still a change.
 func TestAChangeIsNoStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &timedHost{takes: time.Second, serves: true}
@@ -62,22 +63,22 @@ func TestAChangeIsNoStart(t *testing.T) {
 	})
 }
 
-// A case may start the program several times, and each start may take as long as JudgeOptions.StartTimeout allows.
+// A case may start the program several times, and each start may take as long as judge.Options.StartTimeout allows.
 func TestACaseMayTakeAsLongAsItsStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &timedHost{starts: 8 * time.Minute, takes: time.Second, serves: true}
 		p := h.program()
 		p.startTimeout = 10 * time.Minute
-		s := &session{program: p, sink: p, setup: setup{}, end: func() {}, id: "timed"}
-		s.factory.New = func(context.Context, Env) (sink.Sink, error) { return p, nil }
-		l := &lane{judging: &judging{JudgeOptions: JudgeOptions{StartTimeout: p.startTimeout}}, session: s,
+		b := &testbed{program: p, sink: p, setup: setup{}, end: func() {}, id: "timed"}
+		b.factory.New = func(context.Context, Env) (sink.Sink, error) { return p, nil }
+		l := &lane{judging: &judging{Options: judge.Options{StartTimeout: p.startTimeout}}, testbed: b,
 			asked: setup{}}
-		err := l.try(t.Context(), testCase{setup: setup{}, run: func(ctx context.Context, s *session) error {
+		err := l.try(t.Context(), testCase{setup: setup{}, run: func(ctx context.Context, b *testbed) error {
 			for range restarts {
-				if err := s.restart(ctx); err != nil {
+				if err := b.restart(ctx); err != nil {
 					return err
 				}
-				if err := s.put(ctx); err != nil {
+				if err := b.put(ctx); err != nil {
 					return err
 				}
 			}
@@ -85,14 +86,14 @@ func TestACaseMayTakeAsLongAsItsStarts(t *testing.T) {
 		}})
 		require.NoError(t, err)
 		assert.Len(t, p.figures.starts, restarts)
-		s.end()
+		b.end()
 	})
 }
 
 // timedHost is a host in virtual time. Its program serves cluster IPs some time after they were written and it was
 // started, and external IPs if serves is set. With denies, its API server accepts no external IPs.
 type timedHost struct {
-	Host
+	judge.Host
 	starts, takes  time.Duration
 	serves, denies bool
 	external       []bool // whether the Services that were written have external IPs
@@ -113,7 +114,7 @@ func (h *timedHost) Put(_ context.Context, set, _ []metav1.Object) error {
 		external := len(svc.Spec.ExternalIPs) > 0
 		h.external = append(h.external, external)
 		if external && h.denies {
-			return &RefusedError{Object: "Service " + svc.Name, Reason: "no external IPs"}
+			return &judge.RefusedError{Object: "Service " + svc.Name, Reason: "no external IPs"}
 		}
 	}
 	h.ready = time.Now().Add(h.takes)
@@ -131,11 +132,11 @@ func (h *timedHost) Requests() string              { return "nothing" }
 func (h *timedHost) Usage() (time.Duration, int64) { return 0, 0 }
 func (h *timedHost) Stop(context.Context) error    { return nil }
 
-func (h *timedHost) try(flow network.Attempt, patience network.Patience) network.Seen {
+func (h *timedHost) try(flow network.Attempt, timeouts network.Timeouts) network.Seen {
 	to := flow.Destination.Addr()
-	nobodys := to == network.Nth(clusterIPs(model.IPv4), firstProbe-1)
+	nobodys := to == network.Nth(network.ClusterIPs(model.IPv4), firstProbe-1)
 	if nobodys || time.Now().Before(h.ready) || externalIPs(model.IPv4).Contains(to) && !h.serves {
-		time.Sleep(patience.Answer)
+		time.Sleep(timeouts.Answer)
 		return network.Seen{Observation: oracle.Observation{Verdict: oracle.Drop}}
 	}
 	return network.Seen{Observation: oracle.Observation{Verdict: oracle.Deliver,

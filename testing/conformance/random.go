@@ -11,36 +11,36 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
-// flowsPerWave is how many flows are tried in each state of a random test.
+// flowsPerWave is the number of flows tried in each state of a random test.
 const flowsPerWave = 48
 
-// script is a course of events: what the suite does to a backend, for a random test and for its reproduction.
+// script is a sequence of events that a random test executes and can reproduce.
 type script struct {
 	setup setup
 	steps []scriptStep
 }
 
-// scriptStep is one wave, and what happens around it.
+// scriptStep is a wave and the event that accompanies it.
 type scriptStep struct {
 	event    event
 	services []service
 }
 
-// event is what happens to the backend before or while a wave is applied.
+// event happens to the backend before or during a wave.
 type event int
 
 const (
 	nothing event = iota
 	restarted
-	cancelled // the Sync is cancelled, and tried again
-	resynced  // everything is read again
+	cancelled // the Sync is cancelled and retried
+	resynced  // the backend resyncs
 )
 
 func (e event) String() string {
 	return [...]string{"", "the backend is restarted", "the first Sync is cancelled", "a resync is forced"}[e]
 }
 
-// String returns a script in readable form.
+// String returns the script in readable form.
 func (sc script) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "detector of local pods: %v; node ports: %v; masquerade all: %t\n", sc.setup.detector,
@@ -58,7 +58,7 @@ func (sc script) String() string {
 	return b.String()
 }
 
-// String returns a service on one line, without its default values.
+// String returns the service on one line, without default values.
 func (s service) String() string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -111,12 +111,12 @@ func endpointsText(eps []endpoint) string {
 	return " [" + strings.Join(parts, ", ") + "]"
 }
 
-// generator makes random scripts. The same seed makes the same script for a factory with the same features.
+// generator makes random scripts. The same seed and features produce the same script.
 type generator struct {
 	rng     *rand.Rand
 	factory Factory
-	names   int // of services so far
-	// contests: services may list one address, and that of the node.
+	names   int // number of services so far
+	// contests allows several services to list the contested address and the node's address.
 	contests bool
 }
 
@@ -124,7 +124,7 @@ func newGenerator(seed uint64, f Factory) *generator {
 	return &generator{rng: rand.New(rand.NewPCG(seed, 0)), factory: f}
 }
 
-// chance is true once in n times.
+// chance is true with probability 1/n.
 func (g *generator) chance(n int) bool { return g.rng.IntN(n) == 0 }
 
 func pick[T any](g *generator, list ...T) T { return list[g.rng.IntN(len(list))] }
@@ -132,7 +132,7 @@ func pick[T any](g *generator, list ...T) T { return list[g.rng.IntN(len(list))]
 // The number of waves of an episode, which begins with a fresh backend.
 const episodeLength = 10
 
-// setup returns a random setup that the backend can serve.
+// setup returns a random setup that the backend supports.
 func (g *generator) setup() setup {
 	s := setup{detector: pick(g, byNodeCIDR, byNodeCIDR, byClusterCIDR, undetected, byBridge, byInterface)}
 	if s.detector == byBridge && g.factory.waives(bridgeCase) ||
@@ -149,10 +149,10 @@ func (g *generator) setup() setup {
 
 const maxServices = 6
 
-// mostPorts is how many ports a service may have: two numbers for each protocol.
+// mostPorts is the maximum number of ports of a service: two for each protocol.
 const mostPorts = 6
 
-// next returns a random wave after another one.
+// next returns a random successor of a state.
 func (g *generator) next(services []service) scriptStep {
 	next := slices.Clone(services)
 	for range 1 + g.rng.IntN(3) {
@@ -163,7 +163,7 @@ func (g *generator) next(services []service) scriptStep {
 			i := g.rng.IntN(len(next))
 			next = slices.Delete(next, i, i+1)
 		case len(next) > 1 && g.chance(8):
-			// Addresses move from one service to another.
+			// Swap the addresses of two services.
 			i, j := g.rng.IntN(len(next)), g.rng.IntN(len(next))
 			next[i].slot, next[j].slot = next[j].slot, next[i].slot
 		case g.chance(4):
@@ -183,7 +183,7 @@ func (g *generator) next(services []service) scriptStep {
 	return st
 }
 
-// service returns a random service that shares no address with the others.
+// service returns a random service whose addresses differ from the others'.
 func (g *generator) service(others []service) service {
 	g.names++
 	s := service{name: fmt.Sprintf("svc-%d", g.names), slot: 1}
@@ -268,7 +268,7 @@ func (g *generator) endpoints() []endpoint {
 	return eps
 }
 
-// trafficTo returns random traffic for a state: to its services, and to those of the state before.
+// trafficTo returns random traffic to the services of a state and of the previous one.
 func (g *generator) trafficTo(services, before []service, flows int) []traffic {
 	var list []traffic
 	for range flows {

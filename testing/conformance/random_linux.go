@@ -11,35 +11,32 @@ import (
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
-// Random applies n random states in turn, and compares what happens to random traffic with what the oracle says. Now
-// and then the backend is restarted, a Sync is cancelled, or a fresh backend begins with another configuration. The
-// seed determines everything.
+// Random applies n random states in turn and compares random traffic with the oracle. Now and then it restarts the
+// backend, cancels a Sync, or starts a fresh backend with another configuration. The seed determines everything.
 //
-// The first failure ends the test, after the events that led to it have been reduced to as few as possible. The message
-// has the seed, these events, the flows, and the ruleset. Random needs what [Test] needs.
+// The first failure ends the test, after Random has reduced the events that caused it. The message contains the seed,
+// these events, the flows, and the ruleset. Random needs what [Test] needs.
 func Random(t *testing.T, f Factory, seed uint64, n int) {
 	t.Helper()
-	testSession(t, f, seed).runRandom(t, seed, n)
+	testbedOf(t, f, seed).runRandom(t, seed, n)
 }
 
-// runRandom runs the random test, and reports its result.
-func (s *session) runRandom(t *testing.T, seed uint64, n int) {
+func (b *testbed) runRandom(t *testing.T, seed uint64, n int) {
 	t.Helper()
-	if err := s.random(t.Context(), seed, n); err != nil {
+	if err := b.random(t.Context(), seed, n); err != nil {
 		t.Errorf("random test with seed %d and %d states\n\n%v", seed, n, err)
 	}
-	s.logWaived(t)
+	b.logWaived(t)
 }
 
-// random runs the random test.
-func (s *session) random(ctx context.Context, seed uint64, n int) error {
-	g := newGenerator(seed, s.factory)
+func (b *testbed) random(ctx context.Context, seed uint64, n int) error {
+	g := newGenerator(seed, b.factory)
 	for done := 0; done < n; {
-		r := &randomRun{session: s, script: script{setup: g.setup()}, effort: effort{visits: 3, copies: 1}}
+		r := &randomRun{testbed: b, script: script{setup: g.setup()}, effort: effort{visits: 3, copies: 1}}
 		var services []service
 		for range min(episodeLength, n-done) {
 			done++
@@ -55,36 +52,36 @@ func (s *session) random(ctx context.Context, seed uint64, n int) error {
 				return fmt.Errorf("state %d: %w", done, r.shrunk(ctx, flows, err))
 			}
 		}
-		if err := s.cleanup(ctx); err != nil {
+		if err := b.cleanup(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// randomRun is one episode: a fresh backend and what it goes through.
+// randomRun is one episode: a fresh backend and its successive states.
 type randomRun struct {
-	*session
+	*testbed
 	script script
-	// contacts are the endpoints that clients of services with affinity were sent to.
+	// contacts are the endpoints that clients of services with affinity reached.
 	contacts map[contactKey][]contact
 	effort   effort
 }
 
 // effort is how often traffic is tried in each state. To find a fault, a little traffic to each of many services is
-// enough. To find it again there may be one service left: if that has one right and one wrong endpoint, n tries all
-// pick the right one with a probability of 1 in 2 to the power of n.
+// enough. To reproduce it, few services may be left: with one right and one wrong endpoint, n tries all pick the right
+// one with a probability of 1 in 2^n.
 type effort struct {
-	// visits is how many connections a client of a service with affinity makes, one after the other.
+	// visits is the number of successive connections of a client to a service with affinity.
 	visits int
-	// copies is the maximum number of tries of each other flow.
+	// copies is the maximum number of tries of any other flow.
 	copies int
 }
 
 type contactKey struct {
 	port    model.PortName
 	source  netip.Addr
-	address netip.AddrPort // only for a backend that waives sharedAffinityCase
+	address netip.AddrPort // only if the backend waives sharedAffinityCase
 }
 
 type contact struct {
@@ -92,13 +89,12 @@ type contact struct {
 	at       time.Time
 }
 
-// flowsFailed is an error with the traffic that went wrong.
+// flowsFailed is an error with the failed traffic.
 type flowsFailed struct {
 	failures
 	traffic []traffic
 }
 
-// add adds what is wrong with traffic.
 func (e *flowsFailed) add(wrong error, tr traffic) {
 	e.failures.add(wrong)
 	e.traffic = append(e.traffic, tr)
@@ -106,7 +102,7 @@ func (e *flowsFailed) add(wrong error, tr traffic) {
 
 func (e *flowsFailed) Error() string { return e.failures.err().Error() }
 
-// wave applies a state, with its event, and tries traffic.
+// wave applies a state with its event, and tries traffic.
 func (r *randomRun) wave(ctx context.Context, st scriptStep, flows []traffic) error {
 	if r.sink == nil {
 		if err := r.start(ctx, r.script.setup); err != nil {
@@ -117,9 +113,9 @@ func (r *randomRun) wave(ctx context.Context, st scriptStep, flows []traffic) er
 		if err := r.restart(ctx); err != nil {
 			return err
 		}
-		r.contacts = map[contactKey][]contact{} // No backend promises that affinity survives a restart.
+		r.contacts = map[contactKey][]contact{} // Affinity need not survive a restart.
 	}
-	before := r.told
+	before := r.described
 	if err := r.describe(st.services...); err != nil {
 		return err
 	}
@@ -144,21 +140,21 @@ func (r *randomRun) wave(ctx context.Context, st scriptStep, flows []traffic) er
 // one of its sets.
 func (r *randomRun) forgetContacts(last state) {
 	for key, list := range r.contacts {
-		before, after := last.services[key.port.Service], r.told.services[key.port.Service]
+		before, after := last.services[key.port.Service], r.described.services[key.port.Service]
 		if before == nil || after == nil || before.SessionAffinityTimeout != after.SessionAffinityTimeout {
 			delete(r.contacts, key)
 			continue
 		}
 		r.contacts[key] = slices.DeleteFunc(list, func(c contact) bool {
 			k := model.EndpointKey{Port: key.port, Target: c.endpoint}
-			old, now := last.endpoints[k], r.told.endpoints[k]
+			old, now := last.endpoints[k], r.described.endpoints[k]
 			return old == nil || now == nil || !now.Sets.Has(old.Sets)
 		})
 	}
 }
 
-// tryTraffic tries flows in the applied state, all concurrently except for those with affinity, where each depends on
-// the ones before.
+// tryTraffic tries flows in the applied state. Flows with affinity depend on earlier ones and run in turn; all others
+// run concurrently.
 func (r *randomRun) tryTraffic(ctx context.Context, flows []traffic) error {
 	failed := &flowsFailed{}
 	var free []expectation
@@ -182,7 +178,7 @@ func (r *randomRun) tryTraffic(ctx context.Context, flows []traffic) error {
 		}
 	}
 	reported := make([]bool, len(free))
-	// Each once, and the other copies only if that was right, because failures are often silent and take long.
+	// Try each once, and again only if that succeeded: failures are often silent and take long.
 	for _, copies := range []int{1, r.effort.copies - 1} {
 		for i, wrong := range r.judge(ctx, slices.Repeat(free, copies)) {
 			if i %= len(free); wrong != nil && !reported[i] {
@@ -197,7 +193,7 @@ func (r *randomRun) tryTraffic(ctx context.Context, flows []traffic) error {
 	return nil
 }
 
-// visitOften makes a few connections of one client to a service with affinity, one after the other.
+// visitOften makes a few successive connections of one client to a service with affinity.
 func (r *randomRun) visitOften(x expectation) error {
 	out, key := x.out, contactKey{port: x.out.Port, source: x.Source}
 	if r.factory.waives(sharedAffinityCase) {
@@ -210,7 +206,7 @@ func (r *randomRun) visitOften(x expectation) error {
 		}
 		x.out = out.After(contacts...)
 		x.DropIsRight = x.allowsSilence()
-		seen := r.try(x.Attempt, r.patience.Patience)
+		seen := r.try(x.Attempt, r.timeouts.Timeouts)
 		if err := x.check(seen); err != nil {
 			return err
 		}
@@ -221,21 +217,22 @@ func (r *randomRun) visitOften(x expectation) error {
 	return nil
 }
 
-// notation explains what a script looks like.
-const notation = `(Each line is a service: its name; in round brackets the slot, which its addresses and node ports are counted from, and
-what is set; its ports, as name, number/protocol->port of the endpoints; in square brackets the endpoints, where they
-are. "hinted elsewhere": by topology hints the endpoint is for other nodes. What is not said is as usual.)`
+// notation explains the format of a script.
+const notation = `(Each line is a service: its name; in round brackets the slot, which its addresses and node ports are
+counted from, and what is set; its ports, as name, number/protocol->port of the endpoints; in square brackets the
+endpoints, where they are. "hinted elsewhere": by topology hints the endpoint is for other nodes. What is not said is
+the default.)`
 
-// Shrinking takes at most this many reproductions, and no more time than patience.shrink.
+// shrinkTries is the maximum number of reproductions for shrinking; timeouts.shrink limits its time.
 const shrinkTries = 300
 
-// shrunk makes the error of the episode's last wave as simple as possible.
+// shrunk reduces the script that led to an error of the last wave.
 func (r *randomRun) shrunk(ctx context.Context, flows []traffic, err error) error {
 	original, originalDump := r.script, r.dump(ctx)
 	if f := (*flowsFailed)(nil); errors.As(err, &f) {
 		flows = f.traffic
 	}
-	deadline := time.Now().Add(r.patience.shrink)
+	deadline := time.Now().Add(r.timeouts.shrink)
 	var last error
 	var lastDump string
 	fails := func(sc script) bool {
@@ -256,7 +253,7 @@ func (r *randomRun) shrunk(ctx context.Context, flows []traffic, err error) erro
 			indent(originalDump))
 	}
 	small := shrink(original, fails, shrinkTries)
-	// The last reproduction that failed need not be that of the smallest script.
+	// The last failing reproduction may not be that of the smallest script.
 	if e := r.reproduce(ctx, small, flows); e != nil {
 		last, lastDump = e, r.dump(ctx)
 	}
@@ -264,16 +261,16 @@ func (r *randomRun) shrunk(ctx context.Context, flows []traffic, err error) erro
 		notation, indent(lastDump))
 }
 
-// reproduce takes a fresh backend through a script, and tries traffic at its end.
-func (s *session) reproduce(ctx context.Context, sc script, flows []traffic) error {
-	if err := s.cleanup(ctx); err != nil {
+// reproduce runs a script on a fresh backend, and tries traffic at its end.
+func (b *testbed) reproduce(ctx context.Context, sc script, flows []traffic) error {
+	if err := b.cleanup(ctx); err != nil {
 		return err
 	}
-	impatient := *s
-	impatient.patience.Answer = min(s.patience.Answer, time.Second)
-	r := &randomRun{session: &impatient, script: sc, effort: effort{visits: 20, copies: 20}}
+	brief := *b
+	brief.timeouts.Answer = min(b.timeouts.Answer, time.Second)
+	r := &randomRun{testbed: &brief, script: sc, effort: effort{visits: 20, copies: 20}}
 	defer func() {
-		s.sink, s.end, s.told, s.cluster, s.setup, s.env = r.sink, r.end, r.told, r.cluster, r.setup, r.env
+		b.sink, b.end, b.described, b.cluster, b.setup, b.env = r.sink, r.end, r.described, r.cluster, r.setup, r.env
 	}()
 	for i, st := range sc.steps {
 		var now []traffic

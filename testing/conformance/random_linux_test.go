@@ -13,6 +13,7 @@ import (
 
 func TestTheSimpleBackendPassesInRandomStates(t *testing.T) {
 	need.Program(t, "nft")
+	t.Parallel()
 	for seed := range uint64(3) {
 		Random(t, simpleFactory(""), seed, 20)
 	}
@@ -24,12 +25,12 @@ func TestRandomStatesFindMutantsAndShrinkThem(t *testing.T) {
 		rejectsInsteadOfDrops} {
 		t.Run(string(m), func(t *testing.T) {
 			t.Parallel()
-			s := testSession(t, simpleFactory(m), 1)
-			s.patience.Answer, s.patience.shrink = time.Second, time.Hour
-			err := s.random(t.Context(), 1, 60)
-			// On a machine that stands still for a second what is right looks wrong, once.
+			b := testbedOf(t, simpleFactory(m), 1)
+			b.timeouts.Answer, b.timeouts.shrink = time.Second, time.Hour
+			err := b.random(t.Context(), 1, 60)
+			// A machine that stalls for a second makes right results look wrong once.
 			for try := 1; try < 5 && err != nil && strings.Contains(err.Error(), "It could not be reproduced"); try++ {
-				err = s.random(t.Context(), 1, 60)
+				err = b.random(t.Context(), 1, 60)
 			}
 			require.Error(t, err)
 			assert.Contains(t, err.Error(), "flow:")

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// randomScript makes the script that a random test goes through.
+// randomScript returns the script of a random test.
 func randomScript(seed uint64, f Factory, waves int) (script, [][]traffic) {
 	g := newGenerator(seed, f)
 	sc := script{setup: g.setup()}

@@ -12,18 +12,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// A case whose objects the API server refuses is not run, and neither is one that fails while the API server is away.
-// The cases after them are.
+// A case counts as not run if the API server rejects its objects, or if it fails while the API server is unreachable.
+// Later cases are run.
 func TestCasesThatTheAPIServerSpoilsAreNotRun(t *testing.T) {
 	need.Root(t)
 	need.Program(t, "nft")
-	t.Setenv("KPL_PATIENCE", "5") // the machine may be busy
-	p := withHost(mutantProxy(t, ""), func(h Host) Host { return &spoilingHost{Host: h} })
-	r, err := Judge(t.Context(), p, JudgeOptions{Lanes: 1, Seed: 1, Run: regexp.MustCompile(
+	t.Setenv("KPL_TIMEOUT_FACTOR", "5") // the machine may be busy
+	p := withHost(mutantProxy(t, ""), func(h judge.Host) judge.Host { return &spoilingHost{Host: h} })
+	r, err := Judge(t.Context(), p, judge.Options{Lanes: 1, Seed: 1, Run: regexp.MustCompile(
 		"^(a cluster IP leads|source ranges guard|a client stays with its endpoint$|a pod that reaches itself)")})
 	require.NoError(t, err)
 	assert.Empty(t, r.Problem)
@@ -50,9 +51,9 @@ func TestCasesThatTheAPIServerSpoilsAreNotRun(t *testing.T) {
 	}
 }
 
-// spoilingHost is a node whose API server refuses Services with source ranges, and goes away at one with affinity.
+// spoilingHost's API server rejects Services with source ranges, and fails at a Service with affinity.
 type spoilingHost struct {
-	Host
+	judge.Host
 	away error
 }
 
@@ -65,7 +66,7 @@ func (h *spoilingHost) Put(ctx context.Context, set, deleted []metav1.Object) er
 	}
 	switch {
 	case has(func(s corev1.ServiceSpec) bool { return s.LoadBalancerSourceRanges != nil }):
-		return &RefusedError{Object: "Service default/web", Reason: "too guarded"}
+		return &judge.RefusedError{Object: "Service default/web", Reason: "too guarded"}
 	case has(func(s corev1.ServiceSpec) bool { return s.SessionAffinity == corev1.ServiceAffinityClientIP }):
 		h.away = errors.New("no route")
 		return errors.New("not written")

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
@@ -16,43 +16,56 @@ type testCase struct {
 	rules string
 	needs []Feature
 	setup setup
-	// hook is the function of the factory that the case needs, if it needs one, and has reports whether it is there.
+	// hook names the function of the factory that the case needs, if any, and has reports whether it is set.
 	hook string
 	has  func(Factory) bool
 	// inSimulation: the case needs no network namespaces and no established connections.
 	inSimulation bool
-	// stepwise: the case describes states and calls Sync itself, which a program of its own has no equal of.
+	// outage: the API server goes away and comes back.
+	outage bool
+	// stepwise: the case describes states and calls Sync itself, which a program has no equivalent of.
 	stepwise bool
-	// continues: the case may begin with the services of another one, as long as its own replace them.
+	// continues: the case may start while another case's services exist, because its own replace them.
 	continues bool
-	run       func(ctx context.Context, s *session) error
+	// tries counts how often a program has been tried with it, and could not be judged.
+	tries int
+	run   func(ctx context.Context, b *testbed) error
 }
 
-// cases returns all cases of the suite: those that consist of states and traffic, and the others.
+// cases returns all cases of the suite.
 func cases() []testCase {
 	var list []testCase
 	for _, c := range trafficCases() {
 		list = append(list, c.testCase())
 	}
 	return slices.Concat(list, nodePortCases(), affinityCases(), balanceCases(), connectionCases(), staleFlowCases(),
-		transferCases(), bystanderCases(), ownerCases(), hostAddressCases(), lifecycleCases())
+		transferCases(), bystanderCases(), hostPortCases(), otherNodeCases(), ownerCases(), hostAddressCases(),
+		lifecycleCases())
 }
+
+// programCases returns the cases that only programs are tried with: a backend has no API server and no health checks.
+func programCases() []testCase { return slices.Concat(outageCases(), sliceCases(), healthCases()) }
 
 func (c trafficCase) testCase() testCase {
 	return testCase{
 		name: c.name, rules: c.rules, needs: append(slices.Clone(c.needs), c.setup.needs()...), setup: c.setup,
 		continues: true,
-		run:       func(ctx context.Context, s *session) error { return c.run(ctx, s) },
+		run:       func(ctx context.Context, b *testbed) error { return c.run(ctx, b) },
 	}
 }
 
-// check returns why a factory makes no sense, or nil.
+// check validates a factory.
 func (f Factory) check() error {
 	if f.lacks(IPv4) && f.lacks(IPv6) {
 		return errors.New("the factory lacks both IP families")
 	}
 	if f.New == nil {
 		return errors.New("the factory has no New")
+	}
+	for _, feature := range f.Lacks {
+		if !slices.Contains(features(), feature) {
+			return fmt.Errorf("there is no feature %q; there are %q", feature, features())
+		}
 	}
 	for _, name := range f.Waives {
 		if !slices.ContainsFunc(cases(), func(c testCase) bool { return c.name == name }) {
@@ -62,7 +75,7 @@ func (f Factory) check() error {
 	return nil
 }
 
-// missing returns why a case is not run for a backend, "" if it is.
+// missing returns why a case is not run for a backend, or "".
 func (c testCase) missing(f Factory) string {
 	for _, feature := range c.needs {
 		if f.lacks(feature) {
@@ -78,17 +91,17 @@ func (c testCase) missing(f Factory) string {
 	return ""
 }
 
-// run takes the backend through the steps of the case.
-func (c trafficCase) run(ctx context.Context, s *session) error {
-	if c.vipsOnNode && s.n != nil {
+// run executes the steps of the case.
+func (c trafficCase) run(ctx context.Context, b *testbed) error {
+	if c.vipsOnNode && b.n != nil {
 		vip := c.steps[0].services[0].withDefaults(0).vipAddr
-		defer func() { _ = s.n.TakeFromNode("lo", vip) }()
-		if err := s.n.GiveToNode("lo", vip); err != nil {
+		defer func() { _ = b.n.TakeFromNode("lo", vip) }()
+		if err := b.n.GiveToNode("lo", vip); err != nil {
 			return err
 		}
 	}
 	for _, st := range c.steps {
-		if err := s.step(ctx, st); err != nil {
+		if err := b.step(ctx, st); err != nil {
 			if st.then != "" {
 				return &stepError{st.then, err}
 			}
@@ -98,7 +111,7 @@ func (c trafficCase) run(ctx context.Context, s *session) error {
 	return nil
 }
 
-// stepError is what went wrong after a step of a case.
+// stepError is what failed after a step of a case.
 type stepError struct {
 	step string
 	error
@@ -108,30 +121,32 @@ func (e *stepError) Error() string { return fmt.Sprintf("after the step %q:\n\n%
 
 func (e *stepError) Unwrap() error { return e.error }
 
-// serving runs a case that begins with a service.
-func serving(svc service, run func(context.Context, *session, service) error) func(context.Context, *session) error {
-	return func(ctx context.Context, s *session) error {
-		if err := s.put(ctx, svc); err != nil {
+// serving runs a case that starts with a service.
+func serving(svc service, run func(context.Context, *testbed, service) error) func(context.Context, *testbed) error {
+	return func(ctx context.Context, b *testbed) error {
+		if err := b.put(ctx, svc); err != nil {
 			return err
 		}
-		return run(ctx, s, svc)
+		return run(ctx, b, svc)
 	}
 }
 
 // step applies a state and tries its traffic.
-func (s *session) step(ctx context.Context, st step) error {
-	if err := s.put(ctx, st.services...); err != nil {
+func (b *testbed) step(ctx context.Context, st step) error {
+	if err := b.put(ctx, st.services...); err != nil {
 		return err
 	}
-	return s.traffic(ctx, st)
+	return b.traffic(ctx, st)
 }
 
-// traffic tries the traffic of a step in the state that is applied.
-func (s *session) traffic(ctx context.Context, st step) error { return s.trafficIn(ctx, st, s.told) }
+// traffic tries a step's traffic in the current state.
+func (b *testbed) traffic(ctx context.Context, st step) error {
+	return b.trafficIn(ctx, st, b.described)
+}
 
-// trafficIn tries the traffic of a step in a state.
-func (s *session) trafficIn(ctx context.Context, st step, applied state) error {
-	expected, err := st.flows(s.env.Families, s.protocols())
+// trafficIn tries a step's traffic, and expects the outcomes of a state.
+func (b *testbed) trafficIn(ctx context.Context, st step, applied state) error {
+	expected, err := st.flows(b.env.Families, b.protocols())
 	if err != nil {
 		return err
 	}
@@ -142,7 +157,7 @@ func (s *session) trafficIn(ctx context.Context, st step, applied state) error {
 	for _, e := range expected {
 		flows = append(flows, e.Attempt)
 	}
-	list, err := s.expectIn(applied, s.setup.oracleConfig(s.env.Families), flows)
+	list, err := b.expectIn(applied, b.setup.oracleConfig(b.env.Families), flows)
 	if err != nil {
 		return err
 	}
@@ -156,16 +171,16 @@ func (s *session) trafficIn(ctx context.Context, st step, applied state) error {
 		}
 		list[i].anySource = e.want.anySource
 	}
-	return s.verify(ctx, list)
+	return b.verify(ctx, list)
 }
 
-// expect asks the oracle about flows, in the state that the backend has been told.
-func (s *session) expect(flows []network.Attempt) ([]expectation, error) {
-	return s.expectIn(s.told, s.setup.oracleConfig(s.env.Families), flows)
+// expect returns the outcomes that the oracle expects of flows in the current state.
+func (b *testbed) expect(flows []network.Attempt) ([]expectation, error) {
+	return b.expectIn(b.described, b.setup.oracleConfig(b.env.Families), flows)
 }
 
-// expectIn asks the oracle about flows, in a state and on a node.
-func (s *session) expectIn(applied state, node oracle.Config, flows []network.Attempt) ([]expectation, error) {
+// expectIn returns the outcomes that the oracle expects of flows, in a state on a node.
+func (b *testbed) expectIn(applied state, node oracle.Config, flows []network.Attempt) ([]expectation, error) {
 	o, err := applied.oracle(node)
 	if err != nil {
 		return nil, err
@@ -173,15 +188,15 @@ func (s *session) expectIn(applied state, node oracle.Config, flows []network.At
 	list := make([]expectation, len(flows))
 	for i, f := range flows {
 		out, err := o.Expect(f.Flow)
-		if err == nil && s.n == nil {
-			out, err = s.simulated(o, out, applied)
+		if err == nil && b.n == nil {
+			out, err = b.simulated(o, out, applied)
 		}
 		if err != nil {
 			return nil, err
 		}
-		e := expectation{Attempt: f, out: out, oracle: o, factory: &s.factory, waived: s.waived,
+		e := expectation{Attempt: f, out: out, oracle: o, factory: &b.factory, waived: b.waived,
 			external: applied.isExternal(f.Destination.Addr())}
-		if s.n != nil && s.n.RawSCTP(f) && e.allows(oracle.NotOurs) {
+		if b.n != nil && b.n.RawSCTP(f) && e.allows(oracle.NotOurs) {
 			e.out.AlsoAllowed = append(slices.Clone(out.AlsoAllowed), oracle.Outcome{Flow: f.Flow, Verdict: oracle.Drop,
 				Reasons: []oracle.Reason{{Text: "SCTP in user space answers nothing that it does not serve"}}})
 		}

@@ -5,19 +5,19 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
-// setup is how the node under test and its backend are configured. Cases with the same setup share a backend.
+// setup is the configuration of the node under test and its backend. Cases with the same setup share a backend.
 type setup struct {
 	detector      detector
 	nodePorts     nodePorts
 	masqueradeAll bool // all traffic to cluster IPs (S28)
 }
 
-// detector is how local pods are distinguished from other sources (S30).
+// detector selects how local pods are told from other sources (S30).
 type detector int
 
 const (
@@ -32,18 +32,18 @@ func (d detector) String() string {
 	return [...]string{"node CIDR", "cluster CIDR", "bridge", "interface prefix", "none"}[d]
 }
 
-// nodePorts says which addresses of the node serve node ports (S35, S36).
+// nodePorts selects the node's addresses that serve node ports (S35, S36).
 type nodePorts int
 
 const (
-	onNodeIPs             nodePorts = iota // those that Kubernetes knows
-	onAllAddresses                         // any
-	onLocalhostToo                         // any, and 127.0.0.1
-	onOtherIPv4Only                        // one in IPv4 that is not the node's primary one; says nothing about IPv6
-	onPrimaryAndOtherIPv4                  // "primary", and one in IPv4 besides
+	onNodeIPs             nodePorts = iota // the node's addresses in Kubernetes
+	onAllAddresses                         // all
+	onLocalhostToo                         // all, and 127.0.0.1
+	onOtherIPv4Only                        // an IPv4 address that is not the primary one; unspecified for IPv6
+	onPrimaryAndOtherIPv4                  // "primary", and another IPv4 address
 	onPrimaryAndLocalhost                  // "primary" and "localhost"
-	onLocalhostAlone                       // "localhost"
-	onLoopbackByProxy                      // "primary", and "localhost" by a proxy on the node
+	onLocalhostAlone                       // "localhost" alone
+	onLoopbackByProxy                      // "primary", and "localhost" through a proxy on the node
 )
 
 func (n nodePorts) String() string {
@@ -59,7 +59,7 @@ func (n nodePorts) needsLocalhost() bool {
 	return n == onLocalhostToo || n == onPrimaryAndLocalhost || n == onLocalhostAlone
 }
 
-// localstate returns the options by which package localstate works out what the node does.
+// localstate returns the options for package localstate.
 func (s setup) localstate(families []model.Family) localstate.Options {
 	o := localstate.Options{NodeName: theNode, Families: families, MasqueradeAll: s.masqueradeAll}
 	switch s.detector {
@@ -81,12 +81,12 @@ func (s setup) localstate(families []model.Family) localstate.Options {
 func (s setup) objects(families []model.Family) []metav1.Object {
 	var services []string
 	for _, f := range families {
-		services = append(services, clusterIPs(f).String())
+		services = append(services, network.ClusterIPs(f).String())
 	}
 	return []metav1.Object{nodeObject(theNode, families), kube.ServiceCIDR("kubernetes", services...)}
 }
 
-// nodeObject returns the Node of a node. Only that of the node under test has a zone and a range of pods.
+// nodeObject returns a Node. Only the node under test has a zone and a pod CIDR.
 func nodeObject(name string, families []model.Family) metav1.Object {
 	node := kube.Node(name)
 	if name == theNode {
@@ -101,7 +101,7 @@ func nodeObject(name string, families []model.Family) metav1.Object {
 	return node.Build()
 }
 
-// oracleConfig returns the setup as the oracle wants it.
+// oracleConfig converts the setup to the oracle's form.
 func (s setup) oracleConfig(families []model.Family) oracle.Config {
 	c := oracle.Config{LocalhostNodePorts: s.nodePorts.needsLocalhost(),
 		LoopbackProxy: s.nodePorts == onLoopbackByProxy,

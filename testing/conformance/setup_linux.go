@@ -5,11 +5,11 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
-// env returns the setup as the backend is told it; NetNS is missing.
+// env returns the setup as the backend gets it, without NetNS.
 func (s setup) env(families []model.Family) Env {
 	c := s.oracleConfig(families)
 	node := &model.Node{Name: theNode}
@@ -17,7 +17,7 @@ func (s setup) env(families []model.Family) Env {
 		node.IPs = append(node.IPs, network.PlanOf(f).HostAddresses()[0])
 	}
 	e := Env{
-		Families: families, NodeIPs: node.IPs, HostAddresses: c.HostAddresses,
+		Families: families, NodeIPs: node.IPs, HostAddresses: c.HostAddresses, OtherNodeIPs: otherNodeIPs(families),
 		NodePorts:          nodeaddr.Choice{CIDRs: c.NodePortCIDRs, Primary: c.NodePortPrimary},
 		LocalhostNodePorts: c.LocalhostNodePorts,
 		LoopbackProxy:      c.LoopbackProxy,
@@ -30,7 +30,7 @@ func (s setup) env(families []model.Family) Env {
 	return e
 }
 
-// needs returns the features without which a setup makes no sense.
+// needs returns the features that a setup requires.
 func (s setup) needs() []Feature {
 	switch s.nodePorts {
 	case onLocalhostToo:
@@ -43,7 +43,6 @@ func (s setup) needs() []Feature {
 	return nil
 }
 
-// Do calls f on a thread that is in the network namespace of the node, and returns its error: sockets that f opens,
-// with net.Dial as well, and programs that it starts belong to the node. It may be called from any goroutine,
-// concurrently, until the test ends.
+// Do calls f on a thread in the node's network namespace and returns its error. Sockets that f opens (also with
+// net.Dial) and programs that it starts belong to the node. Do may be called concurrently, until the test ends.
 func (e Env) Do(f func() error) error { return osthread.In(int(e.NetNS.Fd()), f) }

@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
-// shrink reduces a failing script while it still fails, with a limited number of calls of fails. The last wave is
-// always kept. Parts that cannot be left out at first are tried again after others have been removed.
+// shrink reduces a script while it still fails, with a limited number of calls of fails. It always keeps the last wave.
+// Parts that cannot be left out at first are tried again after others have been removed.
 func shrink(sc script, fails func(script) bool, tries int) script {
 	for tries > 0 {
 		smaller := false
@@ -28,7 +28,7 @@ func shrink(sc script, fails func(script) bool, tries int) script {
 	return sc
 }
 
-// shrinkOnce tries once to leave out each part of a script.
+// shrinkOnce tries to leave out each part of a script once.
 func shrinkOnce(sc script, fails func(script) bool) script {
 	try := func(smaller script) bool {
 		if reflect.DeepEqual(smaller, sc) || !fails(smaller) {
@@ -37,7 +37,7 @@ func shrinkOnce(sc script, fails func(script) bool) script {
 		sc = smaller
 		return true
 	}
-	// Waves: often the last one is enough; else drop as many of the first ones as possible at a time.
+	// Waves: often the last one is enough; otherwise drop as many from the front as possible.
 	for drop := len(sc.steps) - 1; drop > 0; drop /= 2 {
 		for len(sc.steps) > drop && try(sc.withoutSteps(0, drop)) {
 		}
@@ -45,7 +45,7 @@ func shrinkOnce(sc script, fails func(script) bool) script {
 	for i := len(sc.steps) - 2; i >= 0; i-- {
 		try(sc.withoutSteps(i, i+1))
 	}
-	// Services, from all waves or else from one.
+	// Services: from all waves, otherwise from a single one.
 	for _, name := range sc.serviceNames() {
 		isIt := func(s service) bool { return s.name == name }
 		if try(sc.edit(func(s service) (service, bool) { return s, !isIt(s) })) {
@@ -69,7 +69,6 @@ func shrinkOnce(sc script, fails func(script) bool) script {
 			try(calm)
 		}
 	}
-	// The parts of each remaining service.
 	for _, name := range sc.serviceNames() {
 		for _, simplify := range simplifications {
 			try(sc.edit(func(s service) (service, bool) {
@@ -108,7 +107,7 @@ func shrinkOnce(sc script, fails func(script) bool) script {
 	return sc
 }
 
-// simplifications each take something from a service.
+// simplifications each remove something from a service.
 var simplifications = []func(service) service{
 	func(s service) service { s.ranges = nil; return s },
 	func(s service) service { s.affinity = 0; return s },
@@ -126,7 +125,7 @@ func (sc script) withoutSteps(from, to int) script {
 	return script{sc.setup, slices.Delete(slices.Clone(sc.steps), from, to)}
 }
 
-// edit changes, or leaves out, the services of all waves.
+// edit changes or removes services in all waves.
 func (sc script) edit(f func(service) (service, bool)) script {
 	edited := script{setup: sc.setup}
 	for _, st := range sc.steps {

@@ -11,7 +11,7 @@ import (
 )
 
 func TestShrinkKeepsWhatTheFailureNeedsAndNothingElse(t *testing.T) {
-	// It fails if svc-a has had a pod on local-1 in some wave, and svc-b is Local in the last one.
+	// The script fails if svc-a had a pod on local-1 in some wave, and svc-b is Local in the last one.
 	fails := func(sc script) bool {
 		had := false
 		for _, st := range sc.steps {

@@ -10,11 +10,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
-// renderHarm writes what mutants do to traffic that no rule of a service applies to, or no longer does.
+// renderHarm writes the rules of mutants that harm traffic which is not, or no longer, for a service.
 func (b *simple) renderHarm(r *ruleset) {
 	ip, plan := ipWord(r.family), network.PlanOf(r.family)
 	icmp := func(four, six string) string {
@@ -51,15 +54,15 @@ func (b *simple) renderHarm(r *ruleset) {
 	}
 }
 
-// stopForwarding is undone by the next transaction for the family.
+// stopForwarding stops forwarding until the family's next transaction.
 func stopForwarding(f model.Family) error {
 	return nft(fmt.Sprintf("add table %[1]s %[2]s\nadd chain %[1]s %[2]s filter_prerouting "+
 		"{ type filter hook prerouting priority -110; }\ninsert rule %[1]s %[2]s filter_prerouting drop",
 		ipWord(f), simpleTable))
 }
 
-// forgetIdleConnections makes connection tracking forget connections that were idle for a second, and ignore those
-// whose beginning it has not seen.
+// forgetIdleConnections makes connection tracking forget connections that were idle for a second, and ignore
+// connections whose start it has not seen.
 func forgetIdleConnections() error {
 	var errs []error
 	for name, value := range map[string]string{"tcp_timeout_established": "1", "tcp_loose": "0"} {
@@ -68,7 +71,19 @@ func forgetIdleConnections() error {
 	return errors.Join(errs...)
 }
 
-// lookAtHost finds out which addresses were added to the host or removed.
+// ownClusterIPs makes all cluster IPs the node's own.
+func ownClusterIPs() error {
+	var errs []error
+	for _, f := range model.Families() {
+		p := network.ClusterIPs(f)
+		errs = append(errs, netlink.RouteReplace(&netlink.Route{LinkIndex: 1, Table: unix.RT_TABLE_LOCAL,
+			Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST,
+			Dst: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}}))
+	}
+	return errors.Join(errs...)
+}
+
+// lookAtHost finds addresses that were added to the host or removed.
 func (b *simple) lookAtHost() error {
 	if b.mutant == ignoresHostAddresses || b.mutant == limited {
 		return nil
@@ -102,15 +117,15 @@ func (b *simple) nodePortAddresses() []netip.Addr {
 	return slices.DeleteFunc(b.env.NodePorts.Of(b.env.HostAddresses, b.node).IPs, netip.Addr.IsLoopback)
 }
 
-// asksFor is an external address, port and protocol that a service lists.
+// asksFor is an external address, port and protocol that a service claims.
 func asksFor(p model.ServicePort, a netip.Addr) string { return fmt.Sprint(a, p.Port, p.Protocol) }
 
-// owns reports whether a service has an external address that it lists.
+// owns reports whether a service owns an external address that it claims.
 func (b *simple) owns(svc *model.Service, p model.ServicePort, a netip.Addr) bool {
 	return b.owners[asksFor(p, a)] == svc.Name
 }
 
-// settleOwners decides who has the external addresses (S59).
+// settleOwners determines the owners of the external addresses (S59).
 func (b *simple) settleOwners() {
 	type claim struct {
 		*model.Service

@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// simple is the simplest complete backend: each Sync writes all rules anew, in one nft transaction for each family. It
-// tests the suite: it must pass, and each of its mutants must be caught.
+// simple is the simplest complete backend: each Sync rewrites all rules, in one nft transaction per family. It tests
+// the suite: it must pass, and each of its mutants must be caught.
 //
 // No transaction replaces a set while packets look things up in it: a packet sees all of the old rules or all of the
 // new ones.
@@ -36,7 +36,7 @@ type simple struct {
 	endpoints map[model.EndpointKey]*model.Endpoint
 	// udpChanged: UDP flows may have become stale since the last Sync.
 	udpChanged bool
-	remembered string // of mutants that remember too much
+	remembered string // for mutants that remember too much
 	synced     bool
 	// found: at the first Sync there were rules of an earlier run.
 	found bool
@@ -65,6 +65,8 @@ func simpleFactory(m mutant) Factory {
 				return b, removeTables()
 			case forgetsIdleConnections:
 				return b, forgetIdleConnections()
+			case ownsServiceAddresses:
+				return b, ownClusterIPs()
 			}
 			if env.LocalhostNodePorts {
 				return b, os.WriteFile("/proc/sys/net/ipv4/conf/all/route_localnet", []byte("1"), 0)

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// ruleset is what has to exist in one family.
+// ruleset is the desired ruleset of one family.
 type ruleset struct {
 	family model.Family
 	chains map[string]bool
@@ -65,7 +65,7 @@ func (b *simple) render(f model.Family) *ruleset {
 	return r
 }
 
-// ipWord is what nft calls a family.
+// ipWord is nft's keyword for a family.
 func ipWord(f model.Family) string {
 	if f == model.IPv6 {
 		return "ip6"
@@ -76,7 +76,7 @@ func ipWord(f model.Family) string {
 // renderPort writes the rules for all addresses of a port.
 func (b *simple) renderPort(r *ruleset, svc *model.Service, p model.ServicePort) {
 	f := r.family
-	ip, routes := ipWord(f), p.Routes(f)
+	ip, routes := ipWord(f), *p.Routes.At(f)
 	to := func(a netip.Addr, port uint16) string {
 		if b.mutant == mixesProtocols {
 			return fmt.Sprintf("%s daddr %v meta l4proto { tcp, udp, sctp } th dport %d", ip, a, port)
@@ -140,8 +140,7 @@ func (b *simple) renderPort(r *ruleset, svc *model.Service, p model.ServicePort)
 	}
 }
 
-// fromPod returns matches for sources that are pods of this node, and for those that are not; "" if there is no way to
-// tell.
+// fromPod returns matches for pods of this node and for all other sources; "" if nothing detects local pods.
 func (b *simple) fromPod(f model.Family) (is, isNot string) {
 	d := b.node.LocalPods
 	switch {
@@ -160,8 +159,8 @@ func (b *simple) fromPod(f model.Family) (is, isNot string) {
 	return "", ""
 }
 
-// chain makes a pair of chains for a port, one to filter and one to translate, and returns what their names have in
-// common, and whether they are new.
+// chain adds a filter and a translation chain for a port. It returns the common part of their names, and whether they
+// are new.
 func (r *ruleset) chain(key ...any) (name string, fresh bool) {
 	h := fnv.New64a()
 	fmt.Fprint(h, key...)
@@ -323,7 +322,7 @@ func (b *simple) affinitySet(r *ruleset, svc *model.Service, ep *model.Endpoint,
 	return name
 }
 
-// renderUnknown refuses unknown ports and drops traffic to unallocated addresses (S33).
+// renderUnknown rejects unknown ports and drops traffic to unallocated addresses (S33).
 func (b *simple) renderUnknown(r *ruleset) {
 	for _, name := range slices.SortedFunc(maps.Keys(b.services), model.ServiceName.Compare) {
 		if a := b.services[name].ClusterIP(r.family); a.IsValid() && b.mutant != forgetsUnknownPorts &&
@@ -335,9 +334,12 @@ func (b *simple) renderUnknown(r *ruleset) {
 			}
 			r.add("filter_services", "%s daddr %v reject", ipWord(r.family), a)
 		}
+		if h := b.services[name].HealthCheck; h != nil && b.mutant == limited {
+			r.add("filter_services", "tcp dport %d accept", h.NodePort)
+		}
 		if b.mutant == refusesExternalPorts || b.mutant == limited {
 			for _, a := range slices.Concat(b.services[name].ExternalIPs, b.services[name].LoadBalancerIPs) {
-				if model.FamilyOf(a) == r.family {
+				if model.FamilyOf(a) == r.family && !slices.Contains(b.env.HostAddresses, a) {
 					r.add("filter_services", "%s daddr %v reject", ipWord(r.family), a)
 				}
 			}

@@ -11,17 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
-// path is a path to a service that the cases try.
+// path is a source and a destination of a service.
 type path struct {
 	from string
 	to   destination
 }
 
-// paths returns the paths from each place to each destination.
 func paths(from []string, to []destination) []path {
 	var list []path
 	for _, f := range from {
@@ -32,11 +31,11 @@ func paths(from []string, to []destination) []path {
 	return list
 }
 
-// flows returns the flows of paths to a service, in each family, by a protocol; 0: to all of its ports.
-func (s *session) flows(svc service, protocol model.Protocol, paths []path) []network.Attempt {
+// flows returns the flows of paths to a service, in each family, by a protocol; 0 means all of its ports.
+func (b *testbed) flows(svc service, protocol model.Protocol, paths []path) []network.Attempt {
 	svc = svc.withDefaults(0)
 	var list []network.Attempt
-	for _, f := range s.env.Families {
+	for _, f := range b.env.Families {
 		for i, port := range svc.ports {
 			for _, p := range paths {
 				if protocol == 0 || port.protocol == protocol {
@@ -48,7 +47,7 @@ func (s *session) flows(svc service, protocol model.Protocol, paths []path) []ne
 	return list
 }
 
-// standing has connections that stay open.
+// standing is a list of open connections.
 type standing []*standingConnection
 
 type standingConnection struct {
@@ -56,11 +55,11 @@ type standingConnection struct {
 	first network.Answer
 }
 
-// open opens a connection for each flow, except for those that fail with one of the errors.
-func (s *session) open(flows []network.Attempt, except ...unix.Errno) (standing, error) {
+// open opens a connection for each flow, except for flows that fail with one of the given errors.
+func (b *testbed) open(flows []network.Attempt, except ...unix.Errno) (standing, error) {
 	var st standing
 	for _, f := range flows {
-		c, err := s.n.Open(f, time.Now().Add(s.patience.Answer))
+		c, err := b.n.Open(f, time.Now().Add(b.timeouts.Answer))
 		if slices.ContainsFunc(except, func(e unix.Errno) bool { return network.IsErrno(err, e) }) {
 			continue
 		}
@@ -73,14 +72,14 @@ func (s *session) open(flows []network.Attempt, except ...unix.Errno) (standing,
 	return st, nil
 }
 
-// stand opens a connection for each flow, and asks who answers.
-func (s *session) stand(flows []network.Attempt) (standing, error) {
-	st, err := s.open(flows)
+// stand opens a connection for each flow and records which endpoint answers.
+func (b *testbed) stand(flows []network.Attempt) (standing, error) {
+	st, err := b.open(flows)
 	if err != nil {
 		return nil, err
 	}
 	err = each(st, func(c *standingConnection) (err error) {
-		if c.first, err = c.Ask(time.Now().Add(s.patience.Answer)); err != nil {
+		if c.first, err = c.Ask(time.Now().Add(b.timeouts.Answer)); err != nil {
 			return fmt.Errorf("flow: %v\nseen: %w\nwant: an answer", c.Flow, err)
 		}
 		return nil
@@ -91,8 +90,8 @@ func (s *session) stand(flows []network.Attempt) (standing, error) {
 	return st, err
 }
 
-// check asks on each connection who answers: it must be the same endpoint as at first, and see the same client address.
-func (st standing) check(p patience) error {
+// check asks again on each connection: the same endpoint must answer, and see the same client address.
+func (st standing) check(p timeouts) error {
 	return each(st, func(c *standingConnection) error {
 		a, err := c.Ask(time.Now().Add(p.Answer))
 		if err == nil && a.Server == c.first.Server && a.Client == c.first.Client {
@@ -113,7 +112,7 @@ func (st standing) close() {
 	}
 }
 
-// stream makes new connections, from several sources, one after the other, until it is stopped.
+// stream makes new connections until it is stopped: from several sources concurrently, one at a time from each.
 type stream struct {
 	stop   chan struct{}
 	wg     sync.WaitGroup
@@ -122,19 +121,19 @@ type stream struct {
 	failed failures
 }
 
-// streamed is a flow of a stream. wrong returns what is wrong with what was seen, or nil.
+// streamed is a flow of a stream. wrong returns an error if the result is not the expected one.
 type streamed struct {
 	network.Attempt
 	wrong func(network.Seen) error
 }
 
-// startStream starts a stream to a service whose endpoints may become any of those that are allowed. None of its
-// connections may be refused, unanswered, or delayed by a lost packet.
-func (s *session) startStream(svc service, allowed ...string) *stream {
+// startStream starts a stream to a service whose endpoints may be any of the allowed ones. None of its connections may
+// be refused, unanswered, or delayed by a lost packet.
+func (b *testbed) startStream(svc service, allowed ...string) *stream {
 	var groups [][]streamed
 	for _, p := range append(paths([]string{localPod3, theNode, remotePod3}, toCluster), path{client, toVIP}) {
 		var group []streamed
-		for _, f := range s.flows(svc, model.TCP, []path{p}) {
+		for _, f := range b.flows(svc, model.TCP, []path{p}) {
 			f.About += ", one of a stream"
 			group = append(group, streamed{f, func(seen network.Seen) error {
 				if why := whyWrong(seen, f.Family(), allowed); why != "" {
@@ -145,10 +144,10 @@ func (s *session) startStream(svc service, allowed ...string) *stream {
 		}
 		groups = append(groups, group)
 	}
-	return s.stream(groups)
+	return b.stream(groups)
 }
 
-// whyWrong returns what is expected of a connection of a stream, or "" if it was as expected.
+// whyWrong returns what was expected of a stream's connection, or "" if the result is right.
 func whyWrong(s network.Seen, f model.Family, allowed []string) string {
 	switch {
 	case s.Verdict != oracle.Deliver:
@@ -164,13 +163,13 @@ func whyWrong(s network.Seen, f model.Family, allowed []string) string {
 	return fmt.Sprintf("an endpoint that is or was there: one of %v", allowed)
 }
 
-// stream starts a stream of the flows of each group, one after the other.
-func (s *session) stream(groups [][]streamed) *stream {
+// stream starts a stream with a source for each group of flows.
+func (b *testbed) stream(groups [][]streamed) *stream {
 	st := &stream{stop: make(chan struct{}), made: make([]atomic.Int64, len(groups))}
-	try, patience := s.try, s.patience.Patience // The session itself changes meanwhile.
+	try, timeouts := b.try, b.timeouts.Timeouts // The testbed changes while the stream runs.
 	for i, group := range groups {
 		st.wg.Go(func() {
-			// The pace limits the number of entries in connection tracking.
+			// The rate limits the number of connection-tracking entries.
 			pace := time.NewTicker(2 * time.Millisecond)
 			defer pace.Stop()
 			for count := 0; ; count++ {
@@ -180,7 +179,7 @@ func (s *session) stream(groups [][]streamed) *stream {
 				case <-pace.C:
 				}
 				next := group[count%len(group)]
-				seen := try(next.Attempt, patience)
+				seen := try(next.Attempt, timeouts)
 				st.made[i].Add(1)
 				why := next.wrong(seen)
 				st.mu.Lock()
@@ -192,7 +191,7 @@ func (s *session) stream(groups [][]streamed) *stream {
 	return st
 }
 
-// await waits until each source has made n more connections, or ctx ends.
+// await waits until each source has made n more connections, or until ctx ends.
 func (st *stream) await(ctx context.Context, n int64) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -208,7 +207,7 @@ func (st *stream) await(ctx context.Context, n int64) error {
 	return nil
 }
 
-// during calls f and then stops the stream. It returns what went wrong with that or, if nothing did, the error of f.
+// during calls f and then stops the stream. It returns the stream's error, otherwise the error of f.
 func (st *stream) during(f func() error) error {
 	err := f()
 	close(st.stop)

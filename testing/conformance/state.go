@@ -12,20 +12,20 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 )
 
-// cluster has the objects of a cluster, and what package localstate makes of them for the node under test.
+// cluster has the objects of a cluster, and computes the node-local state of the node under test from them.
 type cluster struct {
-	local   *localstate.State
-	objects map[string]metav1.Object // Services and EndpointSlices, by type and name
-	told    sink.Recorder
+	local    *localstate.State
+	objects  map[string]metav1.Object // Services and EndpointSlices, by type and name
+	recorder sink.Recorder
 }
 
-// newCluster returns a cluster without services.
-func newCluster(ctx context.Context, set setup, families []model.Family) (*cluster, error) {
-	local, err := localstate.New(ctx, set.localstate(families), localstate.ClusterOptions{})
+// newCluster returns a cluster without services, for a backend that has external IPs or not.
+func newCluster(ctx context.Context, set setup, families []model.Family, externalIPs bool) (*cluster, error) {
+	local, err := localstate.New(ctx, set.localstate(families), localstate.ClusterOptions{NoExternalIPs: !externalIPs})
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func newCluster(ctx context.Context, set setup, families []model.Family) (*clust
 	return &cluster{local: local}, nil
 }
 
-// put replaces the Services and EndpointSlices, and tells a sink what that changes for the node.
+// put replaces the Services and EndpointSlices, and passes the resulting changes to a sink.
 func (c *cluster) put(objects []metav1.Object, to sink.Sink) (state, error) {
 	var errs []error
 	apply := func(object metav1.Object, deleted bool) {
@@ -55,13 +55,13 @@ func (c *cluster) put(objects []metav1.Object, to sink.Sink) (state, error) {
 	for _, gone := range before {
 		apply(gone, true)
 	}
-	c.local.Flush(sink.Tee(&c.told, to))
-	errs = append(errs, c.told.Sync(context.Background()))
-	c.told.TakeWaves() // which nobody reads
-	return state{c.told.Node(), c.told.Services(), c.told.Endpoints()}, errors.Join(errs...)
+	c.local.Flush(sink.Tee(&c.recorder, to))
+	errs = append(errs, c.recorder.Sync(context.Background()))
+	c.recorder.TakeWaves() // they are not used, and would pile up
+	return state{c.recorder.Node(), c.recorder.Services(), c.recorder.Endpoints()}, errors.Join(errs...)
 }
 
-// state is everything that a backend has been told.
+// state is the complete state that a backend has been given.
 type state struct {
 	node      *model.Node
 	services  map[model.ServiceName]*model.Service

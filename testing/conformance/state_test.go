@@ -8,25 +8,25 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/evidence"
 )
 
-// A backend that lives through random states is told what a new one is told in the last of them.
+// After random states a backend has the same state as a new one that gets only the last of them.
 func TestBackendsAreToldWhatChanges(t *testing.T) {
 	families := model.Families()
 	for seed := range uint64(20) {
 		sc, _ := randomScript(seed, Factory{}, 25)
-		c, err := newCluster(t.Context(), sc.setup, families[:])
+		c, err := newCluster(t.Context(), sc.setup, families[:], true)
 		require.NoError(t, err)
-		var told sink.Recorder
+		var recorder sink.Recorder
 		for i, st := range sc.steps {
 			objects, err := objectsOf(st.services, families[:])
 			require.NoError(t, err)
-			now, err := c.put(objects, &told)
+			now, err := c.put(objects, &recorder)
 			require.NoError(t, err)
-			require.NoError(t, told.Sync(t.Context()))
+			require.NoError(t, recorder.Sync(t.Context()))
 			require.Equal(t, stateOf(t, sc.setup, families[:], st.services), now, "seed %d, wave %d", seed, i+1)
-			require.Equal(t, now, state{told.Node(), told.Services(), told.Endpoints()})
+			require.Equal(t, now, state{recorder.Node(), recorder.Services(), recorder.Endpoints()})
 
 			var again sink.Recorder
 			_, err = c.put(objects, &again)
@@ -34,8 +34,8 @@ func TestBackendsAreToldWhatChanges(t *testing.T) {
 			require.NoError(t, again.Sync(t.Context()))
 			require.Equal(t, []string{"Sync"}, again.TakeLines(), "a state that does not change is not told again")
 		}
-		assert.Empty(t, told.Violations(), "seed %d", seed)
-		assert.Empty(t, told.BrokenInvariants(), "seed %d", seed)
+		assert.Empty(t, recorder.Violations(), "seed %d", seed)
+		assert.Empty(t, recorder.BrokenInvariants(), "seed %d", seed)
 	}
 }
 
@@ -49,13 +49,13 @@ func TestTablesThatContradictThemselves(t *testing.T) {
 	}
 }
 
-// A program that lacks a family is judged in a cluster without it.
+// A program that lacks a family is tested in a cluster without it.
 func TestObjectsHaveOnlyTheFamiliesOfTheCluster(t *testing.T) {
 	both := service{name: "both", externalIP: true, vip: true, endpoints: at(localPod1, remotePod1)}
 	six := service{name: "six", slot: 2, families: []model.Family{model.IPv6}, endpoints: at(localPod1)}
 	objects, err := objectsOf([]service{both, six}, []model.Family{model.IPv4})
 	require.NoError(t, err)
-	text, err := report.Objects(objects)
+	text, err := evidence.Objects(objects)
 	require.NoError(t, err)
 	assert.Contains(t, text, "ipFamilyPolicy: SingleStack")
 	for _, of6 := range []string{"IPv6", "fd00:", "2001:db8:", "six"} {

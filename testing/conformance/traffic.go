@@ -6,11 +6,11 @@ import (
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
-// destination is what a service is addressed by.
+// destination is the kind of address that a client connects to.
 type destination int
 
 const (
@@ -20,10 +20,10 @@ const (
 	toNodePort           // on the node's own address
 	toOtherNodePort      // on another address of the node
 	toLoopbackNodePort   // on 127.0.0.1, or ::1
-	toUnknownPort        // of the cluster IP: one that no service has
-	toUnallocatedAddress // of the service CIDR
-	toEndpointItself     // the first endpoint of the port, without a service
-	toContestedAddress   // that several services list
+	toUnknownPort        // a port of the cluster IP that the service does not have
+	toUnallocatedAddress // an unused address of the service CIDR
+	toEndpointItself     // the first endpoint of the port, not through the service
+	toContestedAddress   // listed by several services
 	toListedNode         // the node's address, as an external IP
 )
 
@@ -36,7 +36,7 @@ func (d destination) String() string {
 
 var externalDestinations = []destination{toExternalIP, toVIP, toNodePort}
 
-// resolve returns the address of a destination in a family, for the port at that index of a service's list.
+// resolve returns a destination's address in a family, for the port with that index in a service.
 func (d destination) resolve(s service, port int, f model.Family) netip.AddrPort {
 	number := s.ports[port].number
 	switch d {
@@ -60,7 +60,7 @@ func (d destination) resolve(s service, port int, f model.Family) netip.AddrPort
 	case toUnknownPort:
 		return netip.AddrPortFrom(s.clusterIP(f), number+1)
 	case toUnallocatedAddress:
-		return netip.AddrPortFrom(network.Nth(clusterIPs(f), 200), number)
+		return netip.AddrPortFrom(network.Nth(network.ClusterIPs(f), 200), number)
 	case toEndpointItself:
 		e := s.ports[port].endpoints[0]
 		return netip.AddrPortFrom(network.PlaceNamed(e.at).Addr(f), e.target)
@@ -68,37 +68,37 @@ func (d destination) resolve(s service, port int, f model.Family) netip.AddrPort
 	return netip.AddrPortFrom(s.clusterIP(f), number)
 }
 
-// traffic is new connections of a case and their expected outcome: one flow for each source, destination, family, and
+// traffic is a case's new connections and their expected outcome: one flow for each source, destination, family, and
 // port of the service.
 type traffic struct {
 	from []string
 	to   []destination
 	// of is the name of the service, default the first of the state.
 	of string
-	// as has the addresses and ports for traffic to no service of the state; then of is not used.
+	// as provides the addresses and ports for traffic to no service of the state; of is then unused.
 	as *service
 	// ports restricts the traffic to ports with these names.
 	ports []string
 	// only restricts it to one family.
 	only model.Family
-	// asVIP: the client takes the service's VIP for its own address (S26).
+	// asVIP: the client has the service's VIP as its own address (S26).
 	asVIP bool
 	want  want
 }
 
-// want is what a case says must happen to traffic. The oracle is asked as well; a test checks that they agree.
+// want is the outcome that a case requires. The oracle decides as well; a test checks that they agree.
 type want struct {
 	verdict oracle.Verdict
 	reach   []reached
-	// strict: nothing else is right, even where backends have a choice.
+	// strict: only this is right, even where backends have a choice.
 	strict bool
 	// anySource: the endpoint may see any source.
 	anySource bool
-	// orRefused: a refusal is right as well.
+	// orRefused: a refusal is right too.
 	orRefused bool
 }
 
-// reached is an endpoint that traffic may reach, and must if there is enough of it.
+// reached is an endpoint that traffic may reach, and will if there is enough traffic.
 type reached struct {
 	at          string
 	target      uint16 // default serverPort
@@ -111,10 +111,10 @@ var (
 	leftAlone = want{verdict: oracle.NotOurs}
 )
 
-// keeping spreads the traffic over places, which see the client's own address.
+// keeping delivers traffic to these places, which see the client's own address.
 func keeping(places ...string) want { return spread(false, places) }
 
-// masquerading spreads the traffic over places, which see an address of the node.
+// masquerading delivers traffic to these places, which see an address of the node.
 func masquerading(places ...string) want { return spread(true, places) }
 
 func spread(masqueraded bool, places []string) want {
@@ -125,13 +125,13 @@ func spread(masqueraded bool, places []string) want {
 	return w
 }
 
-// and joins the expectations of two wants about different endpoints.
+// and combines two wants about different endpoints.
 func (w want) and(o want) want {
 	w.reach = append(slices.Clone(w.reach), o.reach...)
 	return w
 }
 
-// on is for endpoints on another port than serverPort.
+// on changes the endpoints' port from serverPort.
 func (w want) on(target uint16) want {
 	w.reach = slices.Clone(w.reach)
 	for i := range w.reach {
@@ -140,30 +140,30 @@ func (w want) on(target uint16) want {
 	return w
 }
 
-// fromAnySource says nothing about the source that the endpoint sees.
+// fromAnySource accepts any source that the endpoint sees.
 func (w want) fromAnySource() want { w.anySource = true; return w }
 
-// orElseRefused allows a refusal as well.
+// orElseRefused also accepts a refusal.
 func (w want) orElseRefused() want { w.orRefused = true; return w }
 
-// strictly forbids what backends may otherwise do.
+// strictly rejects outcomes that backends may otherwise choose.
 func (w want) strictly() want { w.strict = true; return w }
 
-// step is a state and the traffic in it.
+// step is a state and its traffic.
 type step struct {
-	// then says what happens, for messages and readers. "" for the only step of a case.
+	// then describes the step, in messages too. It is empty if a case has only one step.
 	then     string
 	services []service
 	traffic  []traffic
 }
 
-// expectedFlow is a flow with what the case wants of it.
+// expectedFlow is a flow and the outcome that the case requires.
 type expectedFlow struct {
 	network.Attempt
 	want want
 }
 
-// flows expands the traffic of a step.
+// flows expands the traffic of a step into flows.
 func (st step) flows(families []model.Family, protocols []model.Protocol) ([]expectedFlow, error) {
 	var flows []expectedFlow
 	for _, tr := range st.traffic {
@@ -205,7 +205,7 @@ func (tr traffic) flow(svc service, port int, from string, to destination, f mod
 	return expectedFlow{fl, tr.want}
 }
 
-// flow returns the flow from a place to a destination in a family, for the port at that index of the service's list.
+// flow returns the flow from a place to a destination in a family, for the port with that index in the service.
 func (s service) flow(from network.Place, to destination, port int, f model.Family) network.Attempt {
 	return from.FlowTo(to.resolve(s, port, f), s.ports[port].protocol, fmt.Sprintf("the %v of %s", to, s.name))
 }
@@ -219,34 +219,34 @@ func (st step) serviceNamed(name string) (service, error) {
 	return service{}, fmt.Errorf("the state has no service %q", name)
 }
 
-// trafficCase is a case that consists of states and traffic.
+// trafficCase is a case that needs only states and traffic.
 type trafficCase struct {
-	name  string // reads as a sentence
-	rules string // of the specification, for example "S25, S27"
+	name  string // a sentence
+	rules string // for example "S25, S27"
 	needs []Feature
 	setup setup
-	// vipsOnNode gives the VIPs of the first service to the node, as clouds do that deliver them unchanged.
+	// vipsOnNode adds the first service's VIPs to the node, like clouds that deliver packets unchanged.
 	vipsOnNode bool
 	steps      []step
 }
 
-// inState is a case of one state.
+// inState returns a case with one state.
 func inState(name, rules string, services []service, flows ...traffic) trafficCase {
 	return inTurn(name, rules, step{services: services, traffic: flows})
 }
 
-// inTurn is a case of several states.
+// inTurn returns a case with several successive states.
 func inTurn(name, rules string, steps ...step) trafficCase {
 	return trafficCase{name: name, rules: rules, steps: steps}
 }
 
-// needing is the case for backends that have these features.
+// needing adds required features to the case.
 func (c trafficCase) needing(features ...Feature) trafficCase {
 	c.needs = features
 	return c
 }
 
-// in is the case in a setup.
+// in returns the case with a setup.
 func (c trafficCase) in(s setup) trafficCase {
 	c.setup = s
 	return c

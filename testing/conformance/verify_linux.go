@@ -11,20 +11,20 @@ import (
 	"strings"
 	"sync"
 
-	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
-// maxFailures is how many failures of one case are printed in full.
+// maxFailures is the number of failures of a case that are printed in full.
 const maxFailures = 5
 
-// failures collects what went wrong with flows.
+// failures collects the errors of flows.
 type failures struct {
 	list []error
 	more int
 }
 
-// add adds what is wrong with a flow; nil is nothing.
+// add records an error; nil is ignored.
 func (f *failures) add(err error) {
 	switch {
 	case err == nil:
@@ -42,7 +42,7 @@ func (f *failures) err() error {
 	return &flowErrors{failures: *f}
 }
 
-// flowErrors is the error that failures become.
+// flowErrors is the resulting error.
 type flowErrors struct{ failures }
 
 func (e *flowErrors) Error() string {
@@ -57,18 +57,18 @@ func (e *flowErrors) Error() string {
 	return text
 }
 
-// flowError says that a flow did not end as it should.
+// flowError says that a flow's outcome is wrong.
 type flowError struct {
 	expectation
 	seen network.Seen
-	text string // instead of what was seen, if not ""
+	text string // replaces the description of seen, if not ""
 }
 
 func (e *flowError) Error() string {
 	return fmt.Sprintf("flow: %v\nseen: %v\nwant: %v", e.Attempt, e.what(), e.out)
 }
 
-// what says what was seen.
+// what describes the observed result.
 func (e *flowError) what() string { return cmp.Or(e.text, e.seen.String()) }
 
 // expectation is a flow and its expected outcome.
@@ -78,16 +78,15 @@ type expectation struct {
 	oracle *oracle.Oracle
 	// anySource: the endpoint may see any source.
 	anySource bool
-	// served: a process of the node listens at the destination, so that the node does not refuse it.
-	served bool
-	// external: the destination is an external IP or VIP of some service.
+	// served: a process of the node listens at the destination, so the node does not refuse it.
+	served   bool
 	external bool
-	// factory says what the backend does not claim. That makes other outcomes right as well, which waived counts.
+	// factory has the features that the backend lacks. They make other outcomes acceptable, which waived counts.
 	factory *Factory
 	waived  *waivers
 }
 
-// check compares the expectation with what was seen, and returns nil or what is wrong.
+// check compares the result with the expectation. It returns nil if they agree.
 func (e *expectation) check(s network.Seen) error {
 	if s.Broken != nil {
 		return fmt.Errorf("%v\n%v", e.Attempt, s)
@@ -112,13 +111,13 @@ func (e *expectation) check(s network.Seen) error {
 	return &flowError{expectation: *e, seen: s}
 }
 
-// tolerated is an outcome that is right too because of a feature that the backend lacks or a case that it waives.
+// tolerated is an outcome that is acceptable because the backend lacks a feature or waives a case.
 type tolerated struct {
 	why string
 	oracle.Outcome
 }
 
-// tolerated returns the outcomes that are also right for the backend.
+// tolerated returns the outcomes that are acceptable too.
 func (e *expectation) tolerated() (list []tolerated) {
 	also := func(why Feature, verdicts ...oracle.Verdict) {
 		for _, v := range verdicts {
@@ -134,7 +133,7 @@ func (e *expectation) tolerated() (list []tolerated) {
 		list = append(list, tolerated{string(why), out})
 	}
 	if e.factory.lacks(Refusal) && e.allows(oracle.Reject) {
-		also(Refusal, oracle.Drop, oracle.Reject) // the latter after the connection was accepted
+		also(Refusal, oracle.Drop, oracle.Reject) // Reject: after the connection was accepted
 	}
 	if e.factory.waives(externalPortsCase) && e.external && e.out.Verdict == oracle.NotOurs {
 		also(externalPortsCase, oracle.Reject)
@@ -151,7 +150,7 @@ func (e *expectation) tolerated() (list []tolerated) {
 	return list
 }
 
-// allowsSilence reports whether no answer at all may be right.
+// allowsSilence reports whether it may be right that nothing answers.
 func (e *expectation) allowsSilence() bool {
 	return e.allows(oracle.Drop) ||
 		slices.ContainsFunc(e.tolerated(), func(t tolerated) bool { return t.Verdict == oracle.Drop })
@@ -163,7 +162,8 @@ func (e *expectation) allows(v oracle.Verdict) bool {
 		slices.ContainsFunc(e.out.AlsoAllowed, func(also oracle.Outcome) bool { return also.Verdict == v })
 }
 
-// attempts is the number of connections that misses an endpoint with a fair share once in 10^12.
+// attempts returns the number of connections after which an endpoint with a fair share is missed with probability
+// 10^-12.
 func attempts(endpoints int) int {
 	if endpoints < 2 {
 		return 1
@@ -172,17 +172,17 @@ func attempts(endpoints int) int {
 	return int(math.Ceil((math.Log(1e-12) - math.Log(n)) / math.Log(1-1/n)))
 }
 
-// verify tries flows until each has reached all its possible endpoints, and reports what went wrong.
-func (s *session) verify(ctx context.Context, flows []expectation) error {
+// verify tries flows until each has reached all of its possible endpoints, and reports the failures.
+func (b *testbed) verify(ctx context.Context, flows []expectation) error {
 	var failed failures
-	for _, wrong := range s.settled(ctx, flows, s.judge(ctx, flows)) {
+	for _, wrong := range b.settled(ctx, flows, b.judge(ctx, flows)) {
 		failed.add(wrong)
 	}
 	return failed.err()
 }
 
-// judge tries flows until each has reached all its possible endpoints, and returns for each what is wrong, or nil.
-func (s *session) judge(ctx context.Context, flows []expectation) []error {
+// judge tries flows until each has reached all of its possible endpoints. It returns an error or nil for each.
+func (b *testbed) judge(ctx context.Context, flows []expectation) []error {
 	wrong := make([]error, len(flows))
 	missing := make([]map[netip.AddrPort]bool, len(flows))
 	tried := make([]int, len(flows))
@@ -206,7 +206,7 @@ func (s *session) judge(ctx context.Context, flows []expectation) []error {
 				batch, owners = append(batch, e.Attempt), append(owners, i)
 			}
 		}
-		for n, seen := range s.tryAll(ctx, batch) {
+		for n, seen := range b.tryAll(ctx, batch) {
 			i := owners[n]
 			tried[i]++
 			delete(missing[i], seen.Endpoint)
@@ -225,20 +225,20 @@ func (s *session) judge(ctx context.Context, flows []expectation) []error {
 	return wrong
 }
 
-// tryAll makes the connections of flows, a few at the same time, and returns what happened to each.
-func (s *session) tryAll(ctx context.Context, flows []network.Attempt) []network.Seen {
+// tryAll makes the connections of flows, a few concurrently, and returns their results.
+func (b *testbed) tryAll(ctx context.Context, flows []network.Attempt) []network.Seen {
 	result := make([]network.Seen, len(flows))
 	network.Concurrently(len(flows), func(i int) {
 		if err := ctx.Err(); err != nil {
 			result[i] = network.Seen{Broken: err}
 			return
 		}
-		result[i] = s.try(flows[i], s.patience.Patience)
+		result[i] = b.try(flows[i], b.timeouts.Timeouts)
 	})
 	return result
 }
 
-// each calls f for each flow or connection of a list, a few at the same time. An error of f is what is wrong with it.
+// each calls f for each element of a list, a few concurrently, and joins the errors.
 func each[T any](list []T, f func(T) error) error {
 	wrong := make([]error, len(list))
 	network.Concurrently(len(list), func(i int) { wrong[i] = f(list[i]) })
@@ -249,8 +249,8 @@ func each[T any](list []T, f func(T) error) error {
 	return failed.err()
 }
 
-// waivers counts what passed only because the backend lacks a feature or waives a case, so that a result with
-// deviations does not look like one without.
+// waivers counts outcomes accepted only because the backend lacks a feature or waives a case, so that such a result
+// does not look like a clean one.
 type waivers struct {
 	mu    sync.Mutex
 	count map[string]int
@@ -266,7 +266,7 @@ func (w *waivers) add(name string) {
 	w.count[name]++
 }
 
-// String lists the names with the number of deviations, one to a line; "" if there were none.
+// String lists the counts by name, one per line; "" if there are none.
 func (w *waivers) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

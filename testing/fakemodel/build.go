@@ -10,14 +10,14 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
-// ServiceBuilder builds a [model.Service]. Methods about a port concern the last one that was added.
+// ServiceBuilder builds a [model.Service]. Methods about a port apply to the last one added.
 type ServiceBuilder struct {
 	svc    model.Service
 	policy model.RoutePolicy
 }
 
-// Service begins the service "namespace/name"; the namespace may be left out if it is "default". By default it has a
-// cluster IP that is derived from its name, and the TCP port 80.
+// Service returns a builder for "namespace/name"; the namespace defaults to "default". The service has a cluster IP
+// derived from its name and, unless others are added, the TCP port 80.
 func Service(name string) *ServiceBuilder {
 	return &ServiceBuilder{svc: model.Service{Name: serviceName(name)}}
 }
@@ -52,7 +52,7 @@ func (b *ServiceBuilder) Annotation(key, value string) *ServiceBuilder {
 	return b
 }
 
-// ClusterIP sets the cluster IPs, one of each family at most.
+// ClusterIP sets the cluster IPs, at most one per family.
 func (b *ServiceBuilder) ClusterIP(ips ...string) *ServiceBuilder {
 	b.svc.ClusterIPs = addrs(ips)
 	return b
@@ -96,20 +96,20 @@ func (b *ServiceBuilder) port(name string, number uint16, protocol model.Protoco
 	return b
 }
 
-// NodePort gives the last port a node port.
+// NodePort sets the node port of the last port.
 func (b *ServiceBuilder) NodePort(number uint16) *ServiceBuilder {
 	b.ensurePort()
 	b.svc.Ports[len(b.svc.Ports)-1].NodePort = number
 	return b
 }
 
-// InternalLocal makes the internal traffic policy Local.
+// InternalLocal sets the internal traffic policy to Local.
 func (b *ServiceBuilder) InternalLocal() *ServiceBuilder {
 	b.svc.InternalTrafficPolicy = model.TrafficPolicyLocal
 	return b
 }
 
-// ExternalLocal makes the external traffic policy Local.
+// ExternalLocal sets the external traffic policy to Local.
 func (b *ServiceBuilder) ExternalLocal() *ServiceBuilder {
 	b.svc.ExternalTrafficPolicy = model.TrafficPolicyLocal
 	return b
@@ -121,33 +121,33 @@ func (b *ServiceBuilder) Affinity(timeout time.Duration) *ServiceBuilder {
 	return b
 }
 
-// HealthCheck adds a health check that counts local endpoints in IPv4 and IPv6.
+// HealthCheck adds a health check with the numbers of local endpoints in IPv4 and IPv6.
 func (b *ServiceBuilder) HealthCheck(nodePort uint16, localIPv4, localIPv6 int) *ServiceBuilder {
-	b.svc.HealthCheck = &model.HealthCheck{NodePort: nodePort, LocalEndpointsIPv4: localIPv4,
-		LocalEndpointsIPv6: localIPv6}
+	b.svc.HealthCheck = &model.HealthCheck{NodePort: nodePort,
+		LocalEndpoints: model.PerFamily[int]{IPv4: localIPv4, IPv6: localIPv6}}
 	return b
 }
 
-// NoEndpoints makes the routes those of a service that has no usable endpoint anywhere (S25).
+// NoEndpoints sets the routes of a service without usable endpoints anywhere (S25).
 func (b *ServiceBuilder) NoEndpoints() *ServiceBuilder {
 	b.policy.NoEndpoints = true
 	return b
 }
 
-// DetectsLocalPods makes the routes those of a node that can detect traffic of its own pods (S30).
+// DetectsLocalPods sets the routes of a node that can detect traffic from its own pods (S30).
 func (b *ServiceBuilder) DetectsLocalPods() *ServiceBuilder {
 	b.policy.DetectsLocalPods = true
 	return b
 }
 
-// MasqueradeAll makes the routes masquerade all traffic to cluster IPs (S28).
+// MasqueradeAll sets routes that masquerade all traffic to cluster IPs (S28).
 func (b *ServiceBuilder) MasqueradeAll() *ServiceBuilder {
 	b.policy.MasqueradeAll = true
 	return b
 }
 
-// Build returns the service, with the routes that follow from its fields. It panics if the service is invalid, with
-// everything that is wrong: builders are for constant values in tests. Use [model.NewService] for input.
+// Build returns the service, with the routes that follow from its fields. It panics with every error if the service is
+// invalid: builders are for constant values in tests. For input use [model.NewService].
 func (b *ServiceBuilder) Build() *model.Service {
 	b.ensurePort()
 	svc := b.svc
@@ -156,7 +156,7 @@ func (b *ServiceBuilder) Build() *model.Service {
 	}
 	svc.Ports = make([]model.ServicePort, len(b.svc.Ports))
 	for i, p := range b.svc.Ports {
-		p.RoutesIPv4, p.RoutesIPv6 = b.routes(svc, p, model.IPv4), b.routes(svc, p, model.IPv6)
+		p.Routes.IPv4, p.Routes.IPv6 = b.routes(svc, p, model.IPv4), b.routes(svc, p, model.IPv6)
 		svc.Ports[i] = p
 	}
 	return must(model.NewService(svc))
@@ -187,8 +187,8 @@ func (b *ServiceBuilder) ensurePort() {
 // EndpointBuilder builds a [model.Endpoint].
 type EndpointBuilder struct{ ep model.Endpoint }
 
-// Endpoint begins an endpoint of a port, for example "default/web:http/TCP", or "default/web/TCP" if the port has no
-// name. By default it is on another node, ready, and in the Cluster set.
+// Endpoint returns a builder for an endpoint of a port such as "default/web:http/TCP", or "default/web/TCP" if the port
+// has no name. By default the endpoint is on another node, ready, and in the Cluster set.
 func Endpoint(port, target string) *EndpointBuilder {
 	addrPort, err := netip.ParseAddrPort(target)
 	if err != nil {
@@ -198,38 +198,38 @@ func Endpoint(port, target string) *EndpointBuilder {
 		Serving: true}}
 }
 
-// Local puts the endpoint on this node, and adds it to the Local set.
+// Local places the endpoint on this node, and adds it to the Local set.
 func (b *EndpointBuilder) Local() *EndpointBuilder {
 	b.ep.Local = true
 	b.ep.Sets |= model.LocalSet
 	return b
 }
 
-// OnNode names the node that the endpoint is on.
+// OnNode sets the endpoint's node.
 func (b *EndpointBuilder) OnNode(name string) *EndpointBuilder {
 	b.ep.Node = name
 	return b
 }
 
-// Sets puts the endpoint in these sets and no others.
+// Sets sets the endpoint's sets, instead of the default ones.
 func (b *EndpointBuilder) Sets(sets model.EndpointSets) *EndpointBuilder {
 	b.ep.Sets = sets
 	return b
 }
 
-// Terminating makes the endpoint drain: it is terminating, not ready, and still serving. Its sets do not change.
+// Terminating makes the endpoint terminating, not ready, and still serving. Its sets do not change.
 func (b *EndpointBuilder) Terminating() *EndpointBuilder {
 	b.ep.Ready, b.ep.Serving, b.ep.Terminating = false, true, true
 	return b
 }
 
-// Build returns the endpoint. It panics if it is invalid, see [ServiceBuilder.Build].
+// Build returns the endpoint. It panics if the endpoint is invalid, see [ServiceBuilder.Build].
 func (b *EndpointBuilder) Build() *model.Endpoint { return must(model.NewEndpoint(b.ep)) }
 
 // NodeBuilder builds a [model.Node].
 type NodeBuilder struct{ node model.Node }
 
-// Node begins a node.
+// Node returns a builder for a node.
 func Node(name string) *NodeBuilder { return &NodeBuilder{model.Node{Name: name}} }
 
 // Zone sets the topology zone.
@@ -244,7 +244,7 @@ func (b *NodeBuilder) IP(ips ...string) *NodeBuilder {
 	return b
 }
 
-// PodCIDR adds address ranges of the node's pods. To detect local pods by them, use LocalPods as well.
+// PodCIDR adds address ranges of the node's pods. To detect local pods by them, also use LocalPods.
 func (b *NodeBuilder) PodCIDR(cidrs ...string) *NodeBuilder {
 	b.node.PodCIDRs = append(b.node.PodCIDRs, prefixes(cidrs)...)
 	return b
@@ -256,13 +256,13 @@ func (b *NodeBuilder) ServiceCIDR(cidrs ...string) *NodeBuilder {
 	return b
 }
 
-// LocalPods says how local pods are detected. Services then need DetectsLocalPods.
+// LocalPods sets the detection of local pods. Services then need DetectsLocalPods.
 func (b *NodeBuilder) LocalPods(detector model.LocalPods) *NodeBuilder {
 	b.node.LocalPods = detector
 	return b
 }
 
-// Build returns the node. It panics if it is invalid, see [ServiceBuilder.Build].
+// Build returns the node. It panics if the node is invalid, see [ServiceBuilder.Build].
 func (b *NodeBuilder) Build() *model.Node { return must(model.NewNode(b.node)) }
 
 func must[T any](v T, err error) T {
@@ -296,7 +296,7 @@ func serviceName(text string) model.ServiceName {
 	return model.ServiceName{Namespace: namespace, Name: name}
 }
 
-// portName parses what model.PortName.String returns.
+// portName parses the output of model.PortName.String.
 func portName(text string) model.PortName {
 	i := strings.LastIndex(text, "/")
 	if i < 0 {

@@ -38,11 +38,12 @@ func TestServiceBuilder(t *testing.T) {
 		InternalTrafficPolicy:    model.TrafficPolicyLocal,
 		ExternalTrafficPolicy:    model.TrafficPolicyLocal,
 		SessionAffinityTimeout:   time.Hour,
-		HealthCheck:              &model.HealthCheck{NodePort: 31000, LocalEndpointsIPv4: 2, LocalEndpointsIPv6: 1},
+		HealthCheck:              &model.HealthCheck{NodePort: 31000, LocalEndpoints: model.PerFamily[int]{IPv4: 2, IPv6: 1}},
 		Ports: []model.ServicePort{
-			{Name: "http", Protocol: model.TCP, Port: 80, NodePort: 30080, RoutesIPv4: both, RoutesIPv6: both},
-			{Name: "dns", Protocol: model.UDP, Port: 53, RoutesIPv4: both, RoutesIPv6: internal},
-			{Name: "sig", Protocol: model.SCTP, Port: 54, RoutesIPv4: both, RoutesIPv6: internal},
+			{Name: "http", Protocol: model.TCP, Port: 80, NodePort: 30080,
+				Routes: model.PerFamily[model.Routes]{IPv4: both, IPv6: both}},
+			{Name: "dns", Protocol: model.UDP, Port: 53, Routes: model.PerFamily[model.Routes]{IPv4: both, IPv6: internal}},
+			{Name: "sig", Protocol: model.SCTP, Port: 54, Routes: model.PerFamily[model.Routes]{IPv4: both, IPv6: internal}},
 		},
 	}, got)
 }
@@ -52,7 +53,8 @@ func TestBuildersHaveDefaults(t *testing.T) {
 	assert.Equal(t, model.ServiceName{Namespace: "default", Name: "web"}, svc.Name)
 	assert.Equal(t, addrs([]string{kube.DefaultClusterIP("default", "web")}), svc.ClusterIPs)
 	assert.Equal(t, []model.ServicePort{{Protocol: model.TCP, Port: 80, NodePort: 30080,
-		RoutesIPv4: model.NewRoutes(model.RoutePolicy{ClusterIP: true, ExternalAddresses: true})}}, svc.Ports)
+		Routes: model.PerFamily[model.Routes]{
+			IPv4: model.NewRoutes(model.RoutePolicy{ClusterIP: true, ExternalAddresses: true})}}}, svc.Ports)
 	assert.Len(t, Service("web").Build().Ports, 1)
 
 	assert.Equal(t, &model.Endpoint{

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
-// A sink that goes through a cluster's life, with failures and restarts, ends with what a new one is told at once.
+// After failures and restarts a sink has the same state as a new one that gets the final state at once.
 func TestClusterObjectsConverge(t *testing.T) {
 	for seed := range uint64(3) {
 		random := rand.New(rand.NewPCG(seed, 0))

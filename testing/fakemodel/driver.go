@@ -11,26 +11,26 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 )
 
-// Options configures a Driver. The zero value is usable: it only records.
+// Options configures a Driver. The zero value only records.
 type Options struct {
-	// NewSink creates the sink to feed: the backend, with a dataplane from outside the function. It is called by
-	// NewDriver and at every Restart. Default: none.
+	// NewSink creates the sink to feed: the backend, on a dataplane created outside the function. NewDriver and Restart
+	// call it. Default: none.
 	NewSink func() sink.Sink
-	// EverySync: Sync and TrySync call the sink even when nothing is new, for tests of what a backend does then.
+	// EverySync: Sync and TrySync call the sink even if nothing changed.
 	EverySync bool
-	// State configures the node-local state, where the driver is fed with cluster objects. NodeName is "n1" by default.
+	// State configures the node-local state if the driver is fed with cluster objects. NodeName is "n1" by default.
 	State localstate.Options
-	// Cluster is what holds for all nodes.
+	// Cluster has the options shared by all nodes.
 	Cluster localstate.ClusterOptions
 }
 
-// Driver feeds a sink wave by wave and records the calls. It does what package kubeproxy's Run does, in the test's
-// goroutine: it hands over what changed, calls Sync if anything changed, and after a failed Sync asks for a resync of
-// what failed and calls Sync again.
+// Driver feeds a sink in waves and records the calls. It does what kubeproxy.Run does, in the test's goroutine: it
+// makes the calls for what changed, calls Sync if anything changed, and after a failed Sync calls ResyncFailed and Sync
+// again.
 //
 // It takes either model values or cluster objects, not both. Errors end the test.
 type Driver struct {
@@ -46,7 +46,7 @@ type Driver struct {
 	failures []error
 }
 
-// NewDriver returns a driver that has not made any call to its sink yet.
+// NewDriver returns a driver. It does not call the sink yet.
 func NewDriver(tb testing.TB, opts Options) *Driver {
 	d := &Driver{tb: tb, opts: opts}
 	d.opts.State.NodeName = cmp.Or(opts.State.NodeName, "n1")
@@ -63,7 +63,7 @@ func (d *Driver) start() {
 }
 
 // Set creates or replaces objects: a *model.Node, *model.Service or *model.Endpoint; or a Service, EndpointSlice, Node
-// or ServiceCIDR of the Kubernetes API. The sink gets nothing before Sync.
+// or ServiceCIDR of the Kubernetes API. The sink is not called before Sync.
 func (d *Driver) Set(objects ...any) {
 	d.tb.Helper()
 	for _, object := range objects {
@@ -71,8 +71,8 @@ func (d *Driver) Set(objects ...any) {
 	}
 }
 
-// Delete deletes objects. It takes what Set takes, except for a *model.Node, and also a model.ServiceName or a
-// model.EndpointKey. Only the name of an object counts. Deleting a model service deletes its endpoints.
+// Delete deletes objects by name. It takes what Set takes, except a *model.Node, and also a model.ServiceName or a
+// model.EndpointKey. Deleting a model service deletes its endpoints.
 func (d *Driver) Delete(objects ...any) {
 	d.tb.Helper()
 	for _, object := range objects {
@@ -87,7 +87,7 @@ func (d *Driver) check(err error) {
 	}
 }
 
-// sourceOf returns the driver's source if the object is of its kind. The first object decides.
+// sourceOf returns the driver's source if it accepts the object. The first object determines the source.
 func (d *Driver) sourceOf(object any) source {
 	d.tb.Helper()
 	if d.source == nil {
@@ -102,7 +102,7 @@ func (d *Driver) sourceOf(object any) source {
 	return d.source
 }
 
-// Sync applies what was set and deleted. A Sync that fails ends the test.
+// Sync applies what was set and deleted. If it fails, it ends the test.
 func (d *Driver) Sync() {
 	d.tb.Helper()
 	if err := d.TrySync(); err != nil {
@@ -110,34 +110,34 @@ func (d *Driver) Sync() {
 	}
 }
 
-// TrySync is Sync for tests in which it may fail: it returns the sink's error. The next one tries again.
+// TrySync is like Sync, but returns the sink's error. The next call tries again.
 //
-// If nothing changed the sink is not called, except the first time, and after a failed Sync.
+// If nothing changed, the sink is called only the first time and after a failed Sync.
 func (d *Driver) TrySync() error {
 	d.tb.Helper()
 	switch changed := d.flush(); {
 	case d.failed != nil:
 		d.recorder.ResyncFailed()
 		d.resyncFailed()
-	case !changed && !d.opts.EverySync: // the first time the node is always new
+	case !changed && !d.opts.EverySync: // the node is always new at first
 		return nil
 	}
 	return d.sync(d.tb.Context())
 }
 
-// Wave hands over what was set and deleted, and calls Sync with ctx, whether or not anything changed. Unlike TrySync it
-// does not ask for a resync of what failed before: Run makes such waves before a retry is due.
+// Wave makes the calls for what was set and deleted, and calls Sync with ctx, whether or not anything changed. Unlike
+// TrySync it does not call ResyncFailed after a failure: Run makes such waves before a retry is due.
 func (d *Driver) Wave(ctx context.Context) error {
 	d.tb.Helper()
 	d.flush()
 	return d.sync(ctx)
 }
 
-// FailNext makes the next Syncs, as many as there are errors, fail with these errors before they reach the sink. To
-// make a fake dataplane fail, or to fail at random, see [Faults].
+// FailNext makes the next Syncs, one per error, fail with these errors before they reach the sink. To make a fake
+// dataplane fail, see [Faults].
 func (d *Driver) FailNext(errs ...error) { d.failures = append(d.failures, errs...) }
 
-// Resync asks for a full resync, as Run does periodically: ForceResync and Sync, whether or not anything changed.
+// Resync requests a full resync, as Run does periodically: it calls ForceResync and Sync even if nothing changed.
 func (d *Driver) Resync() {
 	d.tb.Helper()
 	d.flush()
@@ -147,10 +147,10 @@ func (d *Driver) Resync() {
 	}
 }
 
-// flush hands over what was set and deleted, and reports whether anything was.
+// flush makes the calls for what was set and deleted, and reports whether there were any.
 func (d *Driver) flush() (changed bool) {
 	d.tb.Helper()
-	if d.source == nil { // an empty cluster is complete, too
+	if d.source == nil { // an empty cluster is complete too
 		d.source = &modelSource{}
 	}
 	changed, err := d.source.flush(sink.Tee(d.recorder, d.sink))
@@ -192,7 +192,7 @@ func (d *Driver) resyncFailed() {
 }
 
 // Restart simulates a new process, with a new sink from Options.NewSink and a new node-local state. The driver keeps
-// what was set, and the next Sync hands everything to the new sink; the content of the dataplane is up to NewSink.
+// its objects, and the next Sync gives all of them to the new sink. NewSink determines the content of the dataplane.
 func (d *Driver) Restart() {
 	d.tb.Helper()
 	if d.source != nil {
@@ -202,15 +202,15 @@ func (d *Driver) Restart() {
 	d.start()
 }
 
-// Transcript returns the calls to the sink since the last Transcript or Want, one line each: as [sink.Call.String]
-// writes them, "Sync" with its error if it failed, and "Restart".
+// Transcript returns the calls to the sink since the last Transcript or Want, one line each: [sink.Call.String], "Sync"
+// with its error if it failed, and "Restart".
 func (d *Driver) Transcript() []string {
 	lines := d.lines
 	d.lines = nil
 	return lines
 }
 
-// Want ends the test unless the Transcript is these lines, in this order. A line may leave out its end, after a whole
+// Want ends the test unless the Transcript consists of these lines, in this order. A line may be cut off after a whole
 // word: "SetService default/web" matches any version of the service.
 func (d *Driver) Want(lines ...string) {
 	d.tb.Helper()
@@ -218,11 +218,11 @@ func (d *Driver) Want(lines ...string) {
 	want := slices.Clone(lines)
 	for i := range want {
 		if i < len(got) && abbreviates(want[i], got[i]) {
-			want[i] = got[i] // so that a failure shows what really differs
+			want[i] = got[i] // so that a failure shows only real differences
 		}
 	}
 	require.Equal(d.tb, strings.Join(want, "\n"), strings.Join(got, "\n"),
-		"what the sink was told, and in which order, is not what was wanted")
+		"the calls to the sink, or their order, are not the expected ones")
 }
 
 func abbreviates(short, line string) bool {
@@ -230,7 +230,7 @@ func abbreviates(short, line string) bool {
 	return ok && (rest == "" || rest[0] == ' ' || rest[0] == ';')
 }
 
-// State returns the state that the sink has been given, whether or not it has been applied, for package oracle.
+// State returns the state that the sink has been given, applied or not, for package oracle.
 func (d *Driver) State() oracle.State {
 	services, endpoints := d.recorder.Services(), d.recorder.Endpoints()
 	return oracle.Collect(d.recorder.Node(), maps.Values(services), maps.Values(endpoints))

@@ -216,7 +216,7 @@ func TestDriverRestarts(t *testing.T) {
 	})
 }
 
-// carelessSource hands over an endpoint without its service.
+// carelessSource passes on an endpoint without its service.
 type carelessSource struct{ source }
 
 func (carelessSource) flush(to localstate.Receiver) (bool, error) {
@@ -244,8 +244,9 @@ func TestDriverFailuresAreReadable(t *testing.T) {
 			d.Set(web, Endpoint("web/TCP", "10.244.1.5:8080").Build())
 			d.Sync()
 			d.Want("SetNode n1", "SetService default/web", "SetEndpoint default/web/TCP -> 10.244.1.6:8080", "Sync")
-		}, []string{"what the sink was told, and in which order, is not what was wanted",
-			"\n\t            \t-SetEndpoint default/web/TCP -> 10.244.1.6:8080\n\t            \t+SetEndpoint default/web/TCP -> 10.244.1.5:8080 sets=Cluster\n",
+		}, []string{"the calls to the sink, or their order, are not the expected ones",
+			"\n\t            \t-SetEndpoint default/web/TCP -> 10.244.1.6:8080\n" +
+				"\t            \t+SetEndpoint default/web/TCP -> 10.244.1.5:8080 sets=Cluster\n",
 			"\n\t            \t Sync"}},
 		{"calls in another order are wrong", func(tb testing.TB) {
 			d := NewDriver(tb, Options{})

@@ -7,12 +7,12 @@ import (
 	"sync"
 )
 
-// ErrFault is wrapped by every error that a Faults makes.
+// ErrFault is wrapped by every error of a Faults.
 var ErrFault = errors.New("injected fault")
 
-// Faults decides which operations fail, at random but reproducibly by seed. Call Next at the start of an operation of a
-// fake dataplane. If the fake has a hook for that, like those of backends/hns and backends/ipvs, set fake.Fail =
-// faults.Next; otherwise:
+// Faults makes operations fail at random, reproducibly by seed. Call Next at the start of each operation of a fake
+// dataplane. If the fake has a hook, like those of backends/hns and backends/ipvs, set fake.Fail = faults.Next;
+// otherwise:
 //
 //	func (f *fakeDataplane) AddElement(e Element) error {
 //		if err := f.faults.Next("add element"); err != nil {
@@ -30,13 +30,13 @@ type Faults struct {
 	injected    int
 }
 
-// NewFaults returns a Faults that makes each operation fail with this probability, from 0 to 1.
+// NewFaults returns a Faults that makes each operation fail with this probability (0 to 1).
 func NewFaults(seed uint64, probability float64) *Faults {
 	return &Faults{seed: seed, random: rand.New(rand.NewPCG(seed, 0)), probability: probability}
 }
 
-// Next returns nil, or the error with which the operation has to fail. The error has the seed and the number of the
-// operation.
+// Next returns nil, or the error that the operation has to return. The error contains the seed and the operation's
+// number.
 func (f *Faults) Next(operation string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -48,7 +48,7 @@ func (f *Faults) Next(operation string) error {
 	return fmt.Errorf("%s: %w (seed %d, operation %d)", operation, ErrFault, f.seed, f.asked)
 }
 
-// SetProbability changes the probability. With 0 everything succeeds from now on.
+// SetProbability changes the probability. With 0 all operations succeed from now on.
 func (f *Faults) SetProbability(probability float64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

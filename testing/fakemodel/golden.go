@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// updateVariable makes tests update the files instead of comparing with them. It is an environment variable because a
-// library should not define flags.
+// updateVariable makes tests update the files instead of comparing. It is an environment variable because a library
+// should not define flags.
 const updateVariable = "FAKEMODEL_UPDATE"
 
 func updating() bool { return os.Getenv(updateVariable) == "1" }
 
-// Golden ends the test unless got equals the content of the file at path, which is relative to the folder of the test.
-// With FAKEMODEL_UPDATE=1 in the environment it writes the file instead: look at the difference before you commit it.
+// Golden ends the test unless got equals the content of the file at path, relative to the test's folder. With
+// FAKEMODEL_UPDATE=1 in the environment it writes the file instead: review the difference before you commit it.
 func Golden(tb testing.TB, path, got string) {
 	tb.Helper()
 	if updating() {

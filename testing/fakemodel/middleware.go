@@ -4,21 +4,22 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// LostAbilities puts middleware in front of a sink that has all optional interfaces, makes every call, and returns
-// those that do not arrive: the names of methods, and "errors" if the error of Sync is not returned. Middleware that
-// embeds a [sink.Sink] instead of a [sink.Forward] silently loses SetNode, ForceResync and ResyncFailed. A test of
-// middleware that passes everything on is
+// LostAbilities wraps a sink with all optional interfaces in middleware, makes every call, and returns the names of the
+// methods that are not passed on, and "errors" if Sync's error is lost. Middleware that embeds a [sink.Sink] instead of
+// a [sink.Forward] silently loses SetNode, ForceResync, ResyncFailed and Yield. A test of middleware that passes
+// everything on:
 //
 //	assert.Empty(t, fakemodel.LostAbilities(t.Context(), func(next sink.Sink) sink.Sink { return Wrap(next) }))
 func LostAbilities(ctx context.Context, wrap func(next sink.Sink) sink.Sink) []string {
 	recorder := &sink.Recorder{}
-	s := wrap(recorder)
-	// The calls are those of Run, the optional ones only if the sink has them.
+	s := wrap(yielding{recorder})
+	// Like Run, make optional calls only if the sink supports them.
 	caller := sink.NewForward(s)
 	failure := &sink.FamilyError{Family: model.IPv6, Err: errors.New("made to fail")}
 	service := Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build()
@@ -57,8 +58,17 @@ func LostAbilities(ctx context.Context, wrap func(next sink.Sink) sink.Sink) []s
 	if len(waves) < 4 {
 		lost = append(lost, "Sync")
 	}
+	if caller.Yield() == 0 {
+		lost = append(lost, "Yield")
+	}
 	if !errors.Is(err, failure) || sink.FailedFamilies(err) != model.IPv6.Set() {
 		lost = append(lost, "errors")
 	}
 	return slices.Clip(lost)
 }
+
+// yielding is a sink whose dataplane is always being read.
+type yielding struct{ *sink.Recorder }
+
+// Yield implements [sink.Yielder].
+func (yielding) Yield() time.Duration { return time.Second }

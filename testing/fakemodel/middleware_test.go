@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
-	"sigs.k8s.io/kube-proxy-lib/healthcheck"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/node/health"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
@@ -21,7 +21,7 @@ func TestMiddlewareLosesNoAbility(t *testing.T) {
 		"conntrack": func(s sink.Sink) sink.Sink {
 			return conntrack.Wrap(t.Context(), s, conntrack.Options{Table: noFlows{}})
 		},
-		"healthcheck": func(s sink.Sink) sink.Sink { return healthcheck.NewServices(s, healthcheck.ServicesOptions{}) },
+		"healthcheck": func(s sink.Sink) sink.Sink { return health.NewServices(s, health.ServicesOptions{}) },
 		"Faulty":      func(s sink.Sink) sink.Sink { return faulty(s, NewFaults(1, 0)) },
 	} {
 		assert.Empty(t, LostAbilities(t.Context(), wrap), name)
@@ -51,11 +51,11 @@ func (s silent) Sync(ctx context.Context) error {
 }
 
 func TestLostAbilitiesAreFound(t *testing.T) {
-	assert.Equal(t, []string{"SetNode", "ForceResync", "ResyncFailed"},
+	assert.Equal(t, []string{"SetNode", "ForceResync", "ResyncFailed", "Yield"},
 		LostAbilities(t.Context(), func(s sink.Sink) sink.Sink { return embedding{s} }))
 	assert.Equal(t, []string{"SetService", "errors"},
 		LostAbilities(t.Context(), func(s sink.Sink) sink.Sink { return silent{sink.NewForward(s)} }))
 	assert.Equal(t, []string{"SetNode", "SetService", "DeleteService", "SetEndpoint", "DeleteEndpoint", "ForceResync",
 		"ResyncFailed",
-		"Sync", "errors"}, LostAbilities(t.Context(), func(sink.Sink) sink.Sink { return sink.Tee() }))
+		"Sync", "Yield", "errors"}, LostAbilities(t.Context(), func(sink.Sink) sink.Sink { return sink.Tee() }))
 }

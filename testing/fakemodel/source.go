@@ -17,19 +17,19 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// source is where a wave comes from: model values or cluster objects.
+// source is the source of a wave: model values or cluster objects.
 type source interface {
-	fmt.Stringer // for messages: what it takes
+	fmt.Stringer // describes the accepted objects in messages
 	takes(object any) bool
 	set(object any) error
 	delete(object any) error
-	// flush hands over what changed and reports whether anything did.
+	// flush makes the calls for what changed, and reports whether there were any.
 	flush(to localstate.Receiver) (bool, error)
-	// start starts over: the next flush hands over everything.
+	// start makes the next flush describe the complete state.
 	start(ctx context.Context) error
 }
 
-// newSource returns the source that takes objects like this one.
+// newSource returns the source that accepts this object.
 func newSource(object any, opts Options) (source, error) {
 	for _, s := range []source{&modelSource{}, &clusterSource{opts: opts, objects: map[objectKey]metav1.Object{}}} {
 		if s.takes(object) {

@@ -10,17 +10,16 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// values is a node-local state that a test sets, in any order. Flush hands over what changed, in the order that package
-// sink prescribes. It replaces package localstate in tests without cluster objects. The zero value is empty and ready
-// to use.
+// values is a node-local state of model values, set in any order. Flush makes the calls for what changed, in the order
+// that package sink prescribes. The zero value is empty and ready to use.
 type values struct {
 	node     pair[*model.Node]
 	services map[model.ServiceName]*modelService
 	changed  map[model.ServiceName]struct{}
 }
 
-// pair is the wanted version of a value and the one that was last handed over.
-type pair[T any] struct{ wanted, told T }
+// pair has the wanted value and the one last sent to the receiver.
+type pair[T any] struct{ wanted, sent T }
 
 // modelService is one service with its endpoints.
 type modelService struct {
@@ -44,7 +43,7 @@ func (m *values) DeleteService(name model.ServiceName) {
 	}
 }
 
-// SetEndpoint creates or replaces an endpoint. Its service may be set later, but before Flush.
+// SetEndpoint creates or replaces an endpoint. Its service must be set before Flush.
 func (m *values) SetEndpoint(ep *model.Endpoint) { m.touch(ep.Port.Service).set(ep.Key(), ep) }
 
 // DeleteEndpoint deletes an endpoint.
@@ -72,8 +71,8 @@ func (s *modelService) set(key model.EndpointKey, ep *model.Endpoint) {
 	s.changed[key] = struct{}{}
 }
 
-// Flush hands over what differs from what was last handed over, and reports whether anything does. If an endpoint
-// belongs to no service port it hands over nothing and returns an error that names every such endpoint.
+// Flush passes everything that changed to the receiver, and reports whether anything did. If an endpoint belongs to no
+// service port, it passes nothing and returns an error that names every such endpoint.
 func (m *values) Flush(r localstate.Receiver) (changed bool, err error) {
 	names := slices.SortedFunc(maps.Keys(m.changed), model.ServiceName.Compare)
 	var errs []error
@@ -83,11 +82,11 @@ func (m *values) Flush(r localstate.Receiver) (changed bool, err error) {
 	if err := errors.Join(errs...); err != nil {
 		return false, err
 	}
-	if n, ok := r.(localstate.NodeReceiver); ok && m.node.wanted != nil && !m.node.wanted.Equal(m.node.told) {
+	if n, ok := r.(localstate.NodeReceiver); ok && m.node.wanted != nil && !m.node.wanted.Equal(m.node.sent) {
 		n.SetNode(m.node.wanted)
 		changed = true
 	}
-	m.node.told = m.node.wanted
+	m.node.sent = m.node.wanted
 	for _, name := range names {
 		if s := m.services[name]; s.service.wanted == nil {
 			changed = s.flush(name, r) || changed
@@ -103,8 +102,8 @@ func (m *values) Flush(r localstate.Receiver) (changed bool, err error) {
 	return changed, nil
 }
 
-// orphans returns an error for each endpoint that belongs to no port of the service. If the service itself did not
-// change, only endpoints that changed are checked.
+// orphans returns an error for each endpoint that belongs to no port of the service. If the service did not change, it
+// checks only the changed endpoints.
 func (s *modelService) orphans() []error {
 	svc := s.service.wanted
 	var orphans []model.EndpointKey
@@ -113,7 +112,7 @@ func (s *modelService) orphans() []error {
 			orphans = append(orphans, key)
 		}
 	}
-	if svc == s.service.told {
+	if svc == s.service.sent {
 		for key := range s.changed {
 			look(key)
 		}
@@ -130,13 +129,12 @@ func (s *modelService) orphans() []error {
 	return errs
 }
 
-// flush hands over one service: endpoints to delete, the service, endpoints to set. It reports whether there was
-// anything to hand over.
+// flush passes on one service: deleted endpoints, the service, set endpoints. It reports whether anything changed.
 func (s *modelService) flush(name model.ServiceName, r localstate.Receiver) (changed bool) {
 	keys := slices.SortedFunc(maps.Keys(s.changed), model.EndpointKey.Compare)
 	for _, key := range keys {
 		if ep := s.endpoints[key]; ep.wanted == nil {
-			if ep.told != nil {
+			if ep.sent != nil {
 				r.DeleteEndpoint(key)
 				changed = true
 			}
@@ -144,17 +142,17 @@ func (s *modelService) flush(name model.ServiceName, r localstate.Receiver) (cha
 		}
 	}
 	switch svc := &s.service; {
-	case svc.wanted == nil && svc.told != nil:
+	case svc.wanted == nil && svc.sent != nil:
 		r.DeleteService(name)
 		changed = true
-	case svc.wanted != nil && !svc.wanted.Equal(svc.told):
+	case svc.wanted != nil && !svc.wanted.Equal(svc.sent):
 		r.SetService(svc.wanted)
 		changed = true
 	}
-	s.service.told = s.service.wanted
+	s.service.sent = s.service.wanted
 	for _, key := range keys {
 		if ep, ok := s.endpoints[key]; ok {
-			if !ep.wanted.Equal(ep.told) {
+			if !ep.wanted.Equal(ep.sent) {
 				r.SetEndpoint(ep.wanted)
 				changed = true
 			}
@@ -165,13 +163,13 @@ func (s *modelService) flush(name model.ServiceName, r localstate.Receiver) (cha
 	return changed
 }
 
-// Forget makes the next Flush hand over everything, as after a restart. It does not delete anything.
+// Forget makes the next Flush pass on everything, as after a restart. It deletes nothing.
 func (m *values) Forget() {
-	m.node.told = nil
+	m.node.sent = nil
 	for name, s := range m.services {
-		m.touch(name).service.told = nil
+		m.touch(name).service.sent = nil
 		for key, ep := range s.endpoints {
-			ep.told = nil
+			ep.sent = nil
 			s.endpoints[key] = ep
 			s.changed[key] = struct{}{}
 		}

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// lines flushes a model to a recorder as one wave, and returns what was told in short.
+// lines flushes a model to a recorder as one wave, and returns the calls in short form.
 func lines(t *testing.T, m *values, r *sink.Recorder) []string {
 	t.Helper()
 	changed, err := m.Flush(r)
@@ -33,7 +33,7 @@ func lines(t *testing.T, m *values, r *sink.Recorder) []string {
 	}
 	require.Equal(t, changed, len(short) > 0)
 	for name, s := range m.services {
-		require.NotNil(t, s.service.told, "%v is gone and must not be kept", name)
+		require.NotNil(t, s.service.sent, "%v is gone and must not be kept", name)
 		require.Empty(t, s.changed, "%v has nothing more to hand over", name)
 	}
 	require.Empty(t, r.Violations())
@@ -128,8 +128,8 @@ func TestModelRefusesEndpointsThatBelongToNothing(t *testing.T) {
 	require.ErrorContains(t, err, "default/a:x/TCP")
 }
 
-// Whatever is set and deleted, and however it is cut into waves, the receiver ends with what was wanted, and is told in
-// the order that it can rely on.
+// However changes are split into waves, the receiver ends with the wanted state, and the calls keep the prescribed
+// order.
 func TestModelConverges(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 0))

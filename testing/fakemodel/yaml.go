@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/manifest"
 )
 
-// ParseYAML reads the cluster objects of a YAML or JSON text of one or more documents: Services, EndpointSlices, Nodes
-// and ServiceCIDRs, alone or in Lists. A service or slice without a namespace is in "default". The error names the
-// document and what is wrong with it, for example an unknown field.
+// ParseYAML parses Services, EndpointSlices, Nodes and ServiceCIDRs, also in Lists, from one or more YAML or JSON
+// documents. The namespace of services and slices defaults to "default". The error names the document and the problem,
+// for example an unknown field.
 func ParseYAML(text []byte) ([]metav1.Object, error) {
 	var objects []metav1.Object
 	for document, err := range manifest.Documents(text) {

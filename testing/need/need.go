@@ -1,6 +1,6 @@
-// Package need is for tests that need root, a kernel feature or a program. If the machine does not have it they skip,
-// and say why and what to install. With KPL_REQUIRE=1 in the environment they fail instead, so that CI, which has
-// everything, cannot lose a test silently.
+// Package need is for tests that need root, a kernel feature or a program. On a machine without it they skip, and say
+// why and what to install. With KPL_REQUIRE=1 in the environment they fail instead, so that CI cannot lose a test
+// silently.
 package need
 
 import (
@@ -10,22 +10,22 @@ import (
 	"strings"
 	"testing"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testneed"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
-// That ends the test unless ok: as skipped, or with KPL_REQUIRE=1 as failed. what says what is needed.
+// That skips the test unless ok, or fails it with KPL_REQUIRE=1. what says what the test needs.
 func That(t testing.TB, ok bool, what string) {
 	t.Helper()
-	testneed.That(t, ok, what)
+	testkit.Need(t, ok, what)
 }
 
-// Root needs user ID 0, which may be that of a user namespace.
+// Root requires user ID 0, also that of a user namespace.
 func Root(t testing.TB) {
 	t.Helper()
-	testneed.Root(t)
+	testkit.NeedRoot(t)
 }
 
-// Program needs an executable, and returns its path. name is looked for in PATH, unless it is a path itself.
+// Program requires an executable, and returns its path. It searches PATH for name, unless name is a path.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	path, found := Find(name)
@@ -37,14 +37,14 @@ func Program(t testing.TB, name string) string {
 	return path
 }
 
-// Find looks for an executable like [Program]. It is for what a test can do without, in another way.
+// Find searches for an executable like [Program], for tests that have an alternative.
 func Find(name string) (path string, found bool) {
 	path, err := exec.LookPath(name)
 	return path, err == nil
 }
 
-// programs has a line for each program that the tests of this repository need: its name, and the Debian package that
-// it is in. It is a file so that .ci/hidden can read it as well.
+// programs lists the programs that the tests of this repository need, one per line with its Debian package. It is a
+// file so that .ci/hidden can read it too.
 //
 //go:embed programs
 var programs string

@@ -27,9 +27,14 @@ var told = map[string]string{
 	"testing/conformance/internal/mynft/mynft.go":             "a backend to read; its tests ask for nft",
 	"testing/integration/cluster/program.go":                  "runs what Program has found",
 	"testing/integration/apiserver/node_linux_test.go":        "runs what Program has found",
+	"testing/integration/apiserver/kubectl_test.go":           "runs what Program has found",
+	"testing/integration/apiserver/serviceproxy_test.go":      "runs what Program has found",
 	"testing/integration/dropin/program_linux_test.go":        "runs what it has built, or Program has found",
 	"testing/integration/benchmarks/sidebyside_linux_test.go": "runs what it has built",
 	"testing/integration/benchmarks/brain_linux_test.go":      "runs what it has built",
+	"testing/integration/e2e/cluster_linux.go":                "runs itself; its test asks for what else it runs",
+	"testing/integration/e2e/node_linux.go":                   "runs itself; its test asks for what else it runs",
+	"testing/integration/e2e/init_linux.go":                   "runs itself; its test asks for what else it runs",
 }
 
 // TestEveryProgramIsAskedFor: a test that runs a program has asked for it, so that it skips where the program is
@@ -76,14 +81,15 @@ func TestEveryProgramIsAskedFor(t *testing.T) {
 //   - the result of need.Program or need.Find, or of filepath.Join, for what the test has built, in the same function,
 //   - the test itself, a script of the repository ("./..."), or a program that is there everywhere.
 //
-// A name is not enough, whatever it is, because somebody else may have chosen it.
+// A name alone proves nothing, because another package may define it.
 func unasked(t testing.TB, name, source string) (places []string) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, name, source, 0)
 	require.NoError(t, err)
 	add := func(n ast.Node) {
 		text := source[fset.Position(n.Pos()).Offset:fset.Position(n.End()).Offset]
-		places = append(places, fmt.Sprintf("%v: %s is not asked for with testing/need, or is not in its list", fset.Position(n.Pos()), text))
+		places = append(places, fmt.Sprintf("%v: %s is not asked for with testing/need, or is not in its list",
+			fset.Position(n.Pos()), text))
 	}
 	for _, i := range file.Imports {
 		if i.Path.Value == `"os/exec"` && i.Name != nil {
@@ -132,7 +138,8 @@ func isKnown(program ast.Expr) bool {
 	}
 	name, err := strconv.Unquote(lit.Value)
 	list, err2 := os.ReadFile("programs")
-	return err == nil && err2 == nil && everywhere[name] || strings.Contains("\n"+string(list), "\n"+filepath.Base(name)+" ")
+	return err == nil && err2 == nil && everywhere[name] ||
+		strings.Contains("\n"+string(list), "\n"+filepath.Base(name)+" ")
 }
 
 // pathsIn returns the variables that are assigned the path of a program within a declaration.

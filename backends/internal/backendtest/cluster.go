@@ -34,7 +34,8 @@ func (c ClusterSize) Service(i int) *model.Service {
 	vip := netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})
 	routes := model.NewRoutes(model.RoutePolicy{ClusterIP: true, DetectsLocalPods: true})
 	return &model.Service{Name: name, ClusterIPs: []netip.Addr{vip}, SessionAffinityTimeout: c.Affinity,
-		Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80, RoutesIPv4: routes}}}
+		Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80,
+			Routes: model.PerFamily[model.Routes]{IPv4: routes}}}}
 }
 
 // Endpoint returns the j-th endpoint of the i-th service. The first one of every hundredth service is on this node.

@@ -19,10 +19,12 @@ func bystanders() []*model.Service {
 	web := &model.Service{Name: model.ServiceName{Namespace: "prod", Name: "web"}, UID: "web", Created: time.Unix(2000, 0),
 		ClusterIPs: addrs("10.96.0.1"), ExternalIPs: addrs("203.0.113.1"), LoadBalancerIPs: addrs("203.0.113.2"),
 		LoadBalancerSourceRanges: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")},
-		Ports:                    []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80, NodePort: 30080, RoutesIPv4: routes()}}}
+		Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80, NodePort: 30080,
+			Routes: model.PerFamily[model.Routes]{IPv4: routes()}}}}
 	api := &model.Service{Name: model.ServiceName{Namespace: "prod", Name: "api"}, UID: "api", Created: time.Unix(2000, 0),
 		ClusterIPs: addrs("10.96.0.2"),
-		Ports:      []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80, RoutesIPv4: routes()}}}
+		Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80,
+			Routes: model.PerFamily[model.Routes]{IPv4: routes()}}}}
 	return []*model.Service{web, api}
 }
 
@@ -50,6 +52,8 @@ func addrs(list ...string) (all []netip.Addr) {
 // shape is how much a tenant asks for in each dimension.
 type shape struct {
 	services, ports, addresses, ranges, endpoints int
+
+	sticky bool // all have session affinity, which a change takes away
 }
 
 const numDimensions = 5
@@ -59,8 +63,12 @@ func (s *shape) dimensions() [numDimensions]*int {
 }
 
 func (s shape) String() string {
-	return fmt.Sprintf("%d services x %d ports x %d addresses, %d ranges, %d endpoints", s.services, s.ports, s.addresses,
-		s.ranges, s.endpoints)
+	text := fmt.Sprintf("%d services x %d ports x %d addresses, %d ranges, %d endpoints", s.services, s.ports,
+		s.addresses, s.ranges, s.endpoints)
+	if s.sticky {
+		text += ", sticky"
+	}
+	return text
 }
 
 func biggest() shape { return shape{services: 12, ports: 12, addresses: 16, ranges: 64, endpoints: 10} }
@@ -79,14 +87,30 @@ func cornerShape(which uint64) shape {
 	return s
 }
 
-func randomShape(dice *rand.Rand) shape {
+// pairShapes are all pairs of dimensions at sizes at which a square shows: one of 1,000, and the other of 8.
+func pairShapes() (list []shape) {
+	for many := range numDimensions {
+		for some := range numDimensions {
+			if many == some {
+				continue
+			}
+			s := smallest()
+			*s.dimensions()[many], *s.dimensions()[some] = 1000, 8
+			s.sticky = (many+some)%2 == 0
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+func randomShape(random *rand.Rand) shape {
 	s := biggest()
 	for _, n := range s.dimensions() {
-		switch dice.IntN(3) {
+		switch random.IntN(3) {
 		case 0:
-			*n = dice.IntN(3)
+			*n = random.IntN(3)
 		case 1:
-			*n = 1 + dice.IntN(*n)
+			*n = 1 + random.IntN(*n)
 		}
 	}
 	s.services, s.ports = max(s.services, 1), max(s.ports, 1)
@@ -98,11 +122,14 @@ type size struct {
 	services, ports, frontends, ranges, endpoints, destinations int
 
 	asked int // destinations without a maximum for each port
+
+	stickyPorts, stickyEndpoints int // those with session affinity, and their endpoints
 }
 
 func (s size) plus(o size) size {
 	return size{s.services + o.services, s.ports + o.ports, s.frontends + o.frontends, s.ranges + o.ranges,
-		s.endpoints + o.endpoints, s.destinations + o.destinations, s.asked + o.asked}
+		s.endpoints + o.endpoints, s.destinations + o.destinations, s.asked + o.asked,
+		s.stickyPorts + o.stickyPorts, s.stickyEndpoints + o.stickyEndpoints}
 }
 
 // within returns what is left within a namespace's budget.
@@ -119,55 +146,57 @@ type tenant struct {
 	endpoints []*model.Endpoint
 	size      size
 	overlap   bool // the source ranges of each service, and the addresses of all
+	sticky    bool
 }
 
 // newTenant makes a tenant of services that API validation accepts, and of endpoints as nasty as possible.
-func newTenant(dice *rand.Rand, s shape, overlap bool, maxDestinations int) *tenant {
-	t := &tenant{overlap: overlap}
+func newTenant(random *rand.Rand, s shape, overlap bool, maxDestinations int) *tenant {
+	t := &tenant{overlap: overlap, sticky: s.sticky}
 	// Addresses that are others', and targets that are no pods, or the bystander's.
 	contested := addrs("10.96.0.1", "203.0.113.1", "203.0.113.2", "192.0.2.10", "203.0.113.77", "10.96.1.0")
 	targets := append(contested, addrs("127.0.0.1", bystanderPods+"1.2", bystanderPods+"1.3", bystanderPods+"2.2")...)
 	for i := range s.services {
 		name := model.ServiceName{Namespace: "evil", Name: fmt.Sprintf("s%d", i)}
-		svc := &model.Service{Name: name, UID: name.Name, Created: time.Unix(int64(1000+dice.IntN(2000)), 0),
-			ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 1, byte(i)})}}
+		svc := &model.Service{Name: name, UID: name.Name, Created: time.Unix(int64(1000+random.IntN(2000)), 0),
+			ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(1 + i/256), byte(i)})}}
 		for n := range s.addresses {
-			a := netip.AddrFrom4([4]byte{203, 0, byte(113 + i/8), byte(80 + 20*i + n)}) // beside the bystander's
+			at := 80 + 20*i + n + 256*(i/8*s.addresses/20) // beside the bystander's
 			if overlap {
-				a = netip.AddrFrom4([4]byte{203, 0, 113, byte(80 + n)})
+				at = 80 + n
 			}
-			if n > 0 && dice.IntN(4) == 0 {
-				a = contested[dice.IntN(len(contested))]
+			a := netip.AddrFrom4([4]byte{203, byte(at >> 16), byte(113 + at>>8), byte(at)})
+			if n > 0 && random.IntN(4) == 0 {
+				a = contested[random.IntN(len(contested))]
 			}
-			if n > 0 && dice.IntN(2) == 0 {
+			if n > 0 && random.IntN(2) == 0 {
 				svc.ExternalIPs = append(svc.ExternalIPs, a)
 			} else {
 				svc.LoadBalancerIPs = append(svc.LoadBalancerIPs, a)
 			}
-			if dice.IntN(8) == 0 { // duplicates, also of another kind
+			if random.IntN(8) == 0 { // duplicates, also of another kind
 				svc.ExternalIPs = append(svc.ExternalIPs, a)
 			}
 		}
-		svc.LoadBalancerSourceRanges = t.rangesOf(dice, i, s.ranges)
-		if dice.IntN(4) == 0 {
+		svc.LoadBalancerSourceRanges = t.rangesOf(random, i, s.ranges)
+		if random.IntN(4) == 0 || s.sticky {
 			svc.SessionAffinityTimeout = time.Hour
 		}
 		for j := range s.ports {
 			sp := model.ServicePort{Name: fmt.Sprintf("p%d", j), Protocol: []model.Protocol{model.TCP, model.UDP}[j%2],
-				Port: uint16(9000 + j), RoutesIPv4: routes()}
+				Port: uint16(9000 + j), Routes: model.PerFamily[model.Routes]{IPv4: routes()}}
 			if j < 2 { // ports of a protocol differ in their numbers
-				sp.Port = []uint16{80, 80, 443, 30080}[dice.IntN(4)]
+				sp.Port = []uint16{80, 80, 443, 30080}[random.IntN(4)]
 			}
-			if dice.IntN(2) == 0 {
-				sp.NodePort = uint16(31000 + 100*i + j)
+			if n := 31000 + 100*i + j; random.IntN(2) == 0 && n < 1<<16 {
+				sp.NodePort = uint16(n)
 			}
 			svc.Ports = append(svc.Ports, sp)
 			for k := range s.endpoints {
-				a := netip.AddrFrom4([4]byte{10, 88, byte(i), byte(k)})
-				if dice.IntN(3) == 0 {
-					a = targets[dice.IntN(len(targets))]
+				a := netip.AddrFrom4([4]byte{10, byte(88 + i>>8), byte(i + k>>8), byte(k)})
+				if random.IntN(3) == 0 {
+					a = targets[random.IntN(len(targets))]
 				}
-				t.endpoints = append(t.endpoints, endpointOf(svc.PortName(sp), netip.AddrPortFrom(a, uint16(80+dice.IntN(3)))))
+				t.endpoints = append(t.endpoints, endpointOf(svc.PortName(sp), netip.AddrPortFrom(a, uint16(80+random.IntN(3)))))
 			}
 		}
 		t.services = append(t.services, svc)
@@ -177,11 +206,11 @@ func newTenant(dice *rand.Rand, s shape, overlap bool, maxDestinations int) *ten
 }
 
 // rangesOf returns source ranges. Those that overlap may all be one.
-func (t *tenant) rangesOf(dice *rand.Rand, i, n int) (list []netip.Prefix) {
+func (t *tenant) rangesOf(random *rand.Rand, i, n int) (list []netip.Prefix) {
 	for k := range n {
-		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{198, byte(51 + i), byte(2 * k), byte(k)}), 24+dice.IntN(9))
-		if t.overlap && dice.IntN(8) == 0 {
-			p = netip.PrefixFrom(p.Addr(), 8+dice.IntN(24))
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{198, byte(51 + i + k>>7), byte(2 * k), byte(k)}), 24+random.IntN(9))
+		if t.overlap && random.IntN(8) == 0 {
+			p = netip.PrefixFrom(p.Addr(), 8+random.IntN(24))
 		}
 		list = append(list, p.Masked())
 	}
@@ -213,6 +242,10 @@ func (t *tenant) count(maxDestinations int) {
 				destinations = min(destinations, maxDestinations)
 			}
 			t.size.ports++
+			if s.SessionAffinityTimeout > 0 {
+				t.size.stickyPorts++
+				t.size.stickyEndpoints += endpoints[s.PortName(sp)]
+			}
 			t.size.frontends += frontends
 			t.size.destinations += destinations
 		}
@@ -221,14 +254,17 @@ func (t *tenant) count(maxDestinations int) {
 
 // change replaces every service by one with the same addresses in another order, other ranges and one port less, and
 // has every third endpoint go.
-func (t *tenant) change(dice *rand.Rand) {
+func (t *tenant) change(random *rand.Rand) {
 	for i, old := range t.services {
 		s := *old
-		s.LoadBalancerSourceRanges = t.rangesOf(dice, 100+i, len(s.LoadBalancerSourceRanges))
+		s.LoadBalancerSourceRanges = t.rangesOf(random, 100+i, len(s.LoadBalancerSourceRanges))
 		s.ExternalIPs = slices.Clone(s.ExternalIPs)
-		dice.Shuffle(len(s.ExternalIPs), func(i, j int) {
+		random.Shuffle(len(s.ExternalIPs), func(i, j int) {
 			s.ExternalIPs[i], s.ExternalIPs[j] = s.ExternalIPs[j], s.ExternalIPs[i]
 		})
+		if t.sticky {
+			s.SessionAffinityTimeout = 0
+		}
 		if n := len(s.Ports); n > 1 {
 			s.Ports = s.Ports[: n-1 : n-1]
 		}

@@ -51,15 +51,17 @@ type Price struct {
 	// Destination is for each endpoint times the frontends of its port, of which a port has MaxDestinations at most, if
 	// that is not 0.
 	Destination, MaxDestinations int
-	// Bytes are for each item.
-	Bytes int
+	// StickyPort is for each port with session affinity, besides Port.
+	StickyPort int
+	// Bytes are for each item, and StickyBytes for each endpoint of a port with session affinity besides these.
+	Bytes, StickyBytes int
 }
 
 // of returns what something of a size may cost.
 func (p Price) of(s size) Work {
 	items := 25 + p.Service*s.services + p.Port*s.ports + p.Frontend*s.frontends + p.Range*s.ranges +
-		p.Endpoint*s.endpoints + p.Destination*s.destinations
-	return Work{items, p.Bytes * items}
+		p.Endpoint*s.endpoints + p.Destination*s.destinations + p.StickyPort*s.stickyPorts
+	return Work{items, p.Bytes*items + p.StickyBytes*s.stickyEndpoints}
 }
 
 // Tenants is a search for the services of one namespace that cost the most: at the corners of what they may ask for,
@@ -80,6 +82,8 @@ type Tenants struct {
 	Check func(t *testing.T)
 	// Few: only corners with two big dimensions, and the seeds that have found something.
 	Few bool
+	// Pairs: also all pairs of dimensions at their ends, where a product shows: 1,000 of one times 8 of another.
+	Pairs bool
 }
 
 // found returns the seeds of random tenants that have found something, with what that was.
@@ -104,6 +108,11 @@ func (x Tenants) Search(t *testing.T) {
 			try(fmt.Sprintf("corner %v", s), s, i, false)
 		}
 	}
+	if x.Pairs {
+		for i, s := range pairShapes() {
+			try(fmt.Sprintf("pair %v", s), s, uint64(i), false)
+		}
+	}
 	seeds := found()
 	for seed := range uint64(20) {
 		if _, known := seeds[seed]; !known && !x.Few {
@@ -122,8 +131,8 @@ func (x Tenants) Search(t *testing.T) {
 // try tries one tenant. It returns the greatest part of its price that it has cost. Half of the random ones have more
 // than their namespace may have, and half of them have much in common.
 func (x Tenants) try(t *testing.T, s shape, seed uint64, random bool) (most float64) {
-	dice := rand.New(rand.NewPCG(seed, 26))
-	tenant := newTenant(dice, s, random && seed%4 < 2, x.Price.MaxDestinations)
+	rng := rand.New(rand.NewPCG(seed, 26))
+	tenant := newTenant(rng, s, random && seed%4 < 2, x.Price.MaxDestinations)
 	var limits frontend.Limits
 	has := tenant.size
 	if random && seed%2 == 1 {
@@ -168,7 +177,7 @@ func (x Tenants) try(t *testing.T, s shape, seed uint64, random bool) (most floa
 	tenant.set(b)
 	x.sync(t, b)
 	expect("coming", has)
-	tenant.change(dice)
+	tenant.change(rng)
 	tenant.set(b)
 	x.sync(t, b)
 	expect("a change", has.plus(has))

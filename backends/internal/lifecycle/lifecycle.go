@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/metrics"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
@@ -45,19 +45,19 @@ type Spec[F any] struct {
 	// IsAbsent reports whether an error of a family may mean that the node does not have it. Nil: every error may.
 	IsAbsent func(error) bool
 
-	// Apply applies changes of a family: see [frontend.Options]. Extra is the option of that name.
-	Apply func(F, context.Context, *frontend.Changes) error
-	Extra func(*model.Service) any
+	// Apply applies changes of a family: see [frontend.Options]. Extra and LimitAffinity are the options of these names.
+	Apply         func(F, context.Context, *frontend.Changes) error
+	Extra         func(*model.Service) any
+	LimitAffinity bool
 	// Look looks for changes of a family by other programs, and repairs them: see [frontend.Table.Repair].
 	Look func(F, context.Context, *frontend.Changes) (frontend.Look, error)
+	// Yield are asked how long the next Sync should wait: see [sink.Yielder].
+	Yield []func() time.Duration
 	// Every is how often to look, if it is positive, and Drift receive a value when there is something to look at.
 	Every time.Duration
 	Drift []<-chan struct{}
 	// Describe returns what a family's dataplane has for the ports of a service: see [frontend.Table.View].
 	Describe func(F, model.ServiceName, *frontend.Changes, []*frontend.PortChange) string
-	// Count reads what a family's dataplane has counted, and returns a function that adds it up, for a backend that
-	// counts: see [frontend.Table.ViewFamilies] and [Traffic].
-	Count func(F, context.Context) (func(*frontend.Changes, Traffic), error)
 	// Remove removes everything from a family's dataplane, and RemoveShared, if given, what the families share.
 	Remove       func(F, context.Context) error
 	RemoveShared func(context.Context) error
@@ -164,9 +164,15 @@ func (s *Spec[F]) Add(f model.Family, family F) {
 	s.order = append(s.order, f)
 }
 
-// Follow returns addresses of the host that are kept up to date while the backend runs. It looks when they change.
+// Follow returns addresses of a host, by default this one, that are kept up to date while the backend runs. It looks
+// when they change.
 func (s *Spec[F]) Follow(o nodeaddr.Options) (*nodeaddr.Tracker, error) {
 	o.Changed = func(nodeaddr.Addresses) { s.addressesChanged() }
+	host, err := s.hostOr(o.Host)
+	if err != nil {
+		return nil, err
+	}
+	o.Host = host
 	t, err := nodeaddr.NewTracker(o)
 	if err != nil {
 		return nil, fmt.Errorf("addresses of this host: %w", err)
@@ -189,7 +195,7 @@ type Running struct {
 	*frontend.Table
 
 	describe func(model.ServiceName, *frontend.Changes, []*frontend.PortChange) string
-	count    func(context.Context) (map[model.ServiceName]sink.Traffic, error)
+	yield    []func() time.Duration
 	remove   func(context.Context) error
 	changed  *atomic.Pointer[func()]
 	stop     context.CancelFunc
@@ -198,8 +204,8 @@ type Running struct {
 }
 
 var (
-	_ sink.Describer      = (*Running)(nil)
-	_ sink.TrafficCounter = (*Running)(nil)
+	_ sink.Describer = (*Running)(nil)
+	_ sink.Yielder   = (*Running)(nil)
 )
 
 // Start opens the backend, and repairs in the background until ctx ends or the backend is closed.
@@ -211,7 +217,7 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 		return nil, s.orClose(err)
 	}
 	table, err := frontend.New(frontend.Options{Families: s.order, OnProblem: s.Common.OnProblem, Extra: s.Extra,
-		Limits: s.Common.Limits, NodePortAddresses: s.NodePorts.of,
+		Limits: s.Common.Limits, LimitAffinity: s.LimitAffinity, NodePortAddresses: s.NodePorts.of,
 		Apply: func(ctx context.Context, c *frontend.Changes) error {
 			return withCure(s.Apply(s.Families[c.Family()], ctx, c))
 		}})
@@ -223,15 +229,11 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 		return nil, s.orClose(err)
 	}
 	s.Own(func() error { unregister(); return nil })
-	r := &Running{Table: table, remove: s.remove, changed: &s.onAddresses, close: sync.OnceValue(s.close),
+	r := &Running{Table: table, remove: s.remove, changed: &s.onAddresses, yield: s.Yield,
+		close: sync.OnceValue(s.close),
 		describe: func(name model.ServiceName, c *frontend.Changes, ports []*frontend.PortChange) string {
 			return s.Describe(s.Families[c.Family()], name, c, ports)
 		}}
-	if s.Count != nil {
-		r.count = func(ctx context.Context) (map[model.ServiceName]sink.Traffic, error) {
-			return s.countTraffic(ctx, table)
-		}
-	}
 	look := func(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
 		return s.Look(s.Families[c.Family()], ctx, c)
 	}
@@ -258,6 +260,14 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 // ports. The next Sync decides anew who owns these (S59), so it should be asked for: with Options.SyncRequests of the
 // root package.
 func (r *Running) OnAddresses(changed func()) { r.changed.Store(&changed) }
+
+// Yield implements [sink.Yielder].
+func (r *Running) Yield() (wait time.Duration) {
+	for _, yield := range r.yield {
+		wait = max(wait, yield())
+	}
+	return wait
+}
 
 // DescribeService implements [sink.Describer]. It waits for a Sync in progress.
 func (r *Running) DescribeService(_ context.Context, name model.ServiceName) (string, error) {

@@ -9,7 +9,8 @@ import (
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/hostaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )
 
 // NodePorts are the addresses of the host on which a backend serves node ports. There a node port and an external IP of
@@ -49,12 +50,9 @@ func (s *Spec[F]) followNodePorts() error {
 	if s.NodePorts.Tracker != nil {
 		return nil
 	}
-	host := s.Common.Host
-	if host == nil {
-		var err error
-		if host, err = s.ThisHost(); err != nil {
-			return err
-		}
+	host, err := s.hostOr(s.Common.Host)
+	if err != nil {
+		return err
 	}
 	watched := &watchedHost{Host: host, notify: s.addressesChanged}
 	t, err := nodeaddr.NewTracker(nodeaddr.Options{Host: watched, Choice: s.Common.NodePortAddresses})
@@ -92,9 +90,17 @@ func (h *watchedHost) Watch(ctx context.Context, changed func()) error {
 	})
 }
 
+// hostOr returns a host that is given, or this one.
+func (s *Spec[F]) hostOr(host nodeaddr.Host) (nodeaddr.Host, error) {
+	if host != nil {
+		return host, nil
+	}
+	return s.ThisHost()
+}
+
 // ThisHost returns this host, in the network namespace of the calling thread, without the addresses of some interfaces.
 func (s *Spec[F]) ThisHost(exclude ...string) (nodeaddr.Host, error) {
-	host := &nodeaddr.System{ExcludeInterfaces: exclude}
+	host := &hostaddr.System{ExcludeInterfaces: exclude}
 	if runtime.GOOS != "linux" {
 		return host, nil
 	}

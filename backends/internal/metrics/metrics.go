@@ -4,12 +4,12 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/registration"
+	"sigs.k8s.io/kube-proxy-lib/internal/prom"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // Group is the metrics of a backend.
-type Group struct{ registration.Group }
+type Group struct{ prom.Group }
 
 // Add adds a metric to the group, and returns it.
 func Add[M prometheus.Collector](g *Group, m M) M {

@@ -23,7 +23,7 @@ func (b *Batch) WriteTo(w io.Writer) (int64, error) {
 	out := bufio.NewWriterSize(w, 64<<10)
 	total := 0
 	for l := range b.lines() {
-		n, _ := out.Write(l.append(out.AvailableBuffer())) // Flush returns its error, too
+		n, _ := out.Write(l.append(out.AvailableBuffer())) // Flush returns its error too
 		total += n
 	}
 	return int64(total), out.Flush()
@@ -63,7 +63,7 @@ func (l *line) append(b []byte) []byte {
 
 func (l *line) text() string { return strings.TrimSuffix(string(l.append(nil)), "\n") }
 
-// lines are what iptables-restore reads.
+// lines are the input lines of iptables-restore.
 func (b *Batch) lines() iter.Seq[line] {
 	return func(yield func(line) bool) {
 		number, more := 0, true
@@ -80,7 +80,7 @@ func (b *Batch) lines() iter.Seq[line] {
 			for _, c := range t.Chains {
 				add(":", c.Name, "", c.Origin)
 			}
-			// Declaring a chain empties it, or makes it if it is not there, so that -X always finds it empty.
+			// Declaring a chain empties it, and creates it if necessary, so that -X always finds it empty.
 			for _, name := range t.Remove {
 				add(":", name, "", "")
 			}
@@ -113,7 +113,7 @@ func (b *Batch) find(right func(line) bool) line {
 	return line{}
 }
 
-// without returns the rest of the batch after the tables before that of l have been applied, without l, a "-D".
+// without returns the rest of the batch after the tables before l's have been applied, and without l, a "-D".
 func (b *Batch) without(l line) *Batch {
 	rest := &Batch{Tables: slices.Clone(b.Tables[l.table:])}
 	t := &rest.Tables[0]
@@ -122,10 +122,10 @@ func (b *Batch) without(l line) *Batch {
 	return rest
 }
 
-// maxChainName is how long the name of a chain may be: XT_EXTENSION_MAXNAMELEN, without the end of the string.
+// maxChainName is the maximum length of a chain name: XT_EXTENSION_MAXNAMELEN, without the terminating zero.
 const maxChainName = 28
 
-// check refuses a batch that iptables-restore would misread.
+// check rejects a batch that iptables-restore would misread.
 func (b *Batch) check() error {
 	for l := range b.lines() {
 		if strings.ContainsAny(l.rule, "\n\x00") {

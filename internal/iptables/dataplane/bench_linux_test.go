@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -18,7 +18,7 @@ func eachBigTable(b *testing.B, bench func(b *testing.B, ipt *IPTables)) {
 	for _, v := range []Variant{NFT, Legacy} {
 		needPrograms(b, model.IPv4, v)
 		for _, rules := range []int{0, 50_000} {
-			n := testns.New(b)
+			n := testkit.NewNamespace(b)
 			ipt := newIPTables(b, n, Options{Variant: v})
 			require.NoError(b, ipt.Restore(b.Context(), bigTable(rules)))
 			b.Run(fmt.Sprintf("%s/rules=%d", v, rules), func(b *testing.B) {

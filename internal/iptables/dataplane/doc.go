@@ -5,14 +5,14 @@
 //
 // A [Batch] is one run of iptables-restore --noflush: chains to create, fill and remove, and rules to insert into
 // built-in chains. Each table changes atomically; with several tables, those before the one that fails are changed. A
-// batch that failed can be applied again: what already exists is replaced, and what is already gone is not an error. An
-// error names the line, the rule, and the owner of the rule: see [RestoreError].
+// failed batch can be applied again: it replaces what exists, and ignores what is already gone. An error names the
+// line, the rule, and the owner of the rule: see [RestoreError].
 //
-// Read returns our own chains and the rules that jump to them, as text, in a canonical form: rules read back exactly as
-// they were written, from both variants, whatever C library the programs are linked with. [Quote], [Address], [Masked]
-// and [Probability] write that form, and a test checks that the real programs print it (1.8.9).
+// Read returns the backend's chains and the rules that jump to them, as text in canonical form: exactly as they were
+// written, for both variants and any C library of the programs. [Quote], [Address], [Masked] and [Probability] write
+// that form, and a test checks that the real programs print it (1.8.9).
 //
-// [RemoveChains] cleans up, in an order that packets on their way survive.
+// [RemoveChains] cleans up in an order that does not disturb packets in flight.
 //
 // Programs run in the network namespace in which New was called, whichever goroutine calls. They end with the context.
 //
@@ -23,14 +23,14 @@
 //
 // # Which iptables
 //
-// Since 1.8 there are two variants: iptables-nft writes to nf_tables, iptables-legacy to x_tables. Rules in both are
-// active at the same time, so a node should use only one. [Options] says which one New uses. Versions before 1.8 are
-// legacy; those before 1.6.2 are refused.
+// Since 1.8 there are two variants: iptables-nft writes to nf_tables, iptables-legacy to x_tables. Rules of both are
+// active at the same time, so a node should use only one. [Options] selects the variant for New. Versions before 1.8
+// are legacy; those before 1.6.2 are rejected.
 //
 // # What it costs
 //
-// Milliseconds of processor time of the program, with no rules and with 50,000 in 500 chains of table nat, on two busy
-// cores (Linux 6.18, iptables 1.8.9):
+// CPU milliseconds of the programs, without rules and with 50,000 in 500 chains of table nat, on two busy cores (Linux
+// 6.18, iptables 1.8.9):
 //
 //	                                        nft            legacy
 //	                                     0   50,000      0   50,000
@@ -54,5 +54,6 @@
 //   - If the kernel does not support table nat, iptables-nft lists an empty one. New asks the kernel.
 //   - iptables-legacy loads the module of a table that it only lists. [OpenInUse] avoids that.
 //   - All network namespaces share the lock of iptables-legacy, /run/xtables.lock.
-//   - After a rule that matches every packet iptables-legacy accepts rules that it refuses elsewhere.
+//
+// - After a rule that matches every packet, iptables-legacy accepts rules that it rejects elsewhere.
 package dataplane

@@ -15,13 +15,15 @@ var (
 	ErrNoTable = errors.New("the kernel does not have the table; is a module missing?")
 	// ErrLocked: another program held the lock of iptables-legacy for too long. Trying again later helps.
 	ErrLocked = errors.New("another program holds the xtables lock")
+	// ErrCannotRun: a program is installed, but does not even tell its version, for example because a library is missing.
+	ErrCannotRun = errors.New("the program is installed, but cannot run")
 	// ErrIncompatible: one of iptables-nft's tables has a rule, added with nft, that iptables cannot print.
 	ErrIncompatible = errors.New("the table contains rules that iptables cannot read")
 )
 
 // Missing permission is fs.ErrPermission, a missing program exec.ErrNotFound.
 
-// classify returns the error that the messages of a program mean, or nil if that is not known.
+// classify returns the error that a program's messages indicate, or nil if they are unknown.
 func classify(stderr string) error {
 	has := func(texts ...string) bool {
 		return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(stderr, t) })
@@ -39,7 +41,7 @@ func classify(stderr string) error {
 	return nil
 }
 
-// explain adds the messages of a program, and their meaning, to its error.
+// explain adds a program's messages, and their meaning, to its error.
 func explain(err error, stderr string) error {
 	if class := classify(stderr); class != nil {
 		err = fmt.Errorf("%w (%w)", class, err)
@@ -62,7 +64,7 @@ var (
 		"goto '([^']+)' is not a chain")
 )
 
-// lineOf returns the line of a batch that the messages name, or the zero line.
+// lineOf returns the batch's line that the messages name, or the zero line.
 func (b *Batch) lineOf(stderr string) line {
 	m := lineNumber.FindStringSubmatch(stderr)
 	if m == nil {
@@ -71,7 +73,7 @@ func (b *Batch) lineOf(stderr string) line {
 	number, _ := strconv.Atoi(m[1] + m[2] + m[3])
 	l := b.find(func(l line) bool { return l.number == number })
 	if m := missingChain.FindStringSubmatch(stderr); m != nil && l.verb == "COMMIT" {
-		// iptables-nft looks for the chains that rules jump to at the end.
+		// iptables-nft checks the targets of jumps at the end.
 		jump := b.find(func(r line) bool {
 			return r.table == l.table && r.rule != "" && Target(r.rule) == m[1]+m[2]+m[3]
 		})
@@ -82,7 +84,7 @@ func (b *Batch) lineOf(stderr string) line {
 	return l
 }
 
-// at records the line of the batch that is at fault, if it is known.
+// at records the failing line of the batch, if it is known.
 func (e *RestoreError) at(b *Batch, l line) {
 	if l.number > 0 {
 		e.Table, e.Line, e.Text, e.Origin = b.Tables[l.table].Table, l.number, l.text(), l.origin
@@ -96,7 +98,7 @@ func isMissing(stderr string) bool {
 		missingChain.MatchString(stderr)
 }
 
-// tidy returns the beginning of the messages, without empty lines and hints.
+// tidy returns the start of the messages, without empty lines and hints.
 func tidy(stderr string) string {
 	const most = 16 << 10
 	var lines []string

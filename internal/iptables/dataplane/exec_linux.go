@@ -20,11 +20,11 @@ type command struct {
 	read  func(io.Reader) error // gets its standard output, if any
 }
 
-// run runs a program to its end in a namespace, or in that of the calling thread if ns is nil. It kills the program
-// when ctx ends. The error has the beginning of stderr.
+// run runs a program in a namespace, or in the calling thread's if ns is nil. It kills the program when ctx ends. The
+// error has the start of stderr.
 func run(ctx context.Context, ns *namespace, c command) (stderr string, err error) {
 	name := filepath.Base(c.path)
-	// However this function returns, the program ends.
+	// Whenever this function returns, the program is killed.
 	runCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	cmd := exec.CommandContext(runCtx, c.path, c.args...)
@@ -47,7 +47,7 @@ func run(ctx context.Context, ns *namespace, c command) (stderr string, err erro
 	var writing sync.WaitGroup
 	if stdin != nil {
 		writing.Go(func() {
-			// If this fails the program has ended, and says why.
+			// If this fails, the program has exited and stderr says why.
 			_, _ = c.write.WriteTo(stdin)
 			_ = stdin.Close()
 		})

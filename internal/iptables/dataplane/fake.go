@@ -9,16 +9,17 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Fake keeps the text of chains, for tests that run anywhere. It has the tables filter, nat and mangle, changes each of
-// them atomically, and refuses what the programs refuse without looking into rules: jumps to missing or built-in
-// chains, the removal of chains in use, and names that are too long.
+// Fake keeps the text of chains in memory, for tests that run anywhere. It has the tables filter, nat and mangle,
+// changes each of them atomically, and rejects what the programs reject without parsing rules: jumps to missing or
+// built-in chains, the removal of chains in use, and names that are too long.
 //
-// Rules are opaque to it: it accepts any text, and evaluates no packets. History has everything that was applied, to be
-// applied to a real iptables as well.
+// It accepts any text as a rule, and evaluates no packets. History has everything that was applied, so that it can be
+// applied to a real iptables too.
 type Fake struct {
 	mu               sync.Mutex
 	features         Features
@@ -26,17 +27,21 @@ type Fake struct {
 	generation       uint64
 	batches, history []*Batch
 
-	// FailRestore, if set, is called before each Restore. If it returns an error, Restore returns that and changes
-	// nothing.
+	// FailRestore, if set, is called before each Restore. If it returns an error, Restore returns it and changes nothing.
 	FailRestore func(*Batch) error
 	// FailRule, if set, is called for each rule of a Restore; its error fails the rule's table.
 	FailRule func(table Table, chain, rule string) error
-	// Host are the addresses of the node. Set them before a backend is made.
+	// Reading is the result of Yield. Set it before a backend is created.
+	Reading time.Duration
+	// Host are the node's addresses. Set them before a backend is created.
 	Host []netip.Addr
 }
 
 // HostAddresses returns the addresses of the node.
 func (f *Fake) HostAddresses() []netip.Addr { return f.Host }
+
+// Yield implements [Interface].
+func (f *Fake) Yield() time.Duration { return f.Reading }
 
 var _ Interface = (*Fake)(nil)
 
@@ -92,8 +97,8 @@ func (f *Fake) Restore(ctx context.Context, b *Batch) error {
 	return nil
 }
 
-// RestoreAsSomebodyElse does what another program does with iptables-restore --noflush: no fault is injected, and it is
-// not one of Batches.
+// RestoreAsSomebodyElse simulates iptables-restore --noflush of another program: no fault is injected, and Batches does
+// not include it.
 func (f *Fake) RestoreAsSomebodyElse(b *Batch) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,7 +136,7 @@ func (f *Fake) restore(b *Batch, failRule func(Table, string, string) error) err
 	return nil
 }
 
-// fakeTable is a table while a batch changes it.
+// fakeTable is a table during a batch.
 type fakeTable struct {
 	chains  map[string][]string
 	builtin []string
@@ -139,7 +144,7 @@ type fakeTable struct {
 	removed map[string]line
 }
 
-// apply does a line.
+// apply executes a line.
 func (t *fakeTable) apply(l *line) error {
 	if l.verb == "COMMIT" {
 		return nil
@@ -156,7 +161,7 @@ func (t *fakeTable) apply(l *line) error {
 		}
 		t.chains[l.chain] = nil
 	case "-A":
-		t.chains[l.chain] = append(rules, l.rule) // not those of before: the chain was declared
+		t.chains[l.chain] = append(rules, l.rule) // not the earlier rules: the chain was declared
 	case "-I":
 		t.chains[l.chain] = append([]string{l.rule}, rules...)
 	case "-D":
@@ -173,7 +178,7 @@ func (t *fakeTable) apply(l *line) error {
 	return nil
 }
 
-// check checks all references at the end of a table. It returns the line at fault, or else commit.
+// check checks all references at the end of a table. It returns the failing line, or commit.
 func (t *fakeTable) check(b *Batch, commit line) (line, error) {
 	for name, rules := range t.chains {
 		if !t.changed[name] && len(t.removed) == 0 {
@@ -195,7 +200,7 @@ func (t *fakeTable) check(b *Batch, commit line) (line, error) {
 	return commit, nil
 }
 
-// isVerdict reports whether what Target returns is no chain.
+// isVerdict reports whether a result of Target is not a chain.
 func isVerdict(target string) bool {
 	return slices.Contains([]string{"", "ACCEPT", "DROP", "RETURN", "MASQUERADE"}, target)
 }
@@ -220,7 +225,7 @@ func (f *Fake) Generation(ctx context.Context) (uint64, error) {
 	return f.generation, ctx.Err()
 }
 
-// Batches returns what Restore has applied since the beginning or ResetBatches.
+// Batches returns the batches applied since the start or ResetBatches.
 func (f *Fake) Batches() []*Batch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -234,8 +239,8 @@ func (f *Fake) ResetBatches() {
 	f.batches = nil
 }
 
-// History returns everything that was applied since the beginning, a table at a time: batches, those of somebody else,
-// and what was loaded.
+// History returns everything that was applied since the start, table by table: batches, other programs' batches, and
+// loaded dumps.
 func (f *Fake) History() []*Batch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -245,8 +250,8 @@ func (f *Fake) History() []*Batch {
 // Close implements [Interface]. The rules stay.
 func (f *Fake) Close() error { return nil }
 
-// Dump returns all rules as iptables-save prints them, without the lines with the time. Tables with neither rules nor
-// user-defined chains are left out.
+// Dump returns all rules in the format of iptables-save, without time stamps. It omits tables without rules and
+// user-defined chains.
 func (f *Fake) Dump() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -281,8 +286,8 @@ func (f *Fake) dump(table Table) string {
 	return b.String()
 }
 
-// Load replaces the tables in a dump, as another program does with iptables-restore without --noflush, except that it
-// leaves policies alone. So "*nat\nCOMMIT\n" empties a table.
+// Load replaces the tables in a dump, like iptables-restore without --noflush by another program, but leaves policies
+// alone. So "*nat\nCOMMIT\n" empties a table.
 func (f *Fake) Load(dump string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

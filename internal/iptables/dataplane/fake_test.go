@@ -156,8 +156,8 @@ func TestFakeIsTheSameAfterAFailure(t *testing.T) {
 	}
 }
 
-// randomBatch changes chains A to F. Whether it is refused depends on references alone: there are no loops, as jumps lead
-// to later chains, and no rules that can be only in some places.
+// randomBatch changes chains A to F. Whether it is refused depends on references alone: there are no loops, as jumps
+// lead to later chains, and no rules that can be only in some places.
 func randomBatch(r *rand.Rand) *Batch {
 	chains := []string{"A", "B", "C", "D", "E", "F"}
 	rules := []string{"-g B", "-j C", "-j D", "-j E", "-g F", "-s 192.0.2.8/32 -j ACCEPT", "-s 192.0.2.9/32 -j RETURN",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"os"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -14,9 +15,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// generation asks the kernel whether rules were changed. Its socket stays in the namespace in which it was opened.
+// generation asks the kernel whether rules have changed. Its socket belongs to the namespace in which it was opened.
 type generation struct {
 	get   func() (uint64, error)
+	yield func() time.Duration
 	close func() error
 }
 
@@ -29,10 +31,12 @@ func openGeneration(f model.Family, v Variant) (*generation, error) {
 		if err := probeNAT(conn, nfnetlink.Proto(f)); err != nil {
 			return nil, errors.Join(err, conn.Close())
 		}
-		return &generation{func() (uint64, error) {
+		readers := nfnetlink.OpenReaders()
+		return &generation{get: func() (uint64, error) {
 			generation, err := conn.Generation()
 			return uint64(generation), err
-		}, conn.Close}, nil
+		}, yield: func() time.Duration { return readers.Wait(time.Now()) },
+			close: func() error { return errors.Join(readers.Close(), conn.Close()) }}, nil
 	}
 	domain, level := unix.AF_INET, unix.IPPROTO_IP
 	if f == model.IPv6 {
@@ -43,7 +47,8 @@ func openGeneration(f model.Family, v Variant) (*generation, error) {
 		return nil, fmt.Errorf("open a socket for x_tables: %w", err)
 	}
 	raw := os.NewFile(uintptr(fd), "x_tables")
-	return &generation{func() (uint64, error) { return legacyGeneration(raw.Fd(), level) }, raw.Close}, nil
+	return &generation{get: func() (uint64, error) { return legacyGeneration(raw.Fd(), level) },
+		yield: func() time.Duration { return 0 }, close: raw.Close}, nil
 }
 
 // getinfo is struct ipt_getinfo, and ip6t_getinfo.
@@ -56,8 +61,8 @@ type getinfo struct {
 	size       uint32
 }
 
-// legacyGeneration hashes the sizes of the tables and the offsets of their built-in chains. The kernel has no counter
-// of changes. Asking for a table makes the kernel load it.
+// legacyGeneration hashes the tables' sizes and the offsets of their built-in chains, because the kernel has no counter
+// of changes. Querying a table makes the kernel load it.
 func legacyGeneration(socket uintptr, level int) (uint64, error) {
 	const getInfo = 64 // IPT_SO_GET_INFO, IP6T_SO_GET_INFO
 	hash := fnv.New64a()

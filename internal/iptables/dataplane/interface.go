@@ -3,26 +3,29 @@ package dataplane
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Interface is the iptables of one family in one network namespace, or something that behaves like it. Calls may come
-// from several goroutines.
+// Interface is the iptables of one family in one network namespace, or a fake. It may be used concurrently.
 type Interface interface {
-	// Features returns what New found. It does not change.
+	// Features returns the features that New found. They do not change.
 	Features() Features
-	// Restore applies a batch: one run of iptables-restore --noflush, atomic for each table. The error is a
-	// *RestoreError if a line can be named.
+	// Restore applies a batch: one run of iptables-restore --noflush, atomic for each table. The error is a *RestoreError
+	// if the failing line is known.
 	Restore(ctx context.Context, b *Batch) error
 	// Read returns the chains of a table whose names start with prefix, and the rules of the table's built-in chains
 	// that jump to one of them. Everything else in the table is left out.
 	Read(ctx context.Context, table Table, prefix string) (*State, error)
-	// Generation returns a value that changes when any program, including Restore, changes rules in table nat or
-	// filter. It starts no program and takes microseconds, so it may be called often. It can miss changes that keep the
-	// size of a table, and it can change because of other tables and chains: Read shows what changed.
+	// Generation returns a value that changes when any program, including Restore, changes rules in table nat or filter.
+	// It starts no program and takes microseconds, so it may be called often. It can miss changes that keep a table's
+	// size, and also changes with other tables and chains: Read shows what changed.
 	Generation(ctx context.Context) (uint64, error)
-	// Close releases its resources, and leaves all rules as they are.
+	// Yield returns how long to postpone the next Restore because another program is reading a ruleset and would have to
+	// restart; 0 if none is, and with iptables-legacy. See sink.Yielder.
+	Yield() time.Duration
+	// Close releases its resources. The rules stay.
 	Close() error
 }
 
@@ -36,25 +39,25 @@ const (
 	Mangle Table = "mangle"
 )
 
-// Variant says which kernel subsystem the programs use.
+// Variant is the kernel subsystem that the programs use.
 type Variant string
 
 const (
 	NFT    Variant = "nft"    // iptables-nft: nf_tables underneath
-	Legacy Variant = "legacy" // iptables-legacy: x_tables, the whole table is replaced for each batch
+	Legacy Variant = "legacy" // iptables-legacy: x_tables; each batch replaces the whole table
 )
 
-// Options say which iptables New uses.
+// Options select the iptables that New uses.
 type Options struct {
-	// Family is IPv4 if it is 0.
+	// Family defaults to IPv4.
 	Family model.Family
-	// Variant is NFT or Legacy. Default: the one that the node already uses. That is the one in which the kubelet has
-	// left a hint (the chains KUBE-IPTABLES-HINT or KUBE-KUBELET-CANARY in table mangle), else the one with more rules,
-	// else that of the plain "iptables".
+	// Variant is NFT or Legacy. Default: the one that the node already uses: that with the kubelet's chain
+	// KUBE-IPTABLES-HINT or KUBE-KUBELET-CANARY in table mangle, otherwise the one with more rules, otherwise that of the
+	// plain "iptables".
 	Variant Variant
 }
 
-// Features are what an iptables can do.
+// Features are the features of an iptables.
 type Features struct {
 	Family  model.Family // the IP family
 	Variant Variant      // never ""
@@ -62,27 +65,28 @@ type Features struct {
 
 // Batch is the input of iptables-restore, table by table. The zero Batch is empty.
 type Batch struct {
-	// Tables are applied in this order, each atomically. Those without changes are left out of the input.
+	// Tables are applied in this order, each atomically. Tables without changes are not part of the input. The same
+	// table may be there several times.
 	Tables []TableBatch
 }
 
-// TableBatch is what happens to one table, all at once: Chains first, then in built-in chains Delete and Insert, then
-// Remove. It must not be changed once it has been passed to Restore.
+// TableBatch has the changes of one table, applied atomically: Chains first, then Delete and Insert in built-in chains,
+// then Remove. It must not be changed once it has been passed to Restore.
 type TableBatch struct {
 	// Table is the table to change.
 	Table Table
 	// Chains are created if necessary, emptied, and filled. All of them exist before the first rule is added.
 	Chains []Chain
-	// Delete removes the first equal rule, if there is one. Insert puts rules at the head of built-in chains, in the
-	// order of the list, whether or not they already exist. To move a rule, delete and insert it.
+	// Delete removes the first equal rule, if there is one. Insert adds rules at the start of built-in chains, in list
+	// order, even if they exist. To move a rule, delete and insert it.
 	Delete, Insert []BuiltinRule
-	// Remove lists chains to empty and delete, if they exist. Only chains of the list may still jump to them.
+	// Remove lists chains to empty and delete, if they exist. Only chains in the list may still jump to them.
 	Remove []string
 }
 
-// Chain is a chain of our own and its rules in order.
+// Chain is one of the backend's chains with its rules in order.
 type Chain struct {
-	// Name is at most 28 bytes: iptables refuses longer ones.
+	// Name has at most 28 bytes, the limit of iptables.
 	Name string
 	// Rules are the rules without "-A NAME ", in the form in which iptables-save prints them: see Quote, Address,
 	// Masked and Probability.
@@ -99,19 +103,19 @@ type BuiltinRule struct {
 	Rule string
 }
 
-// State is what Read returns of a table.
+// State is the result of Read for a table.
 type State struct {
-	Chains map[string][]string // rules by the name of the chain
-	Jumps  []BuiltinRule       // from built-in chains to ours, in order
+	Chains map[string][]string // rules by chain
+	Jumps  []BuiltinRule       // from built-in chains to the backend's, in order
 }
 
-// RestoreError is the error of a refused batch.
+// RestoreError is the error of a rejected batch.
 type RestoreError struct {
-	Family model.Family // whose iptables refused it
+	Family model.Family // of the iptables
 	Table  Table        // "" if unknown
-	Line   int          // in the input, from 1; 0 if unknown
+	Line   int          // in the input, starting at 1; 0 if unknown
 	Text   string       // that line
-	Origin string       // Chain.Origin of the chain that the line belongs to
+	Origin string       // Chain.Origin of the line's chain
 	Err    error        // with the message of iptables-restore
 }
 

@@ -9,11 +9,11 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// OpenInUse opens every iptables that has any rule, for cleaning up: of the given families (nil for both) and of one
-// variant or both. It leaves the others alone, because listing a table of iptables-legacy creates it. It is not an
-// error if none has rules, or if iptables is not installed.
+// OpenInUse opens every iptables with rules, for a clean-up: of the given families (nil for both) and of one variant or
+// both. It does not touch the others, because listing a table of iptables-legacy creates it. It is not an error if none
+// has rules or iptables is not installed.
 //
-// It returns those that it could open even if others fail; the error joins the failures. Close the result in any case.
+// It returns those that it could open; the error joins the failures. Always close the result.
 func OpenInUse(ctx context.Context, families []model.Family, only Variant) ([]Interface, error) {
 	if families == nil {
 		families = model.Families()
@@ -32,7 +32,7 @@ func OpenInUse(ctx context.Context, families []model.Family, only Variant) ([]In
 					found = append(found, d)
 				}
 			}
-			if err != nil && !IsAbsent(err) {
+			if err != nil && (!IsAbsent(err) || errors.Is(err, ErrCannotRun)) { // whose rules nobody has seen
 				errs = append(errs, fmt.Errorf("iptables-%s: %w", v, err))
 			}
 		}
@@ -40,15 +40,16 @@ func OpenInUse(ctx context.Context, families []model.Family, only Variant) ([]In
 	return found, errors.Join(errs...)
 }
 
-// IsAbsent reports whether an error of New says that this machine has no such iptables, or no such IP family. Other
-// errors may be temporary.
+// IsAbsent reports whether an error of New says that this machine does not have the IP family, or an iptables for it
+// that can run. Other errors may be temporary.
 func IsAbsent(err error) bool {
-	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, ErrNoTable) || errors.Is(err, errors.ErrUnsupported)
+	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, ErrCannotRun) || errors.Is(err, ErrNoTable) ||
+		errors.Is(err, errors.ErrUnsupported)
 }
 
-// inUse says how the node uses a variant.
+// inUse describes the node's use of a variant.
 type inUse struct {
 	variant Variant
-	hint    bool // the kubelet says that this is the variant of the node
+	hint    bool // the kubelet's hint names this variant
 	rules   int  // in all tables
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -52,7 +52,7 @@ func TestOpenInUse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			installed(t, tc.scripts)
 			var got []string
-			testns.New(t).Do(func() error {
+			testkit.NewNamespace(t).Do(func() error {
 				found, err := OpenInUse(t.Context(), tc.families, tc.only)
 				for _, d := range found {
 					got = append(got, d.Features().Family.String()+" "+string(d.Features().Variant))

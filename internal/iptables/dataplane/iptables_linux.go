@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -20,20 +21,20 @@ type IPTables struct {
 	options  Options
 	programs *programs
 	ns       *namespace
-	lockWait int // how many seconds a program may wait for the lock of iptables-legacy
+	lockWait int // seconds that a program may wait for iptables-legacy's lock
 
-	// Calls are serialized, so that nothing is closed while it is in use.
+	// Calls are serialized, so that Close waits for them.
 	mu         sync.Mutex
 	generation *generation
 }
 
 var _ Interface = (*IPTables)(nil)
 
-// New finds the programs and their features. It needs CAP_NET_ADMIN over the network namespace of the calling thread,
-// in which all programs run later, whichever goroutine calls. Close it after use.
+// New finds the programs and their features. It needs CAP_NET_ADMIN in the calling thread's network namespace, in which
+// all programs will run, whichever goroutine calls. Close it after use.
 //
-// Errors are exec.ErrNotFound if a program is missing, fs.ErrPermission, and ErrNoTable if the kernel has no table nat
-// for the family, as without IPv6.
+// It returns exec.ErrNotFound if a program is missing, ErrCannotRun if it cannot run, fs.ErrPermission, or ErrNoTable
+// if the kernel has no table nat for the family, for example without IPv6.
 func New(ctx context.Context, o Options) (*IPTables, error) {
 	o.Family = cmp.Or(o.Family, model.IPv4)
 	if o.Variant == "" {
@@ -52,7 +53,7 @@ func New(ctx context.Context, o Options) (*IPTables, error) {
 	}
 	t := &IPTables{options: o, programs: p, ns: ns, lockWait: 5}
 	if p.variant == Legacy {
-		// The program loads modules of the kernel.
+		// The program loads kernel modules.
 		if _, err := t.restore(ctx, strings.NewReader("*nat\nCOMMIT\n")); err != nil {
 			return nil, errors.Join(fmt.Errorf("%v: table nat: %w", o.Family, err), ns.Close())
 		}
@@ -71,13 +72,16 @@ func (t *IPTables) Close() error {
 	return errors.Join(t.generation.close(), t.ns.Close())
 }
 
+// Yield implements [Interface].
+func (t *IPTables) Yield() time.Duration { return t.generation.yield() }
+
 // Features implements [Interface].
 func (t *IPTables) Features() Features {
 	return Features{t.options.Family, t.programs.variant}
 }
 
-// Restore implements [Interface]. Tables are changed one after the other: those before the one that fails are changed.
-// If ctx ends, the current table is either changed or not, but never partly.
+// Restore implements [Interface]. It changes tables one after the other: those before the one that fails stay changed.
+// If ctx ends, the current table is changed completely or not at all.
 func (t *IPTables) Restore(ctx context.Context, b *Batch) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -92,7 +96,7 @@ func (t *IPTables) Restore(ctx context.Context, b *Batch) error {
 		}
 		l := b.lineOf(stderr)
 		if l.verb == "-D" && isMissing(stderr) {
-			// The rule is already gone. The rest still has to be done, with one "-D" less each time.
+			// The rule is already gone. The rest is still applied, with one "-D" less each time.
 			klog.FromContext(ctx).V(4).Info("A rule to delete does not exist", "family", t.options.Family,
 				"rule", l.text())
 			b = b.without(l)
@@ -110,8 +114,8 @@ func (t *IPTables) restore(ctx context.Context, input io.WriterTo) (stderr strin
 	return run(ctx, t.ns, command{path: t.programs.restore, args: args, write: input})
 }
 
-// Read implements [Interface]. It takes only the memory of its result. It fails with ErrIncompatible if the table has a
-// rule, added with nft, that iptables-nft cannot print; Restore still works then.
+// Read implements [Interface]. It needs memory only for its result. It fails with ErrIncompatible if the table has a
+// rule, added with nft, that iptables-nft cannot print; Restore still works.
 func (t *IPTables) Read(ctx context.Context, table Table, prefix string) (*State, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,12 +11,12 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// IPTables is the kernel's iptables, which this operating system does not have.
+// IPTables is the kernel's iptables, which only Linux has.
 type IPTables struct {
 	Interface // nil: New always fails
 }
 
-// New returns an error that wraps [errors.ErrUnsupported]: iptables is a part of Linux.
+// New returns an error that wraps [errors.ErrUnsupported], because only Linux has iptables.
 func New(context.Context, Options) (*IPTables, error) {
 	return nil, fmt.Errorf("iptables on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }

@@ -21,8 +21,8 @@ func currentNamespace() (*namespace, error) {
 	return &namespace{ns}, nil
 }
 
-// do calls f on a thread that is in the namespace. It needs CAP_SYS_ADMIN only if the process is in another one. A nil
-// namespace is that of the calling thread.
+// do calls f on a thread in the namespace. It needs CAP_SYS_ADMIN only if the process is in another one. A nil
+// namespace means the calling thread's.
 func (n *namespace) do(f func() error) error {
 	if n == nil {
 		return f()

@@ -9,10 +9,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/nfnetlink"
 )
 
-// probeNAT asks nf_tables whether it could make a chain of type nat. iptables-nft does not ask: it lists a missing
+// probeNAT checks whether nf_tables can create a chain of type nat. iptables-nft does not check: it lists a missing
 // table nat as an empty one, and only the first batch fails.
 //
-// The question is a batch without an end. The kernel checks it, loads modules for it, and reverts it.
+// The probe is a batch without an end message: the kernel checks it, loads modules for it, and reverts it.
 func probeNAT(c *nfnetlink.Conn, family byte) error {
 	const name = "kube-proxy-lib-probe"
 	const nft = unix.NFNL_SUBSYS_NFTABLES << 8

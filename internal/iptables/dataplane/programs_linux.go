@@ -6,30 +6,36 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// programs are the three of one family and variant.
+// programs are the three programs of one family and variant.
 type programs struct {
 	variant Variant
 	version string // for example "1.8.9"
-	// path, save and restore are what to run.
+	// path, save and restore are the commands.
 	path, save, restore string
 }
 
-// findPrograms looks in PATH for the programs of a variant, or, if v is empty, for those with the plain name.
+// findPrograms searches PATH for the programs of a variant or, if v is empty, for the plain names.
 func findPrograms(ctx context.Context, f model.Family, v Variant) (*programs, error) {
 	p, err := findNamed(ctx, f, v)
 	if err == nil || v == "" || !errors.Is(err, exec.ErrNotFound) {
 		return p, err
 	}
-	// If only one variant is installed, or before 1.8, only the plain name exists.
+	// Before 1.8, and if only one variant is installed, only the plain name exists.
 	plain, plainErr := findNamed(ctx, f, "")
+	if errors.Is(plainErr, ErrCannotRun) {
+		return nil, plainErr
+	}
 	if plainErr != nil || plain.variant != v {
 		return nil, err
 	}
@@ -62,13 +68,18 @@ func findNamed(ctx context.Context, f model.Family, v Variant) (*programs, error
 
 var versionLine = regexp.MustCompile(`v(\d+)\.(\d+)\.(\d+)\S*(?: \((\w+)\))?`)
 
-// askVersion finds out the version and the variant of the programs. Since 1.8 the version names the variant. Those
-// before 1.6.2 are refused: their iptables-restore does not take the lock that programs share, and they have no
-// --random-fully.
+// askVersion determines the version and variant of the programs. Since 1.8 the version names the variant. Versions
+// before 1.6.2 are rejected: their iptables-restore does not take the programs' lock, and they lack --random-fully.
 func (p *programs) askVersion(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, p.path, "--version").CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%w: %s", err, tidy(string(out)))
+		if cannotRun(err) {
+			err = fmt.Errorf("%w (%w)", ErrCannotRun, err)
+		}
+		if said := tidy(string(out)); said != "" {
+			err = fmt.Errorf("%w: %s", err, said)
+		}
+		return err
 	}
 	m := versionLine.FindStringSubmatch(string(out))
 	if m == nil {
@@ -86,15 +97,25 @@ func (p *programs) askVersion(ctx context.Context) error {
 	return nil
 }
 
-// variantInUse returns the variant that the node uses, "" if it uses none, in the network namespace of the calling
-// thread. It loads no kernel module.
+// cannotRun reports whether the error of asking for a version is not temporary: the program exits by itself, or is not
+// one for this machine. A program that is killed, or for which there is no memory, may run later.
+func cannotRun(err error) bool {
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return exit.Exited()
+	}
+	return slices.ContainsFunc([]error{fs.ErrNotExist, fs.ErrPermission, unix.ENOEXEC, unix.ELIBBAD},
+		func(reason error) bool { return errors.Is(err, reason) })
+}
+
+// variantInUse returns the variant that the node uses in the calling thread's network namespace, or "". It loads no
+// kernel module.
 func variantInUse(ctx context.Context, f model.Family) (Variant, error) {
 	var best inUse
 	var missing []error
 	for _, v := range []Variant{NFT, Legacy} {
 		used, err := surveyVariant(ctx, f, v)
 		switch {
-		case errors.Is(err, exec.ErrNotFound):
+		case errors.Is(err, exec.ErrNotFound), errors.Is(err, ErrCannotRun):
 			missing = append(missing, err)
 		case err != nil:
 			return "", err
@@ -103,12 +124,15 @@ func variantInUse(ctx context.Context, f model.Family) (Variant, error) {
 		}
 	}
 	if len(missing) == 2 {
+		if errors.Is(missing[0], ErrCannotRun) {
+			return "", missing[0]
+		}
 		return "", missing[1]
 	}
 	return best.variant, nil
 }
 
-// surveyVariant reads all existing tables. Without "-t" iptables-legacy-save skips those that are not loaded.
+// surveyVariant reads all existing tables. Without "-t" iptables-legacy-save skips tables that are not loaded.
 func surveyVariant(ctx context.Context, f model.Family, v Variant) (inUse, error) {
 	p, err := findPrograms(ctx, f, v)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -84,9 +84,10 @@ func TestProgramsThatAreMissingOrStrangeAreNamed(t *testing.T) {
 		"nothing is installed": {nil, "iptables-nft"},
 		"no restore": {map[string]string{"iptables-nft": nft["iptables-nft"], "iptables-nft-save": "exit 0"},
 			"iptables-nft-restore"},
-		"not a version":   {three("iptables-nft", "BusyBox", ""), "BusyBox"},
-		"does not run":    {merged(nft, map[string]string{"iptables-nft": "echo broken >&2; exit 127"}), "broken"},
-		"too old":         {three("iptables-nft", "iptables v1.6.1", ""), "iptables 1.6.1 is too old: 1.6.2 or later is needed"},
+		"not a version": {three("iptables-nft", "BusyBox", ""), "BusyBox"},
+		"does not run":  {merged(nft, map[string]string{"iptables-nft": "echo broken >&2; exit 127"}), "broken"},
+		"too old": {three("iptables-nft", "iptables v1.6.1", ""),
+			"iptables 1.6.1 is too old: 1.6.2 or later is needed"},
 		"another variant": {three("iptables-nft", "iptables v1.8.9 (legacy)", ""), "legacy"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -140,6 +141,47 @@ func TestOneVariantIsInstalled(t *testing.T) {
 	assert.Equal(t, Legacy, got)
 }
 
+// A program may be there, but its loader or a library not: it never runs, which is not a fault of this moment.
+func TestProgramsThatCannotRun(t *testing.T) {
+	const noLibrary = "echo 'error while loading shared libraries: libip6tc.so.2: cannot open shared object file' >&2; " +
+		"exit 127"
+	broken := func(name string) map[string]string {
+		return map[string]string{name: noLibrary, name + "-save": noLibrary, name + "-restore": noLibrary}
+	}
+	legacy := three("ip6tables-legacy", "ip6tables v1.8.9 (legacy)", "*nat\n-A X -j Y\nCOMMIT")
+	inUse := func(scripts map[string]string) (Variant, error) {
+		installed(t, scripts)
+		return variantInUse(t.Context(), model.IPv6)
+	}
+	for name, scripts := range map[string]map[string]string{
+		"both variants":           merged(broken("ip6tables-nft"), broken("ip6tables-legacy")),
+		"the one that is there":   broken("ip6tables-nft"),
+		"the other one":           broken("ip6tables-legacy"),
+		"the one without variant": broken("ip6tables"),
+	} {
+		_, err := inUse(scripts)
+		assert.ErrorIs(t, err, ErrCannotRun, name)
+		assert.ErrorContains(t, err, "libip6tc.so.2", name)
+		assert.True(t, IsAbsent(err), name)
+		found, err := OpenInUse(t.Context(), []model.Family{model.IPv6}, "")
+		assert.Empty(t, found)
+		assert.ErrorIs(t, err, ErrCannotRun, "%s: nothing is known of its rules", name)
+	}
+	got, err := inUse(merged(broken("ip6tables-nft"), legacy))
+	assert.NoError(t, err)
+	assert.Equal(t, Legacy, got, "the variant that can run")
+
+	installed(t, legacy)
+	loader := filepath.Join(os.Getenv("PATH"), "ip6tables-legacy")
+	require.NoError(t, os.WriteFile(loader, []byte("#!/no/such/loader\n"), 0o755))
+	_, err = New(t.Context(), Options{Family: model.IPv6, Variant: Legacy})
+	assert.ErrorIs(t, err, ErrCannotRun)
+	require.NoError(t, os.WriteFile(loader, []byte("#!/bin/sh\nkill -KILL $$\n"), 0o755))
+	_, err = New(t.Context(), Options{Family: model.IPv6, Variant: Legacy})
+	assert.Error(t, err)
+	assert.False(t, IsAbsent(err), "it may have been killed for want of memory: %v", err)
+}
+
 func TestErrorsOfProgramsAreTold(t *testing.T) {
 	legacy := three("iptables-legacy", "iptables v1.8.9 (legacy)", "")
 	fail := func(message string) map[string]string {
@@ -162,7 +204,7 @@ func TestNewUsesWhatTheNodeUses(t *testing.T) {
 				for _, p := range []Variant{NFT, Legacy} {
 					needPrograms(t, f, p)
 				}
-				n := testns.New(t)
+				n := testkit.NewNamespace(t)
 				b := oneRule(Mangle, "-j RETURN")
 				b.Tables[0].Chains[0].Name = "KUBE-IPTABLES-HINT"
 				require.NoError(t, newIPTables(t, n, Options{Family: f, Variant: v}).Restore(t.Context(), b))
@@ -180,7 +222,7 @@ func TestNewUsesWhatTheNodeUses(t *testing.T) {
 }
 
 func TestSurveyLoadsNoTable(t *testing.T) {
-	n := testns.New(t)
+	n := testkit.NewNamespace(t)
 	needPrograms(t, model.IPv4, Legacy)
 	n.Do(func() error {
 		if _, err := variantInUse(t.Context(), model.IPv4); err != nil {

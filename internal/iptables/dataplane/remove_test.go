@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -89,4 +90,29 @@ func TestChainsOfATableThatFailsDoNotKeepThoseOfAnother(t *testing.T) {
 
 	err := RemoveChains(t.Context(), NewFake(model.IPv4), "KUBE-", nil, "raw")
 	assert.ErrorIs(t, err, ErrNoTable)
+}
+
+// kube-proxy has several chains for each service, and each of them jumps to others.
+func TestManyChainsAreRemovedInSeveralTransactions(t *testing.T) {
+	var dump strings.Builder
+	dump.WriteString("*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n")
+	const n = 3*MaxNames + 1
+	chain := func(i int) string { return fmt.Sprintf("KUBE-%06d", i) }
+	for i := range n {
+		fmt.Fprintf(&dump, ":%s - [0:0]\n", chain(i))
+	}
+	fmt.Fprintf(&dump, "-A PREROUTING -j %s\n", chain(0))
+	for i := range n { // in a circle no order of removal would do
+		if i != n/2 {
+			fmt.Fprintf(&dump, "-A %s -j %s\n", chain(i), chain((i*7+3)%n))
+		}
+	}
+	dump.WriteString("COMMIT\n")
+	for variant, batches := range map[Variant]int{NFT: 1 + 4 + 4, Legacy: 1 + 1} { // with one for the jump
+		f := loaded(t, dump.String())
+		f.features.Variant = variant
+		require.NoError(t, removeUpstream(t, f))
+		assert.Len(t, f.Batches(), batches, variant)
+		assert.NotContains(t, f.Dump(), "KUBE-")
+	}
 }

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Quote returns s as iptables-save writes an argument: in quotes if it has anything but letters, digits and a few other
-// characters. Comments need it.
+// Quote returns s as iptables-save writes an argument: in quotes if it contains other characters than letters, digits
+// and a few more. Comments need it.
 func Quote(s string) string {
 	if s != "" && strings.Trim(s, plain) == "" {
 		return s
@@ -41,7 +41,7 @@ func Probability(k, n int) string {
 }
 
 // Address returns an address as iptables-save prints it, in glibc's form. It differs from package netip's for addresses
-// that begin with six groups of zeros: "::0.1.0.0" for "::1:0".
+// that start with six groups of zeros: "::0.1.0.0" for "::1:0".
 func Address(a netip.Addr) string {
 	b := a.As16()
 	if a.Is6() && [12]byte(b[:12]) == [12]byte{} && [2]byte(b[12:14]) != [2]byte{} {
@@ -50,8 +50,8 @@ func Address(a netip.Addr) string {
 	return a.String()
 }
 
-// Masked returns the argument of -s or -d that matches all addresses that agree with a in the bits of mask, which need
-// not be a prefix. The other bits of a have to be zero.
+// Masked returns the argument of -s or -d that matches all addresses whose bits in mask equal those of a. mask need not
+// be a prefix, and the other bits of a must be zero.
 func Masked(a, mask netip.Addr) string {
 	if ones, size := net.IPMask(mask.AsSlice()).Size(); size > 0 {
 		return Address(a) + "/" + strconv.Itoa(ones)
@@ -59,7 +59,7 @@ func Masked(a, mask netip.Addr) string {
 	return Address(a) + "/" + Address(mask)
 }
 
-// normalize returns a rule with IPv6 addresses as Address writes them, whatever C library the program is linked with.
+// normalize returns a rule with IPv6 addresses in the form of Address, whatever C library the program uses.
 func normalize(rule []byte) []byte {
 	if !bytes.Contains(rule, []byte("::")) {
 		return rule
@@ -85,8 +85,8 @@ func normalize(rule []byte) []byte {
 	return bytes.Join(all, []byte(" "))
 }
 
-// Target returns the chain that a rule jumps or goes to, or "". The name of a chain ends the rule, so a target with
-// options, or a quoted argument, is not one.
+// Target returns the chain that a rule jumps or goes to, or "". The chain's name has to end the rule, so a target with
+// options or a quoted argument is not a chain.
 func Target(rule string) string {
 	rest, chain := rule, ""
 	if i := strings.LastIndexByte(rule, ' '); i >= 0 {

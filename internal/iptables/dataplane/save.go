@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// readSave calls each for every line that iptables-save prints, without its end. The slice is valid only during the
-// call.
+// readSave calls each for every line of iptables-save, without its newline. The slice is valid only during the call.
 func readSave(r io.Reader, each func(line []byte) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 64<<10), math.MaxInt32)
@@ -27,7 +26,7 @@ func readSave(r io.Reader, each func(line []byte) error) error {
 func parseSave(r io.Reader, table Table, prefix string) (*State, error) {
 	state := &State{Chains: map[string][]string{}}
 	inTable := false
-	var name string    // of the last chain of ours: rules of one chain come together, so the map is asked once
+	var name string    // last one of the prefix: a chain's rules are contiguous, so this saves map accesses
 	var rules []string // of that chain
 	flush := func() {
 		if len(rules) > 0 {
@@ -38,7 +37,7 @@ func parseSave(r io.Reader, table Table, prefix string) (*State, error) {
 	err := readSave(r, func(l []byte) error {
 		switch {
 		case len(l) == 0 || l[0] == '#':
-			// This is how iptables-nft says that it cannot read a table.
+			// iptables-nft reports in this way that it cannot read a table.
 			if class := classify(string(l)); class != nil {
 				return fmt.Errorf("%w: %s", class, bytes.TrimLeft(l, "# "))
 			}

@@ -44,15 +44,6 @@ func testInterface(t *testing.T, d Interface) {
 		require.NoError(t, err)
 		require.ElementsMatch(t, all, list)
 	})
-	t.Run("every virtual server has counters", func(t *testing.T) {
-		want := map[ServerKey]Counter{}
-		for _, s := range all {
-			want[s.ServerKey] = Counter{}
-		}
-		counters, err := d.Counters(ctx)
-		require.NoError(t, err)
-		require.Equal(t, want, counters)
-	})
 	t.Run("real servers are read as they were written", func(t *testing.T) {
 		for _, s := range all {
 			target := pod4
@@ -129,6 +120,19 @@ func testInterface(t *testing.T, d Interface) {
 			}
 			require.NoError(t, d.DeleteAddress(ctx, four))
 			require.NoError(t, d.DeleteAddress(ctx, four))
+		}
+	})
+	t.Run("delivery", func(t *testing.T) {
+		for _, f := range model.Families() {
+			for _, mark := range []uint32{0, 1 << 31, 0x2000, 0x2000, 0, 0} {
+				require.NoError(t, d.Deliver(ctx, f, mark))
+				got, err := d.Delivery(ctx, f, 0x2000)
+				require.NoError(t, err)
+				if mark == 1<<31 {
+					mark = IncompleteDelivery // Deliver would replace it
+				}
+				require.Equal(t, mark, got)
+			}
 		}
 	})
 	t.Run("what is no host's address is refused", func(t *testing.T) {

@@ -7,14 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // A Sync may still run while its backend is closed. By then another file may have the descriptor of the network
 // namespace. This needs no IPVS.
 func TestAKernelThatIsClosedDoesNothing(t *testing.T) {
-	testns.Enter(t) // following addresses in a namespace takes root
+	testkit.EnterNamespace(t) // following addresses in a namespace takes root
 	k, err := openLink("none")
 	require.NoError(t, err)
 	require.NoError(t, k.Close())

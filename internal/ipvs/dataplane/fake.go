@@ -25,6 +25,7 @@ type Fake struct {
 	link     bool
 	drift    chan struct{}
 	drifted  map[model.Family]bool
+	delivery map[model.Family]uint32
 	timeouts Timeouts
 
 	// Schedulers are the available ones. Nil means rr, wrr, lc, sh and mh.
@@ -34,7 +35,6 @@ type Fake struct {
 type fakeServer struct {
 	Server
 	destinations map[netip.AddrPort]*Destination
-	counter      Counter
 }
 
 // list returns the real servers.
@@ -50,7 +50,7 @@ var _ Interface = (*Fake)(nil)
 // NewFake returns a Fake without virtual servers.
 func NewFake() *Fake {
 	return &Fake{servers: map[ServerKey]*fakeServer{}, addrs: map[netip.Addr]bool{}, drift: make(chan struct{}, 1),
-		drifted: map[model.Family]bool{}}
+		drifted: map[model.Family]bool{}, delivery: map[model.Family]uint32{}}
 }
 
 // SetConnections says how many connections a real server has.
@@ -59,26 +59,6 @@ func (f *Fake) SetConnections(key ServerKey, target netip.AddrPort, active, inac
 	defer f.Unlock()
 	d := f.servers[key].destinations[target]
 	d.Active, d.Inactive = active, inactive
-}
-
-// Count counts traffic of a virtual server, which must exist.
-func (f *Fake) Count(key ServerKey, connections, bytes uint64) {
-	f.Lock()
-	defer f.Unlock()
-	c := &f.servers[key].counter
-	c.Connections += connections
-	c.Bytes += bytes
-}
-
-// Counters implements [Interface].
-func (f *Fake) Counters(ctx context.Context) (map[ServerKey]Counter, error) {
-	return calls.Read(ctx, &f.Log, "Counters", func() (map[ServerKey]Counter, error) {
-		counters := map[ServerKey]Counter{}
-		for key, s := range f.servers {
-			counters[key] = s.counter
-		}
-		return counters, nil
-	})
 }
 
 // Timeouts returns what was set.
@@ -116,6 +96,14 @@ func (f *Fake) DeleteAsSomebodyElse(addrs ...netip.Addr) {
 	}
 }
 
+// SetDelivery sets the bit by which packets are delivered as another program would, or as an earlier process has:
+// [IncompleteDelivery] if it has deleted a part of what delivers them.
+func (f *Fake) SetDelivery(family model.Family, mark uint32) {
+	f.Lock()
+	defer f.Unlock()
+	f.delivery[family] = mark
+}
+
 // Dump returns everything as text, a line for each object.
 func (f *Fake) Dump() string {
 	f.Lock()
@@ -123,6 +111,11 @@ func (f *Fake) Dump() string {
 	var b strings.Builder
 	for _, a := range slices.SortedFunc(maps.Keys(f.addrs), netip.Addr.Compare) {
 		fmt.Fprintf(&b, "address %v\n", a)
+	}
+	for _, family := range model.Families() {
+		if mark := f.delivery[family]; mark != 0 {
+			fmt.Fprintf(&b, "deliver %v mark 0x%08x\n", family, mark)
+		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(f.servers), ServerKey.Compare) {
 		s := f.servers[key]
@@ -318,6 +311,24 @@ func (f *Fake) DeleteLink(ctx context.Context) error {
 		clear(f.addrs)
 		return nil
 	}, "delete link")
+}
+
+// Delivery implements [Interface].
+func (f *Fake) Delivery(ctx context.Context, family model.Family, want uint32) (uint32, error) {
+	return calls.Read(ctx, &f.Log, "Delivery", func() (uint32, error) {
+		if mark := f.delivery[family]; mark == 0 || mark == want {
+			return mark, nil
+		}
+		return IncompleteDelivery, nil
+	})
+}
+
+// Deliver implements [Interface].
+func (f *Fake) Deliver(ctx context.Context, family model.Family, mark uint32) error {
+	return f.write(ctx, func() error {
+		f.delivery[family] = mark
+		return nil
+	}, "deliver %v packets with mark %#x", family, mark)
 }
 
 // Drift implements [Interface].

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -36,9 +37,6 @@ type Interface interface {
 	// DeleteDestination deletes a real server. Its connections end.
 	DeleteDestination(ctx context.Context, key ServerKey, target netip.AddrPort) error
 
-	// Counters returns what the kernel has counted for each virtual server, since it was made.
-	Counters(ctx context.Context) (map[ServerKey]Counter, error)
-
 	// SetTimeouts sets those that are not 0.
 	SetTimeouts(ctx context.Context, t Timeouts) error
 
@@ -49,6 +47,15 @@ type Interface interface {
 	DeleteAddress(ctx context.Context, a netip.Addr) error
 	// DeleteLink deletes the interface.
 	DeleteLink(ctx context.Context) error
+
+	// Delivery reports how the kernel delivers packets of a family by their mark: want if it delivers those with this bit
+	// to this machine, whatever their destination, 0 if it delivers none, and [IncompleteDelivery] if Deliver would
+	// correct something.
+	Delivery(ctx context.Context, f model.Family, want uint32) (mark uint32, err error)
+	// Deliver has the kernel deliver packets with a bit of the mark to this machine, instead of those with another bit;
+	// with 0 it no longer does. EEXIST: another program has a rule or route that comes before.
+	Deliver(ctx context.Context, f model.Family, mark uint32) error
+
 	// Drift receives a value soon after another program deleted the interface, or an address of it that was read or added
 	// here.
 	Drift() <-chan struct{}
@@ -132,10 +139,6 @@ type Destination struct {
 	Active, Inactive int
 }
 
-// Counter is what the kernel has counted for a virtual server: new connections, and the bytes of the packets in both
-// directions.
-type Counter struct{ Connections, Bytes uint64 }
-
 // Text returns a virtual server and its real servers as "ipvsadm -Sn" prints them, a line for each.
 func Text(s Server, list []Destination) string {
 	var b strings.Builder
@@ -182,6 +185,18 @@ func (s *Server) schedulerFlags() (names []string) {
 	}
 	return names
 }
+
+// What delivers packets by their mark: a routing rule with this priority, which sends them to a table of this number,
+// and a route there, "local default dev lo". A rule or route is deleted only if it has this protocol, which says who
+// made it.
+const (
+	DeliveryPriority = 63
+	DeliveryTable    = 7041132
+	DeliveryProtocol = 107
+)
+
+// IncompleteDelivery is a result of Delivery.
+const IncompleteDelivery = math.MaxUint32
 
 // Timeouts of connections, of the whole network namespace. 0 leaves the kernel's value as it is.
 type Timeouts struct {

@@ -272,20 +272,6 @@ func (k *Kernel) DeleteDestination(ctx context.Context, key ServerKey, target ne
 		"delete endpoint %v of %v", target, key))
 }
 
-// Counters implements [Interface].
-func (k *Kernel) Counters(ctx context.Context) (map[ServerKey]Counter, error) {
-	counters := map[ServerKey]Counter{}
-	err := k.do(ctx, func(h *ipvs.Handle) error {
-		services, err := h.GetServices()
-		for _, svc := range services {
-			counters[server(svc).ServerKey] = Counter{Connections: uint64(svc.Stats.Connections),
-				Bytes: svc.Stats.BytesIn + svc.Stats.BytesOut}
-		}
-		return err
-	}, "read the counters of virtual servers")
-	return counters, err
-}
-
 // SetTimeouts implements [Interface].
 func (k *Kernel) SetTimeouts(ctx context.Context, t Timeouts) error {
 	return k.do(ctx, func(h *ipvs.Handle) error {

@@ -16,19 +16,19 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // newKernel opens the kernel in a network namespace of the test's own.
-func newKernel(t *testing.T) (*Kernel, *testns.Namespace) {
+func newKernel(t *testing.T) (*Kernel, *testkit.Namespace) {
 	need.Root(t)
 	if !IsLoaded() {
 		require.Empty(t, os.Getenv("KPL_VM_KERNEL"), "kernels of testing/vm have IPVS")
 		t.Skip("needs a kernel with IPVS, see testing/vm")
 	}
-	ns := testns.New(t)
+	ns := testkit.NewNamespace(t)
 	var k *Kernel
 	ns.Do(func() error {
 		lo, err := netlink.LinkByName("lo")

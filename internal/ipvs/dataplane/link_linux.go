@@ -71,7 +71,7 @@ func (k *Kernel) ensure() (int, error) {
 	return k.dummy, nil
 }
 
-// maxDumps is how often the addresses are listed until nobody changes any meanwhile.
+// maxDumps is how often addresses or rules are listed until nobody changes any meanwhile.
 const maxDumps = 10
 
 // Addresses implements [Interface].
@@ -88,12 +88,10 @@ func (k *Kernel) Addresses(ctx context.Context, f model.Family) (list []netip.Ad
 		}
 		k.down = link.Attrs().Flags&net.FlagUp == 0
 		var addrs []netlink.Addr
-		for range maxDumps {
+		err = addrwatch.Dump(maxDumps, func() (err error) {
 			addrs, err = k.routes.AddrList(link, int(addressFamily(f)))
-			if !errors.Is(err, netlink.ErrDumpInterrupted) { // another address was added or removed meanwhile
-				break
-			}
-		}
+			return err
+		})
 		if err != nil {
 			return fmt.Errorf("addresses of %s: %w", k.link, err)
 		}

@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // as runs a command of ip(8) as another program.
-func as(t *testing.T, ns *testns.Namespace, args ...string) {
+func as(t *testing.T, ns *testkit.Namespace, args ...string) {
 	t.Helper()
 	ip := need.Program(t, "ip")
 	ns.Do(func() error {
@@ -84,14 +84,14 @@ func TestAnAddressThatWasReadAndIsDeletedIsReported(t *testing.T) {
 }
 
 func TestAnInterfaceThatAnotherProgramTakesAwayIsReported(t *testing.T) {
-	for name, take := range map[string]func(t *testing.T, ns *testns.Namespace){
-		"deleted": func(t *testing.T, ns *testns.Namespace) { as(t, ns, "link", "del", DefaultLink) },
-		"replaced": func(t *testing.T, ns *testns.Namespace) {
+	for name, take := range map[string]func(t *testing.T, ns *testkit.Namespace){
+		"deleted": func(t *testing.T, ns *testkit.Namespace) { as(t, ns, "link", "del", DefaultLink) },
+		"replaced": func(t *testing.T, ns *testkit.Namespace) {
 			as(t, ns, "link", "del", DefaultLink)
 			as(t, ns, "link", "add", DefaultLink, "type", "dummy")
 		},
-		"moved elsewhere": func(t *testing.T, ns *testns.Namespace) {
-			other := testns.New(t)
+		"moved elsewhere": func(t *testing.T, ns *testkit.Namespace) {
+			other := testkit.NewNamespace(t)
 			ns.Do(func() error {
 				link, err := netlink.LinkByName(DefaultLink)
 				require.NoError(t, err)

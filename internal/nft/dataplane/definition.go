@@ -6,7 +6,8 @@ import "sigs.k8s.io/kube-proxy-lib/model"
 type definition struct {
 	family                                          model.Family
 	flags, keyType, keyLen, dataType, dataLen, size uint32
-	each                                            string // what every element has of its own, such as a counter
+	// each is what every element has beside key and value, such as a counter. Nothing here makes any.
+	each string
 }
 
 // Flags of sets (enum nft_set_flags).
@@ -37,14 +38,8 @@ func definitionOf(s *Set, f model.Family) definition {
 	if s.Dynamic {
 		d.flags |= setDynamic | setTimeout
 	}
-	if s.Counted {
-		d.each = counter
-	}
 	return d
 }
-
-// counter is the kernel's name of a counter.
-const counter = "counter"
 
 // fieldsType returns nft's number for a concatenation of types, six bits for each.
 func fieldsType(fields []Field, f model.Family) (t uint32) {
@@ -52,4 +47,18 @@ func fieldsType(fields []Field, f model.Family) (t uint32) {
 		t = t<<6 | field.info(f).typ
 	}
 	return t
+}
+
+// withMarks returns a concatenation of types as fieldsType does. In a set that nft has loaded from a listing, or the
+// version before this one has made, numbers are integers.
+func withMarks(t uint32) (marks uint32) {
+	const bits = 6
+	for at := 0; t>>at != 0; at += bits {
+		typ := t >> at & (1<<bits - 1)
+		if typ == typeInteger {
+			typ = typeMark
+		}
+		marks |= typ << at
+	}
+	return marks
 }

@@ -2,10 +2,8 @@ package dataplane
 
 import (
 	"encoding/binary"
-	"fmt"
 	"slices"
 
-	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
 
@@ -24,7 +22,7 @@ type batch struct {
 // everything.
 func encodeBatch(tx *Transaction, commit bool) (*batch, error) {
 	b := &batch{}
-	b.Buf = make([]byte, 0, 4096+512*len(tx.ops)+56*tx.Elements())
+	b.Buf = make([]byte, 0, tx.bytes())
 	const batchGenID = 1
 	b.Message(unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES)
 	if commit {
@@ -43,6 +41,39 @@ func encodeBatch(tx *Transaction, commit bool) (*batch, error) {
 		b.End()
 	}
 	return b, nil
+}
+
+// bytes returns how many bytes the messages take, or a few more. A buffer that is too small would be copied, and one
+// that is too big would count as used, at the first Sync, which needs the most memory anyway.
+func (t *Transaction) bytes() int {
+	const head, operation, statement = 4096, 224, 128
+	n := head
+	for i := range t.ops {
+		n += operation
+		if r := t.ops[i].rule; r != nil {
+			n += statement*len(r.Statements) + len(r.Comment)
+		}
+	}
+	return n + t.elementBytes()
+}
+
+// elementBytes returns how many of these are about elements.
+func (t *Transaction) elementBytes() (n int) {
+	const element, value, verdict, comment = 12, 8, 28, 8 // what comes in addition to the bytes themselves
+	for i := range t.ops {
+		o := &t.ops[i]
+		for j := range o.elements {
+			e := &o.elements[j]
+			n += element + len(e.Key) + value + len(e.Value)
+			if o.set.Verdicts {
+				n += verdict - value
+			}
+			if e.Comment != "" {
+				n += comment + len(e.Comment)
+			}
+		}
+	}
+	return n
 }
 
 // setGeneration changes the attribute of the first message.
@@ -101,7 +132,6 @@ const (
 	nftaChainUserdata = 12
 	nftaSetExpr       = 17
 	nftaSetCount      = 20
-	nftaSetElemExpr   = 7
 	nfAccept          = 1
 )
 
@@ -134,11 +164,9 @@ func (b *batch) rule(f model.Family, r *Rule) error {
 			exprs = exprs[len(exprs)-1:]
 		}
 		for _, e := range exprs {
-			data, err := expr.Marshal(nfnetlink.Proto(f), e)
-			if err != nil {
-				return fmt.Errorf("%T: %w", e, err)
+			if err := b.expression(f, e); err != nil {
+				return err
 			}
-			b.Bytes(unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, data)
 		}
 	}
 	b.Close(at)
@@ -150,7 +178,8 @@ func (b *batch) rule(f model.Family, r *Rule) error {
 func hasLoaded(before, s Statement) bool {
 	in, ok := before.(InSet)
 	refresh, refreshes := s.(Refresh)
-	return ok && refreshes && in.ID == refresh.ID && slices.Equal(in.Set.Key, refresh.Set.Key)
+	return ok && refreshes && in.ID == refresh.ID && in.Scope == refresh.Scope &&
+		slices.Equal(in.Set.Key, refresh.Set.Key)
 }
 
 func (b *batch) set(f model.Family, s *Set) {
@@ -169,12 +198,6 @@ func (b *batch) set(f model.Family, s *Set) {
 		b.Close(at)
 	}
 	b.Bytes(unix.NFTA_SET_USERDATA, setUserdata(s, f))
-	if s.Counted {
-		at := b.Open(nftaSetExpr)
-		b.Text(unix.NFTA_EXPR_NAME, counter)
-		b.Close(b.Open(unix.NFTA_EXPR_DATA)) // it begins at 0
-		b.Close(at)
-	}
 }
 
 // elements appends as many messages as the elements need: a list of them is an attribute, which has a maximum length.

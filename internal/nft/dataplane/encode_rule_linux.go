@@ -32,7 +32,7 @@ func load(fields []Field, v numbers, family model.Family) []expr.Any {
 		switch f {
 		case Protocol:
 			exprs = append(exprs, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg})
-		case Random, Constant:
+		case Random, Constant, Scope:
 			modulus, offset := v.numgen(f)
 			exprs = append(exprs, &expr.Numgen{Register: reg, Type: unix.NFT_NG_RANDOM,
 				Modulus: modulus, Offset: offset})
@@ -93,7 +93,7 @@ func dnat(family model.Family, port uint32) *expr.NAT {
 func encode(s Statement, family model.Family) ([]expr.Any, error) {
 	switch s := s.(type) {
 	case InSet:
-		return append(load(s.Set.Key, numbers{id: s.ID}, family),
+		return append(load(s.Set.Key, numbers{id: s.ID, scope: s.Scope}, family),
 			&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Set.Name, Invert: s.Not}), nil
 	case InPrefix:
 		return encodeInPrefix(s, family), nil
@@ -126,13 +126,13 @@ func encode(s Statement, family model.Family) ([]expr.Any, error) {
 	case FlipMark:
 		return changeMark(^uint32(0), s.Bit), nil
 	case Refresh:
-		return append(load(s.Set.Key, numbers{id: s.ID}, family), &expr.Dynset{SrcRegKey: unix.NFT_REG_1, SetName: s.Set.Name,
-			Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: s.Timeout}), nil
+		return append(load(s.Set.Key, numbers{id: s.ID, scope: s.Scope}, family), &expr.Dynset{
+			SrcRegKey: unix.NFT_REG_1, SetName: s.Set.Name, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: s.Timeout}), nil
 	case GotoMap:
 		return append(load(s.Map.Key, numbers{}, family), &expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Map.Name,
 			IsDestRegSet: true, DestRegister: unix.NFT_REG_VERDICT}), nil
 	case DNATMap:
-		return append(load(s.Map.Key, numbers{s.ID, s.N}, family), &expr.Lookup{SourceRegister: unix.NFT_REG_1,
+		return append(load(s.Map.Key, numbers{id: s.ID, n: s.N}, family), &expr.Lookup{SourceRegister: unix.NFT_REG_1,
 			SetName: s.Map.Name, IsDestRegSet: true, DestRegister: unix.NFT_REG_1},
 			dnat(family, registerAt(DestinationAddr.info(family).size))), nil
 	case DNAT:
@@ -142,6 +142,8 @@ func encode(s Statement, family model.Family) ([]expr.Any, error) {
 			&expr.Immediate{Register: unix.NFT_REG_1, Data: AppendAddr(nil, s.To.Addr())},
 			&expr.Immediate{Register: nat.RegProtoMin, Data: binary.BigEndian.AppendUint16(nil, s.To.Port())},
 			nat}, nil
+	case KeepDestination:
+		return append(load([]Field{DestinationAddr}, numbers{}, family), dnat(family, 0)), nil
 	case Masquerade:
 		return []expr.Any{&expr.Masq{FullyRandom: true}}, nil
 	case Goto:

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Fake is a model of the kernel for tests that run anywhere. It checks what the kernel checks (that referenced objects
@@ -25,12 +26,17 @@ type Fake struct {
 
 	// FailApply, if set, is called before each Apply. If it returns an error, Apply returns that and applies nothing.
 	FailApply func(*Transaction) error
+	// Reading is what Yield returns. Set it before a backend is made.
+	Reading time.Duration
 	// Host are the addresses of the node. Set them before a backend is made.
 	Host []netip.Addr
 }
 
 // HostAddresses returns the addresses of the node.
 func (f *Fake) HostAddresses() []netip.Addr { return f.Host }
+
+// Yield implements [Interface].
+func (f *Fake) Yield() time.Duration { return f.Reading }
 
 var _ Interface = (*Fake)(nil)
 
@@ -40,21 +46,28 @@ func NewFake() *Fake {
 }
 
 type fakeTable struct {
-	key     TableKey
-	comment string
-	chains  []*fakeChain
-	sets    []*fakeSet
+	key         TableKey
+	comment     string
+	chains      []*fakeChain // in the order in which they were added, like sets
+	sets        []*fakeSet
+	chainByName map[string]*fakeChain
+	setByName   map[string]*fakeSet
+}
+
+func newFakeTable(key TableKey, comment string) *fakeTable {
+	return &fakeTable{key: key, comment: comment, chainByName: map[string]*fakeChain{}, setByName: map[string]*fakeSet{}}
 }
 
 type fakeChain struct {
 	Chain
 	rules []Rule
+	uses  int // statements and elements that point at it
 }
 
 type fakeSet struct {
 	Set
 	elements map[string]Element
-	counters map[string]uint64
+	uses     int // statements that look it up
 }
 
 // clone returns a copy, nil of no table.
@@ -62,33 +75,29 @@ func (t *fakeTable) clone() *fakeTable {
 	if t == nil {
 		return nil
 	}
-	c := &fakeTable{key: t.key, comment: t.comment}
+	c := newFakeTable(t.key, t.comment)
 	for _, ch := range t.chains {
-		c.chains = append(c.chains, &fakeChain{ch.Chain, slices.Clip(ch.rules)})
+		c.add(&fakeChain{ch.Chain, slices.Clip(ch.rules), ch.uses})
 	}
 	for _, s := range t.sets {
-		c.sets = append(c.sets, &fakeSet{s.Set, maps.Clone(s.elements), maps.Clone(s.counters)})
+		c.add(&fakeSet{s.Set, maps.Clone(s.elements), s.uses})
 	}
 	return c
 }
 
-func (t *fakeTable) chain(name string) *fakeChain {
-	for _, c := range t.chains {
-		if c.Name == name {
-			return c
-		}
+// add adds a *fakeChain or *fakeSet.
+func (t *fakeTable) add(object any) {
+	switch o := object.(type) {
+	case *fakeChain:
+		t.chains, t.chainByName[o.Name] = append(t.chains, o), o
+	case *fakeSet:
+		t.sets, t.setByName[o.Name] = append(t.sets, o), o
 	}
-	return nil
 }
 
-func (t *fakeTable) set(name string) *fakeSet {
-	for _, s := range t.sets {
-		if s.Name == name {
-			return s
-		}
-	}
-	return nil
-}
+func (t *fakeTable) chain(name string) *fakeChain { return t.chainByName[name] }
+
+func (t *fakeTable) set(name string) *fakeSet { return t.setByName[name] }
 
 // Apply implements [Interface].
 func (f *Fake) Apply(ctx context.Context, tx *Transaction) error {
@@ -152,35 +161,6 @@ func (f *Fake) Applied() int {
 	return f.applied
 }
 
-// Count counts packets that find an element of a set that is Counted.
-func (f *Fake) Count(key TableKey, set, element string, packets uint64) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if t := f.tables[key]; t != nil && t.set(set) != nil && t.set(set).Counted {
-		if _, exists := t.set(set).elements[element]; exists {
-			t.set(set).counters[element] += packets
-			return nil
-		}
-	}
-	return syscall.ENOENT
-}
-
-// Counters implements [Interface].
-func (f *Fake) Counters(ctx context.Context, key TableKey, s *Set) (map[string]uint64, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	counters := map[string]uint64{}
-	if t := f.tables[key]; t != nil && t.set(s.Name) != nil {
-		for k := range t.set(s.Name).elements {
-			counters[k] = t.set(s.Name).counters[k]
-		}
-	}
-	return counters, nil
-}
-
 // Drift implements [Interface].
 func (f *Fake) Drift() <-chan struct{} { return f.drift }
 
@@ -232,7 +212,7 @@ func (f *Fake) apply(tx *Transaction, keep bool) error {
 		switch o := &tx.ops[i]; {
 		case o.verb == addTable:
 			if err = checkName(tx.Table.Name, o.comment); t == nil {
-				t = &fakeTable{key: tx.Table, comment: o.comment}
+				t = newFakeTable(tx.Table, o.comment)
 			}
 		case t == nil:
 			err = fmt.Errorf("no such table: %w", syscall.ENOENT)
@@ -274,38 +254,41 @@ func (t *fakeTable) do(o *op) error {
 		return syscall.ENOENT
 	}
 	if o.verb == flushChain {
+		for i := range c.rules {
+			t.countUses(&c.rules[i], -1)
+		}
 		c.rules = nil
 		return nil
 	}
 	if n := len(c.rules); n > 0 {
 		return fmt.Errorf("the chain has %d rules: %w", n, syscall.EBUSY)
 	}
-	if n := t.uses(func(u use) bool { return u.chain == c.Name }, c.Name); n > 0 {
-		return fmt.Errorf("the chain is referred to %d times: %w", n, syscall.EBUSY)
+	if c.uses > 0 {
+		return fmt.Errorf("the chain is referred to %d times: %w", c.uses, syscall.EBUSY)
 	}
+	delete(t.chainByName, c.Name)
 	t.chains = slices.DeleteFunc(t.chains, func(x *fakeChain) bool { return x == c })
 	return nil
 }
 
-// uses counts the statements that is returns true for, and the elements that point at a chain.
-func (t *fakeTable) uses(is func(use) bool, chain string) (n int) {
-	for _, c := range t.chains {
-		for _, r := range c.rules {
-			for _, s := range r.Statements {
-				if is(useOf(s)) {
-					n++
-				}
-			}
+// countUses counts what the statements of a rule use, or no longer do.
+func (t *fakeTable) countUses(r *Rule, n int) {
+	for _, s := range r.Statements {
+		u := useOf(s)
+		if u.chain != "" {
+			t.chain(u.chain).uses += n
+		}
+		if u.set != nil {
+			t.set(u.set.Name).uses += n
 		}
 	}
-	for _, s := range t.sets {
-		for _, e := range s.elements {
-			if s.Verdicts && e.Value == chain {
-				n++
-			}
-		}
+}
+
+// countElement counts the chain that an element points at.
+func (t *fakeTable) countElement(s *fakeSet, e Element, n int) {
+	if s.Verdicts {
+		t.chain(e.Value).uses += n
 	}
-	return n
 }
 
 func (t *fakeTable) addChain(c *Chain) error {
@@ -315,7 +298,7 @@ func (t *fakeTable) addChain(c *Chain) error {
 	if t.chain(c.Name) != nil {
 		return syscall.EEXIST
 	}
-	t.chains = append(t.chains, &fakeChain{Chain: *c})
+	t.add(&fakeChain{Chain: *c})
 	return nil
 }
 
@@ -328,6 +311,7 @@ func (t *fakeTable) addRule(chain string, r *Rule) error {
 		return err
 	}
 	c.rules = append(c.rules, *r)
+	t.countUses(r, 1)
 	return nil
 }
 
@@ -338,10 +322,12 @@ func (t *fakeTable) addSet(s *Set) error {
 	if t.set(s.Name) != nil {
 		return syscall.EEXIST
 	}
-	if len(s.Key) == 0 || s.Interval && (len(s.Key) != 1 || s.Verdicts || s.Value != nil) || s.Verdicts && s.Value != nil || s.Dynamic && s.Size != 0 {
+	isMap := s.Verdicts || s.Value != nil
+	if len(s.Key) == 0 || s.Interval && (len(s.Key) != 1 || isMap) || s.Verdicts && s.Value != nil ||
+		s.Dynamic && s.Size != 0 {
 		return syscall.EINVAL
 	}
-	t.sets = append(t.sets, &fakeSet{*s, map[string]Element{}, map[string]uint64{}})
+	t.add(&fakeSet{Set: *s, elements: map[string]Element{}})
 	return nil
 }
 
@@ -350,9 +336,13 @@ func (t *fakeTable) deleteSet(name string) error {
 	if s == nil {
 		return syscall.ENOENT
 	}
-	if n := t.uses(func(u use) bool { return u.set != nil && u.set.Name == name }, ""); n > 0 {
-		return fmt.Errorf("the set is referred to %d times: %w", n, syscall.EBUSY)
+	if s.uses > 0 {
+		return fmt.Errorf("the set is referred to %d times: %w", s.uses, syscall.EBUSY)
 	}
+	for _, e := range s.elements {
+		t.countElement(s, e, -1)
+	}
+	delete(t.setByName, name)
 	t.sets = slices.DeleteFunc(t.sets, func(x *fakeSet) bool { return x == s })
 	return nil
 }

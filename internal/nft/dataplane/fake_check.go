@@ -21,7 +21,7 @@ func checkName(name, comment string) error {
 }
 
 func checkComment(comment string) error {
-	if Escape(comment, maxComment) != comment {
+	if Comment(comment) != comment {
 		return fmt.Errorf("nft cannot print the comment %q: %w", comment, syscall.EINVAL)
 	}
 	return nil
@@ -55,6 +55,8 @@ func useOf(s Statement) use {
 			needsProtocol: !slices.Contains(s.Map.Key, DestinationPort), from: nat(Prerouting, Output)}
 	case DNAT:
 		return use{isVerdict: true, needsProtocol: true, from: nat(Prerouting, Output)}
+	case KeepDestination:
+		return use{isVerdict: true, from: nat(Prerouting, Output)}
 	case Masquerade:
 		return use{isVerdict: true, from: nat(Postrouting)}
 	case Goto:
@@ -160,16 +162,17 @@ func (t *fakeTable) changeElements(o *op) error {
 		return fmt.Errorf("the set is another: %w", syscall.EINVAL)
 	}
 	for _, e := range o.elements {
-		_, there := s.elements[e.Key]
+		old, there := s.elements[e.Key]
 		switch {
 		case o.verb == addElements:
 			if err := t.checkElement(s, e); err != nil {
 				return err
 			}
 			s.elements[e.Key] = e
+			t.countElement(s, e, 1)
 		case there:
 			delete(s.elements, e.Key)
-			delete(s.counters, e.Key)
+			t.countElement(s, old, -1)
 		default:
 			return fmt.Errorf("element %s: %w", s.elementText(t.key.Family, e), syscall.ENOENT)
 		}

@@ -68,9 +68,6 @@ func (s *fakeSet) dump(b *strings.Builder, family model.Family) {
 	if s.Dynamic {
 		b.WriteString("\t\tflags dynamic,timeout\n")
 	}
-	if s.Counted {
-		b.WriteString("\t\tcounter\n")
-	}
 	if s.Comment != "" {
 		fmt.Fprintf(b, "\t\tcomment %q\n", s.Comment)
 	}
@@ -88,7 +85,7 @@ func (s *fakeSet) dump(b *strings.Builder, family model.Family) {
 func typeofText(family model.Family, fields []Field) string {
 	fields = slices.Clone(fields)
 	for i := range fields {
-		if fields[i] == Constant {
+		if fields[i].isNumber() {
 			fields[i] = Random
 		}
 	}

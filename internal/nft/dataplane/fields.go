@@ -22,11 +22,12 @@ const (
 	DestinationPort                  // th dport
 	Random                           // numgen random mod N
 	Constant                         // numgen random mod 1 offset ID: nft has no other way to write a number in a key
+	Scope                            // the same with another number
 )
 
 // fieldInfo is how nft and the kernel describe a field.
 type fieldInfo struct {
-	text   string // in nft's syntax, without the numbers of Random and Constant
+	text   string // in nft's syntax, without the numbers of Random, Constant and Scope
 	size   int    // in bytes; in keys each field takes a multiple of four
 	typ    uint32 // nft's number for its type
 	offset uint32 // in the header that it is in
@@ -36,7 +37,7 @@ type fieldInfo struct {
 }
 
 func (f Field) info(family model.Family) fieldInfo {
-	const ipv4Addr, ipv6Addr, inetProto, inetService, integer = 7, 8, 12, 13, 4
+	const ipv4Addr, ipv6Addr, inetProto, inetService = 7, 8, 12, 13
 	const transport, ip, ip6 = 11, 12, 13
 	switch isIPv6 := family == model.IPv6; {
 	case f == SourceAddr && isIPv6:
@@ -52,8 +53,20 @@ func (f Field) info(family model.Family) fieldInfo {
 	case f == DestinationPort:
 		return fieldInfo{"th dport", 2, inetService, 2, transport, 2}
 	}
-	return fieldInfo{"numgen random", 4, integer, 0, 0, 0}
+	return fieldInfo{"numgen random", 4, typeMark, 0, 0, 0}
 }
+
+// A number is of nft's type integer, which has no size of its own. nft finds the size in the user data, except for
+// 0.9.8: it does not know numgen there, falls back to the type that the kernel has, and aborts if that has no size,
+// whatever it was asked to do. So the kernel has the type of packet marks, numbers of four bytes in the same byte
+// order.
+const (
+	typeInteger = 4
+	typeMark    = 19
+)
+
+// isNumber reports whether the field does not come from the packet.
+func (f Field) isNumber() bool { return f == Random || f == Constant || f == Scope }
 
 func padded(n int) int { return (n + 3) &^ 3 }
 
@@ -65,14 +78,17 @@ func fieldsSize(family model.Family, fields []Field) int {
 	return n
 }
 
-// numbers are the values of the fields of a key that do not come from the packet: Constant gives id, Random a number
-// below n.
-type numbers struct{ id, n uint32 }
+// numbers are the values of the fields of a key that do not come from the packet: Constant gives id, Scope gives scope,
+// Random a number below n.
+type numbers struct{ id, scope, n uint32 }
 
 // numgen returns the modulus and the offset by which nft makes the number of a field.
 func (v numbers) numgen(f Field) (modulus, offset uint32) {
-	if f == Constant {
+	switch f {
+	case Constant:
 		return 1, v.id
+	case Scope:
+		return 1, v.scope
 	}
 	return v.n, 0
 }
@@ -84,7 +100,7 @@ func appendFields(b []byte, family model.Family, fields []Field, v numbers) []by
 			b = append(b, " . "...)
 		}
 		b = append(b, f.info(family).text...)
-		if f != Random && f != Constant {
+		if !f.isNumber() {
 			continue
 		}
 		modulus, offset := v.numgen(f)
@@ -115,7 +131,7 @@ func AppendProtocol(b []byte, p model.Protocol) []byte { return append(b, byte(p
 // AppendPort appends a port to a key or value.
 func AppendPort(b []byte, port uint16) []byte { return append(b, byte(port>>8), byte(port), 0, 0) }
 
-// AppendNumber appends a number that Random or Constant may give. It is in the byte order of the host, as in the
+// AppendNumber appends a number that Random, Constant or Scope may give. It is in the byte order of the host, as in the
 // kernel.
 func AppendNumber(b []byte, n uint32) []byte { return binary.NativeEndian.AppendUint32(b, n) }
 
@@ -137,7 +153,7 @@ func fieldsValueText(family model.Family, fields []Field, b string) string {
 			parts = append(parts, string(appendProtocolText(nil, model.Protocol(v[0]))))
 		case DestinationPort:
 			parts = append(parts, fmt.Sprint(binary.BigEndian.Uint16(v)))
-		case Random, Constant:
+		case Random, Constant, Scope:
 			parts = append(parts, fmt.Sprint(binary.NativeEndian.Uint32(v)))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -20,13 +21,13 @@ type Interface interface {
 	// ReadTable returns the content of the table, or nil if it does not exist. Earlier changes by others count as seen.
 	// The elements of a set are read unless elements is given and returns false.
 	ReadTable(ctx context.Context, key TableKey, elements func(*TableSet) bool) (*Table, error)
-	// Counters returns how many packets have found each element of a set that is Counted, by key: since the element was
-	// added. It returns none if there is no such set.
-	Counters(ctx context.Context, key TableKey, s *Set) (map[string]uint64, error)
 	// Drift receives a value soon after another program changed a table that has been read or written here.
 	Drift() <-chan struct{}
 	// Drifted reports whether another program changed a table. ReadTable resets it.
 	Drifted(key TableKey) bool
+	// Yield returns how long to wait before the next Apply because another program is reading a ruleset; 0 if none is.
+	// See sink.Yielder.
+	Yield() time.Duration
 	// Close releases its resources, and leaves all tables as they are.
 	Close() error
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,6 +18,7 @@ type Netlink struct {
 	conn       *nfnetlink.Conn
 	generation uint32 // of the ruleset, as last seen here
 	monitor    *monitor
+	readers    *nfnetlink.Readers
 }
 
 var _ Interface = (*Netlink)(nil)
@@ -39,9 +41,9 @@ func NewNetlink() (*Netlink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nf_tables: %w", err)
 	}
-	n := &Netlink{conn: c}
+	n := &Netlink{conn: c, readers: nfnetlink.OpenReaders()}
 	if n.monitor, err = newMonitor(c.Port()); err != nil {
-		return nil, errors.Join(err, c.Close())
+		return nil, errors.Join(err, n.readers.Close(), c.Close())
 	}
 	if n.generation, err = n.conn.Generation(); err != nil {
 		return nil, errors.Join(fmt.Errorf("nf_tables: %w", err), n.Close())
@@ -52,8 +54,11 @@ func NewNetlink() (*Netlink, error) {
 
 // Close implements [Interface].
 func (n *Netlink) Close() error {
-	return errors.Join(n.monitor.close(), n.conn.Close())
+	return errors.Join(n.monitor.close(), n.readers.Close(), n.conn.Close())
 }
+
+// Yield implements [Interface].
+func (n *Netlink) Yield() time.Duration { return n.readers.Wait(time.Now()) }
 
 // Drift implements [Interface].
 func (n *Netlink) Drift() <-chan struct{} { return n.monitor.drift }
@@ -61,9 +66,12 @@ func (n *Netlink) Drift() <-chan struct{} { return n.monitor.drift }
 // Drifted implements [Interface].
 func (n *Netlink) Drifted(key TableKey) bool { return n.monitor.drifted(key) }
 
-// quietSize is the number of elements above which we do not listen while a transaction is applied: the kernel writes a
-// message about each element to its listeners, which makes big transactions several times slower.
+// quietSize is the number of operations and elements above which we do not listen while a transaction is applied: the
+// kernel writes a message about each to its listeners, which makes big transactions several times slower.
 const quietSize = 1000
+
+// isBig reports whether nobody should listen.
+func (t *Transaction) isBig() bool { return len(t.ops)+t.Elements() >= quietSize }
 
 // Apply implements [Interface].
 func (n *Netlink) Apply(ctx context.Context, tx *Transaction) error {
@@ -77,7 +85,7 @@ func (n *Netlink) Apply(ctx context.Context, tx *Transaction) error {
 	if err != nil {
 		return err
 	}
-	if tx.Elements() >= quietSize {
+	if tx.isBig() {
 		if err := n.monitor.conn.Leave(unix.NFNLGRP_NFTABLES); err != nil {
 			return err
 		}

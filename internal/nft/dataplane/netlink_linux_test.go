@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/nfnetlink"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 func newNetlink(t testing.TB) *Netlink {
 	t.Helper()
-	testns.Enter(t)
+	testkit.EnterNamespace(t)
 	n, err := NewNetlink()
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, n.Close()) })
@@ -60,7 +60,7 @@ func TestTheKernelHoldsWhatTheFakeHolds(t *testing.T) {
 		got, err := n.ReadTable(ctx, s.key, nil)
 		require.NoError(t, err)
 		assert.Equal(t, want, sortElements(got))
-		assert.Len(t, got.Sets, 6)
+		assert.Len(t, got.Sets, 7)
 		assert.Len(t, got.Chains["split"].Rules, 7)
 	})
 }
@@ -74,6 +74,22 @@ func TestWhatNftListsLoadsAgain(t *testing.T) {
 		nft(t, "", "flush", "ruleset")
 		nft(t, listed, "-f", "-")
 		assert.Equal(t, listed, nft(t, "", "list", "ruleset"))
+	})
+}
+
+// Other programs may restore a table from a listing, and nft declares some sets in other words. They are the same sets.
+func TestTheSetsOfATableThatNftLoadedMatch(t *testing.T) {
+	bothFamilies(t, func(t *testing.T, s sample) {
+		n := newNetlink(t)
+		require.NoError(t, n.Apply(t.Context(), s.create()))
+		listed := nft(t, "", "list", "ruleset")
+		nft(t, "", "flush", "ruleset")
+		nft(t, listed, "-f", "-")
+		read, err := n.ReadTable(t.Context(), s.key, nil)
+		require.NoError(t, err)
+		for _, set := range []*Set{s.services, s.endpoints, s.sources, s.same, s.sticky, s.shared, s.indexed} {
+			assert.True(t, read.Sets[set.Name].Matches(set), set.Name)
+		}
 	})
 }
 
@@ -222,6 +238,41 @@ func TestATransactionForAnotherGenerationIsRefused(t *testing.T) {
 	})
 }
 
+func TestTheBufferOfABatchIsNeitherTooSmallNorFarTooBig(t *testing.T) {
+	bothFamilies(t, func(t *testing.T, s sample) {
+		const n = 10000
+		var slots, chains []Element
+		for i := range uint32(n) {
+			slots = append(slots, s.slot(i, s.pod, 80))
+			chains = append(chains, Element{Key: string(s.vipKey()), Value: "to-2-endpoints", Comment: "ns/service:http"})
+		}
+		for _, of := range []struct {
+			set      *Set
+			elements []Element
+		}{{s.endpoints, slots}, {s.services, chains}} {
+			tx := NewTransaction(s.key)
+			tx.AddElements(of.set, of.elements...)
+			had := tx.bytes()
+			b, err := encodeBatch(tx, true)
+			require.NoError(t, err)
+			require.LessOrEqual(t, len(b.Buf), had, "it is copied")
+			require.Less(t, had, len(b.Buf)*11/10)
+		}
+	})
+}
+
+func TestABatchOfManyRulesIsAsBigAsOneOfManyElements(t *testing.T) {
+	s := newSample(model.IPv4)
+	rules, elements := NewTransaction(s.key), NewTransaction(s.key)
+	for i := range uint32(quietSize) {
+		rules.AddRule("cluster-2", &Rule{Statements: []Statement{Return{}}})
+		elements.AddElements(s.endpoints, s.slot(i, s.pod, 80))
+	}
+	assert.True(t, rules.isBig())
+	assert.True(t, elements.isBig())
+	assert.False(t, s.create().isBig())
+}
+
 // While a big batch is on its way nobody listens to what others do. What they did may be about any table.
 func TestWhatOthersDoDuringABigBatchIsSuspectedOfAllTables(t *testing.T) {
 	n := newNetlink(t)
@@ -308,4 +359,24 @@ func TestAChangeOfAnotherTableDoesNotInterruptTheListOfAChain(t *testing.T) {
 		return nil
 	}, key.Name, "long"))
 	assert.Equal(t, rules, listed)
+}
+
+// A set whose elements have something that this library does not write is another set.
+func TestASetWithCountersOfAnotherProgramDoesNotMatch(t *testing.T) {
+	bothFamilies(t, func(t *testing.T, s sample) {
+		n := newNetlink(t)
+		matches := func() bool {
+			read, err := n.ReadTable(t.Context(), s.key, nil)
+			require.NoError(t, err)
+			return read.Sets["service-ips"].Matches(s.services)
+		}
+		require.NoError(t, n.Apply(t.Context(), s.create()))
+		assert.True(t, matches())
+		listed := nft(t, "", "list", "ruleset")
+		comment := `comment "` + s.services.Comment + `"`
+		require.Contains(t, listed, comment)
+		nft(t, "", "flush", "ruleset")
+		nft(t, strings.Replace(listed, comment, "counter\n"+comment, 1), "-f", "-")
+		assert.False(t, matches())
+	})
 }

@@ -170,7 +170,7 @@ func (n *Netlink) readSets(t *Table) (counts map[string]uint32, err error) {
 		d := definition{
 			family:   t.Key.Family,
 			flags:    a.number(unix.NFTA_SET_FLAGS),
-			keyType:  a.number(unix.NFTA_SET_KEY_TYPE),
+			keyType:  withMarks(a.number(unix.NFTA_SET_KEY_TYPE)),
 			keyLen:   a.number(unix.NFTA_SET_KEY_LEN),
 			dataType: a.number(unix.NFTA_SET_DATA_TYPE),
 			dataLen:  a.number(unix.NFTA_SET_DATA_LEN),

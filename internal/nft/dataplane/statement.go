@@ -23,8 +23,8 @@ type InSet struct {
 	Set *Set
 	// Not matches packets whose key is not in the set.
 	Not bool
-	// ID is the number of the key's Constant field; without such a field it has no effect.
-	ID uint32
+	// ID and Scope are the numbers of the key's fields Constant and Scope; without such a field they have no effect.
+	ID, Scope uint32
 }
 
 // InPrefix matches packets whose source or destination address is in a prefix.
@@ -94,8 +94,8 @@ type FlipMark struct {
 type Refresh struct {
 	// Set is dynamic.
 	Set *Set
-	// ID is the number of the key's Constant field.
-	ID uint32
+	// ID and Scope are as in [InSet].
+	ID, Scope uint32
 	// Timeout is how long the key stays unless it is refreshed again. It has to be positive; nft prints milliseconds.
 	Timeout time.Duration
 }
@@ -122,6 +122,10 @@ type DNAT struct {
 	// To is of the table's family.
 	To netip.AddrPort
 }
+
+// KeepDestination has the connection keep its destination: no later chain translates it, whatever its rules say.
+// Without a rule the kernel does the same, after all chains.
+type KeepDestination struct{}
 
 // Masquerade rewrites the source of the connection to an address of the outgoing interface and a random port.
 type Masquerade struct{}
@@ -163,7 +167,7 @@ func text(b []byte, parts ...string) []byte {
 }
 
 func (s InSet) append(b []byte, f model.Family) []byte {
-	return text(appendFields(b, f, s.Set.Key, numbers{id: s.ID}), " ", not(s.Not), "@", s.Set.Name)
+	return text(appendFields(b, f, s.Set.Key, numbers{id: s.ID, scope: s.Scope}), " ", not(s.Not), "@", s.Set.Name)
 }
 
 func (s InPrefix) append(b []byte, f model.Family) []byte {
@@ -212,7 +216,7 @@ func (s FlipMark) append(b []byte, _ model.Family) []byte {
 }
 
 func (s Refresh) append(b []byte, f model.Family) []byte {
-	b = appendFields(text(b, "update @", s.Set.Name, " { "), f, s.Set.Key, numbers{id: s.ID})
+	b = appendFields(text(b, "update @", s.Set.Name, " { "), f, s.Set.Key, numbers{id: s.ID, scope: s.Scope})
 	return text(appendDuration(text(b, " timeout "), s.Timeout), " }")
 }
 
@@ -222,10 +226,14 @@ func (s GotoMap) append(b []byte, f model.Family) []byte {
 
 func (s DNATMap) append(b []byte, f model.Family) []byte {
 	b = text(b, "dnat ", familyText(f), " to ")
-	return text(appendFields(b, f, s.Map.Key, numbers{s.ID, s.N}), " map @", s.Map.Name)
+	return text(appendFields(b, f, s.Map.Key, numbers{id: s.ID, n: s.N}), " map @", s.Map.Name)
 }
 
 func (s DNAT) append(b []byte, _ model.Family) []byte { return s.To.AppendTo(append(b, "dnat to "...)) }
+
+func (KeepDestination) append(b []byte, f model.Family) []byte {
+	return text(b, "dnat to ", DestinationAddr.info(f).text)
+}
 
 func (Masquerade) append(b []byte, _ model.Family) []byte { return text(b, "masquerade fully-random") }
 

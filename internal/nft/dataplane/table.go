@@ -14,6 +14,7 @@ type Hook uint8
 const (
 	NoHook      Hook = 0
 	Prerouting  Hook = 1
+	Input       Hook = 2
 	Forward     Hook = 3
 	Output      Hook = 4
 	Postrouting Hook = 5
@@ -71,8 +72,6 @@ type Set struct {
 	Interval bool
 	// Dynamic: rules add elements, which time out, up to 65,535.
 	Dynamic bool
-	// Counted: every element counts the packets that find it. Linux 5.7 and later.
-	Counted bool
 	// Size is the maximum number of elements, for which the kernel allocates memory at once. 0: no limit. Not for
 	// dynamic sets.
 	Size uint32
@@ -159,11 +158,10 @@ const typeofModulus = 65536
 // maxComment is the maximum length of a comment in nft.
 const maxComment = 120
 
-// Escape turns any text into a valid comment or part of a name: printable ASCII without quotes and backslashes, of at
-// most limit bytes.
-func Escape(text string, limit int) string {
-	if len(text) > limit {
-		text = text[:max(limit-3, 0)] + "..."
+// Comment turns any text into a valid comment: printable ASCII without quotes and backslashes, of at most 120 bytes.
+func Comment(text string) string {
+	if len(text) > maxComment {
+		text = text[:maxComment-3] + "..."
 	}
 	return strings.Map(func(c rune) rune {
 		if c < ' ' || c > '~' || c == '"' || c == '\\' {

@@ -12,9 +12,9 @@ import (
 
 // sample holds one of everything that a table can hold.
 type sample struct {
-	key                                                 TableKey
-	services, endpoints, sources, same, sticky, indexed *Set
-	vip, pod                                            netip.Addr
+	key                                                         TableKey
+	services, endpoints, sources, same, sticky, shared, indexed *Set
+	vip, pod                                                    netip.Addr
 }
 
 func newSample(f model.Family) sample {
@@ -27,6 +27,7 @@ func newSample(f model.Family) sample {
 		sources: &Set{Name: "ranges", Key: []Field{SourceAddr}, Interval: true},
 		same:    &Set{Name: "hairpin", Key: []Field{SourceAddr, DestinationAddr}},
 		sticky:  &Set{Name: "affinity", Key: []Field{SourceAddr, Constant}, Dynamic: true},
+		shared:  &Set{Name: "clients", Key: []Field{SourceAddr, Scope, Constant}, Dynamic: true},
 		indexed: &Set{Name: "indexed", Key: []Field{Constant, Random}, Value: []Field{DestinationAddr, DestinationPort},
 			Size: 1024},
 		vip: netip.MustParseAddr("10.96.0.1"),
@@ -58,7 +59,7 @@ func (s sample) ranges() []netipx.IPRange {
 func (s sample) create() *Transaction {
 	tx := NewTransaction(s.key)
 	tx.AddTable("a sample")
-	for _, set := range []*Set{s.services, s.endpoints, s.sources, s.same, s.sticky, s.indexed} {
+	for _, set := range []*Set{s.services, s.endpoints, s.sources, s.same, s.sticky, s.shared, s.indexed} {
 		tx.AddSet(set)
 	}
 	chain := func(name string, rules ...[]Statement) {
@@ -78,9 +79,13 @@ func (s sample) create() *Transaction {
 	dnat := DNAT{netip.AddrPortFrom(s.pod, 80)}
 	chain("sticky",
 		[]Statement{InSet{Set: s.sticky, ID: 7},
-			Refresh{s.sticky, 7, 3 * time.Hour}, IsProtocol{model.TCP}, dnat},
-		[]Statement{OneIn{2}, Refresh{s.sticky, 4294967295, 90 * time.Minute},
-			IsProtocol{model.TCP}, dnat})
+			Refresh{Set: s.sticky, ID: 7, Timeout: 3 * time.Hour}, IsProtocol{model.TCP}, dnat},
+		[]Statement{OneIn{2}, Refresh{Set: s.sticky, ID: 4294967295, Timeout: 90 * time.Minute},
+			IsProtocol{model.TCP}, dnat},
+		[]Statement{InSet{Set: s.shared, ID: 7, Scope: 8},
+			Refresh{Set: s.shared, ID: 7, Scope: 8, Timeout: time.Hour}, IsProtocol{model.TCP}, dnat},
+		[]Statement{InSet{Set: s.shared, ID: 7, Scope: 8},
+			Refresh{Set: s.shared, ID: 7, Scope: 4294967295, Timeout: time.Minute}, IsProtocol{model.TCP}, dnat})
 	chain("split",
 		[]Statement{InPrefix{Field: SourceAddr, Prefix: odd}, Goto{"cluster-2"}},
 		[]Statement{FromInterface{Name: "veth", Prefix: true}, Goto{"cluster-2"}},
@@ -89,8 +94,9 @@ func (s sample) create() *Transaction {
 		[]Statement{InSet{Set: s.sources}, Return{}},
 		[]Statement{InPrefix{Field: DestinationAddr, Prefix: netip.PrefixFrom(s.vip, s.vip.BitLen())},
 			Goto{"reject-new"}})
+	chain("keep", []Statement{KeepDestination{}})
 	chain("services", []Statement{GotoMap{s.services}},
-		[]Statement{IsLocal{DestinationAddr}, Jump{"split"}})
+		[]Statement{IsLocal{DestinationAddr}, Jump{"split"}}, []Statement{Goto{"keep"}})
 	tx.AddChain(&Chain{Name: "nat-prerouting", Hook: Prerouting, Priority: -100})
 	tx.AddRule("nat-prerouting", &Rule{Statements: []Statement{Jump{"services"}}})
 	tx.AddChain(&Chain{Name: "nat-output", Hook: Output, Priority: -100})

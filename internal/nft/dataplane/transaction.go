@@ -57,6 +57,9 @@ func (t *Transaction) Elements() (n int) {
 	return n
 }
 
+// Grow makes room for a number of operations that are about to be added.
+func (t *Transaction) Grow(n int) { t.ops = slices.Grow(t.ops, n) }
+
 func (t *Transaction) add(o op) { t.ops = append(t.ops, o) }
 
 // AddTable adds the table. It may exist already; its comment then stays as it is.

@@ -50,18 +50,15 @@ func TestPiecesOfATransactionDoTheSameAndNeverTakeAwayWhatIsReplaced(t *testing.
 }
 
 func TestTextsAreMadeFitForNft(t *testing.T) {
-	for _, tt := range []struct {
-		text  string
-		limit int
-		want  string
-	}{
-		{"default/web:http/TCP", 120, "default/web:http/TCP"},
-		{"quote\" and \\ and \n and ä", 120, "quote_ and _ and _ and _"},
-		{"0123456789", 10, "0123456789"},
-		{"0123456789a", 10, "0123456..."},
-		{"", 10, ""},
+	longest := strings.Repeat("0123456789", 12)
+	for text, want := range map[string]string{
+		"default/web:http/TCP":        "default/web:http/TCP",
+		"quote\" and \\ and \n and ä": "quote_ and _ and _ and _",
+		longest:                       longest,
+		longest + "a":                 longest[:117] + "...",
+		"":                            "",
 	} {
-		assert.Equal(t, tt.want, Escape(tt.text, tt.limit))
+		assert.Equal(t, want, Comment(text))
 	}
 }
 

@@ -97,7 +97,7 @@ func typeofField(f Field, family model.Family) []byte {
 	switch f {
 	case Protocol:
 		return typeofExpr(exprMeta, numbers(unix.NFT_META_L4PROTO))
-	case Random, Constant:
+	case Random, Constant, Scope:
 		return typeofExpr(exprNumgen, numbers(unix.NFT_NG_RANDOM, typeofModulus, 0))
 	}
 	info := f.info(family)

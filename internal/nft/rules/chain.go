@@ -98,8 +98,8 @@ func FromPods(l model.LocalPods, chain string) (rules []dp.Rule) {
 	return rules
 }
 
-// BySource returns a chain that goes to one chain for packets from pods of this node, to another for those from the node
-// itself, and to a third for all others (S27).
+// BySource returns a chain that goes to one chain for packets from pods of this node, to another for those from the
+// node itself, and to a third for all others (S27).
 func BySource(name string, l model.LocalPods, pod, node, other string) Chain {
 	ch := NewChain(name)
 	if pod != other || pod != node {

@@ -8,8 +8,8 @@ import (
 	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 )
 
-// IsCompatible reports whether a table can be corrected instead of replaced: it has the comment, and those of the chains
-// and sets that it has are of the wanted definition.
+// IsCompatible reports whether a table can be corrected instead of replaced: it has the comment, and those of the
+// chains and sets that it has are of the wanted definition.
 func IsCompatible(t *dp.Table, comment string, chains []Chain, sets []*dp.Set) bool {
 	for i := range chains {
 		have, want := t.Chains[chains[i].Name], &chains[i]
@@ -25,9 +25,16 @@ func IsCompatible(t *dp.Table, comment string, chains []Chain, sets []*dp.Set) b
 	return t.Comment == comment
 }
 
-// SetChains adds new chains to a table, and replaces the rules of others. All chains come before the rules that point at
-// them.
+// SetChains adds new chains to a table, and replaces the rules of others. All chains come before the rules that point
+// at them.
 func SetChains(tx *dp.Transaction, added, changed []Chain) {
+	n := len(added) + len(changed)
+	for _, list := range [][]Chain{added, changed} {
+		for i := range list {
+			n += len(list[i].Rules)
+		}
+	}
+	tx.Grow(n)
 	for i := range added {
 		tx.AddChain(&added[i].Chain)
 	}
@@ -45,6 +52,7 @@ func SetChains(tx *dp.Transaction, added, changed []Chain) {
 
 // DeleteChains deletes chains, and sets that only their rules refer to. The chains may point at each other.
 func DeleteChains(tx *dp.Transaction, chains, sets []string) {
+	tx.Grow(2*len(chains) + len(sets))
 	for _, name := range chains {
 		tx.FlushChain(name)
 	}
@@ -76,8 +84,8 @@ func Apply(ctx context.Context, d dp.Interface, tx *dp.Transaction) error {
 	return Apply(ctx, d, two)
 }
 
-// Retry calls try, which reads a table and corrects it, until no other program changes the table meanwhile, at most five
-// times.
+// Retry calls try, which reads a table and corrects it, until no other program changes the table meanwhile, at most
+// five times.
 func Retry(try func() error) (err error) {
 	for range 5 {
 		if err = try(); !errors.Is(err, dp.ErrStale) {

@@ -1,5 +1,5 @@
-// Package testdial lets tests give a Feed connections in memory, in place of those to its targets: synctest knows no
-// others.
+// Package testdial lets tests give a Feed connections in memory instead of those to its targets: synctest does not
+// support real ones.
 package testdial
 
 import (

@@ -19,27 +19,26 @@ import (
 )
 
 const (
-	// chunkSize is the size in bytes, before compression, at which a message is sent and the next one begun. For each
-	// connection gRPC permanently keeps a buffer of the size of its largest message: those of a full state are about 2
-	// KB.
+	// chunkSize is the size in bytes, before compression, at which a message is complete. gRPC keeps a buffer as large as
+	// the largest message for each connection; messages of a full state have about 2 KB, compressed.
 	chunkSize     = 1 << 14
 	compressAbove = 1 << 11
 )
 
-// Chunks collects changes in messages of a reasonable size.
+// Chunks collects changes into messages of a limited size.
 type Chunks struct {
 	update remotev1.Update
 	size   int
 	chunks []*Frame
-	zips   *Compressors // nil: it makes its own
+	zips   *Compressors // nil: it creates its own
 	zip    *gzip.Writer // taken when it is first needed, and kept until Done
 }
 
-// NewChunks returns a Chunks that takes a compressor from those that are free. A zero Chunks makes its own.
+// NewChunks returns a Chunks that takes a compressor from the pool. A zero Chunks creates its own.
 func NewChunks(zips *Compressors) *Chunks { return &Chunks{zips: zips} }
 
-// Compressors are those that are free. Each takes more than a megabyte, so that making one costs several times what
-// compressing a usual message does. The zero value is ready to use, by any goroutine.
+// Compressors is a pool of compressors. Each takes more than a megabyte, so creating one costs several times as
+// much as compressing a typical message. The zero value is ready to use, by any goroutine.
 type Compressors struct{ free sync.Pool }
 
 func (c *Compressors) take() *gzip.Writer {
@@ -63,10 +62,10 @@ func (w *Chunks) Change(c sink.Change) { w.Delta(DeltaOf(c)) }
 // Delta adds the change of a service.
 func (w *Chunks) Delta(d Delta) { w.service(d.encode()) }
 
-// Deleted adds that a service is gone.
+// Deleted adds that a service was deleted.
 func (w *Chunks) Deleted(name model.ServiceName) { w.Delta(Delta{Name: name, ServiceChanged: true}) }
 
-// Triggers adds when somebody changed pods, by family.
+// Triggers adds the times at which pods changed, by family.
 func (w *Chunks) Triggers(triggers model.PerFamily[[]time.Time]) {
 	for _, f := range model.Families() {
 		for _, t := range *triggers.At(f) {
@@ -76,7 +75,7 @@ func (w *Chunks) Triggers(triggers model.PerFamily[[]time.Time]) {
 	}
 }
 
-// OwnChanges adds the changes from what a node had of its own to what it has.
+// OwnChanges adds the changes between the former and the current parts of a node.
 func (w *Chunks) OwnChanges(before, now map[model.ServiceName]*localstate.NodePart) {
 	for name := range before {
 		if now[name] == nil {
@@ -90,7 +89,7 @@ func (w *Chunks) OwnChanges(before, now map[model.ServiceName]*localstate.NodePa
 	}
 }
 
-// Done returns the messages. Nothing may be added afterwards.
+// Done returns the messages, and ends the use of the Chunks.
 func (w *Chunks) Done() []*Frame {
 	w.flush()
 	w.zips.giveBack(w.zip)
@@ -137,16 +136,14 @@ func (w *Chunks) compress(b []byte) []byte {
 	return out.Bytes()
 }
 
-// Frame is an Update that is encoded already, in pieces: in protobuf the pieces of a message, one after the other,
-// are the message. It is shared with other clients, and sending it copies nothing. One that could not be encoded is an
-// error to send.
+// Frame is an encoded Update, in pieces: in protobuf, the concatenation of the pieces of a message is the message.
+// Clients share frames, and sending one copies nothing. A frame that could not be encoded fails to send.
 type Frame struct {
 	pieces mem.BufferSlice
 	err    error
 }
 
-// Encode returns a message as a frame. In texts that are not UTF-8, which protobuf does not carry, it replaces what is
-// not.
+// Encode returns a message as a frame. It replaces bytes of texts that are not UTF-8, which protobuf rejects.
 func Encode(m proto.Message) *Frame {
 	b, err := proto.Marshal(m)
 	if err != nil {
@@ -162,7 +159,7 @@ func Encode(m proto.Message) *Frame {
 	return f
 }
 
-// Join returns one frame with the pieces of several.
+// Join concatenates frames.
 func Join(frames ...*Frame) *Frame {
 	all := &Frame{}
 	for _, f := range frames {
@@ -177,13 +174,13 @@ func (f *Frame) Flat() *Frame { return &Frame{mem.BufferSlice{mem.SliceBuffer(f.
 // Bytes returns a copy of the message, in one piece.
 func (f *Frame) Bytes() []byte { return f.pieces.Materialize() }
 
-// Err is why the message could not be encoded, or nil.
+// Err returns why the message could not be encoded, or nil.
 func (f *Frame) Err() error { return f.err }
 
-// Len is the number of bytes of the message.
+// Len returns the number of bytes of the message.
 func (f *Frame) Len() int { return f.pieces.Len() }
 
-// Codec sends frames as they are, and other messages as protobuf does.
+// Codec sends frames as they are, and encodes other messages as protobuf does.
 type Codec struct{ encoding.CodecV2 }
 
 // NewCodec returns a Codec.

@@ -11,19 +11,19 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
-// Decoder turns messages into the model's values. It collects what is malformed: a message with anything malformed is
-// not used at all.
+// Decoder turns messages into values of the model. It collects errors: a message with any malformed field is rejected
+// as a whole.
 type Decoder struct {
-	inService   bool              // the object at hand is serviceName; else it is nodeName, if that is not empty
-	serviceName model.ServiceName // its text is made when it is needed
+	inService   bool // errors are about serviceName; else about nodeName, if that is not empty
+	serviceName model.ServiceName
 	nodeName    string
 	errs        []error
-	strings     map[string]string // that many have, by their value
-	routes      map[string]routes // by their encoding: most ports have the same ones
-	room        []model.Endpoint  // allocated, and not in use yet
-	lists       [2][][]byte       // used again for each change
+	strings     map[string]string // strings that many values share
+	routes      map[string]routes // by their encoding: most ports have the same routes
+	room        []model.Endpoint  // allocated but not used yet
+	lists       [2][][]byte       // scratch space for each change
 	lastPort    string            // of the last endpoint
-	skipped     bool              // something was left out that is not known here
+	skipped     bool              // something unknown was left out
 }
 
 func (d *Decoder) bad(field, format string, args ...any) {
@@ -34,15 +34,15 @@ func (d *Decoder) bad(field, format string, args ...any) {
 	case d.nodeName != "":
 		text = "node " + d.nodeName + ": " + text
 	}
-	if len(d.errs) < 10 { // enough to see what is the matter
+	if len(d.errs) < 10 { // enough to find the cause
 		d.errs = append(d.errs, errors.New(text))
 	}
 }
 
-// Err returns everything that was malformed so far, joined; nil if nothing was.
+// Err returns all errors so far, joined; nil if there are none.
 func (d *Decoder) Err() error { return errors.Join(d.errs...) }
 
-// known notes that something is left out, unless it is known.
+// known records whether a value is unknown, and therefore left out.
 func (d *Decoder) known(is bool) bool {
 	if !is {
 		d.skipped = true
@@ -127,7 +127,7 @@ func knownProtocol(p remotev1.Protocol) (model.Protocol, bool) {
 	return 0, false
 }
 
-// part decodes a NodePart. It is nil if it is there no more.
+// part decodes a NodePart. The part is nil if it was deleted.
 func (d *Decoder) part(b []byte) Part {
 	var p remotev1.NodePart
 	var endpoints [][]byte

@@ -9,51 +9,7 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
-// Tags of the fields of a Service and of what is in it.
-const (
-	serviceUID          = 1<<3 | isBytes
-	serviceCreated      = 2<<3 | isFixed
-	serviceType         = 3<<3 | isNumber
-	serviceHeadless     = 4<<3 | isNumber
-	serviceLBClass      = 5<<3 | isBytes
-	serviceExternalName = 6<<3 | isBytes
-	serviceLabels       = 7<<3 | isBytes
-	serviceAnnotations  = 8<<3 | isBytes
-	serviceClusterIPs   = 9<<3 | isBytes
-	serviceExternalIPs  = 10<<3 | isBytes
-	serviceLBIPs        = 11<<3 | isBytes
-	serviceSourceRanges = 12<<3 | isBytes
-	serviceInternal     = 13<<3 | isNumber
-	serviceExternal     = 14<<3 | isNumber
-	serviceAffinity     = 15<<3 | isNumber
-	serviceHealthCheck  = 16<<3 | isBytes
-	servicePorts        = 17<<3 | isBytes
-
-	healthCheckNodePort = 1<<3 | isNumber
-
-	mapKey   = 1<<3 | isBytes
-	mapValue = 2<<3 | isBytes
-
-	portName        = 1<<3 | isBytes
-	portProtocol    = 2<<3 | isNumber
-	portPort        = 3<<3 | isNumber
-	portNodePort    = 4<<3 | isNumber
-	portAppProtocol = 5<<3 | isBytes
-	portTargetPort  = 6<<3 | isBytes
-	portRoutesIPv4  = 7<<3 | isBytes
-	portRoutesIPv6  = 8<<3 | isBytes
-
-	routesClusterIP        = 1<<3 | isBytes
-	routesExternal         = 2<<3 | isBytes
-	routesExternalFromPod  = 3<<3 | isBytes
-	routesExternalFromNode = 4<<3 | isBytes
-
-	routeEndpoints  = 1<<3 | isNumber
-	routeMasquerade = 2<<3 | isNumber
-	routeEmpty      = 3<<3 | isNumber
-)
-
-// service decodes a service, without the ports that have values that are not known.
+// service decodes a service. It leaves out ports with unknown values.
 func (d *Decoder) service(name model.ServiceName, b []byte) *model.Service {
 	out := &model.Service{Name: name}
 	var ranges []*remotev1.Prefix
@@ -61,44 +17,44 @@ func (d *Decoder) service(name model.ServiceName, b []byte) *model.Service {
 	r := fieldReader{rest: b}
 	for r.next() {
 		switch r.tag {
-		case serviceUID:
+		case 1<<3 | isBytes:
 			out.UID, r.err = ownString("uid", r.bytes)
-		case serviceCreated:
+		case 2<<3 | isFixed:
 			out.Created = time.Time{}
 			if r.n != 0 {
 				out.Created = time.Unix(int64(r.n), 0).UTC()
 			}
-		case serviceType:
+		case 3<<3 | isNumber:
 			out.Type = d.serviceType(remotev1.ServiceType(r.n))
-		case serviceHeadless:
+		case 4<<3 | isNumber:
 			out.Headless = r.n != 0
-		case serviceLBClass:
+		case 5<<3 | isBytes:
 			out.LoadBalancerClass, r.err = d.string("loadBalancerClass", r.bytes)
-		case serviceExternalName:
+		case 6<<3 | isBytes:
 			out.ExternalName, r.err = ownString("externalName", r.bytes)
-		case serviceLabels:
+		case 7<<3 | isBytes:
 			r.err = d.mapEntry(&out.Labels, "labels", r.bytes)
-		case serviceAnnotations:
+		case 8<<3 | isBytes:
 			r.err = d.mapEntry(&out.Annotations, "annotations", r.bytes)
-		case serviceClusterIPs:
+		case 9<<3 | isBytes:
 			out.ClusterIPs = append(out.ClusterIPs, d.address("clusterIPs", r.bytes))
-		case serviceExternalIPs:
+		case 10<<3 | isBytes:
 			out.ExternalIPs = append(out.ExternalIPs, d.address("externalIPs", r.bytes))
-		case serviceLBIPs:
+		case 11<<3 | isBytes:
 			out.LoadBalancerIPs = append(out.LoadBalancerIPs, d.address("loadBalancerIPs", r.bytes))
-		case serviceSourceRanges:
+		case 12<<3 | isBytes:
 			p := &remotev1.Prefix{}
 			r.err = proto.Unmarshal(r.bytes, p)
 			ranges = append(ranges, p)
-		case serviceInternal:
+		case 13<<3 | isNumber:
 			out.InternalTrafficPolicy = d.policy(remotev1.TrafficPolicy(r.n))
-		case serviceExternal:
+		case 14<<3 | isNumber:
 			out.ExternalTrafficPolicy = d.policy(remotev1.TrafficPolicy(r.n))
-		case serviceAffinity:
+		case 15<<3 | isNumber:
 			out.SessionAffinityTimeout = time.Duration(min(r.n, 1<<31)) * time.Second
-		case serviceHealthCheck:
+		case 16<<3 | isBytes:
 			r.err = join(&check, r.bytes)
-		case servicePorts:
+		case 17<<3 | isBytes:
 			r.err = d.servicePort(out, r.bytes)
 		}
 	}
@@ -128,15 +84,15 @@ func (d *Decoder) policy(p remotev1.TrafficPolicy) model.TrafficPolicy {
 	return model.TrafficPolicyCluster
 }
 
-// mapEntry decodes an entry of a map, and adds it to m.
+// mapEntry decodes an entry of a map and adds it to m.
 func (d *Decoder) mapEntry(m *map[string]string, field string, b []byte) error {
 	var key, value string
 	r := fieldReader{rest: b}
 	for r.next() {
 		switch r.tag {
-		case mapKey:
+		case 1<<3 | isBytes:
 			key, r.err = d.string(field, r.bytes)
-		case mapValue:
+		case 2<<3 | isBytes:
 			value, r.err = d.string(field, r.bytes)
 		}
 	}
@@ -151,14 +107,14 @@ func (d *Decoder) healthCheck(s *model.Service, b []byte) error {
 	s.HealthCheck = &model.HealthCheck{}
 	r := fieldReader{rest: b}
 	for r.next() {
-		if r.tag == healthCheckNodePort {
+		if r.tag == 1<<3|isNumber {
 			s.HealthCheck.NodePort = d.port("healthCheck.nodePort", uint32(r.n))
 		}
 	}
 	return r.err
 }
 
-// servicePort decodes a port, and adds it to the service unless it has values that are not known.
+// servicePort decodes a port and adds it to the service, unless it has unknown values.
 func (d *Decoder) servicePort(s *model.Service, b []byte) error {
 	var out model.ServicePort
 	var protocol remotev1.Protocol
@@ -167,22 +123,24 @@ func (d *Decoder) servicePort(s *model.Service, b []byte) error {
 	r := fieldReader{rest: b}
 	for r.next() {
 		switch r.tag {
-		case portName:
+		case 1<<3 | isBytes:
 			out.Name, r.err = d.string("ports.name", r.bytes)
-		case portProtocol:
+		case 2<<3 | isNumber:
 			protocol = remotev1.Protocol(r.n)
-		case portPort:
+		case 3<<3 | isNumber:
 			port = uint32(r.n)
-		case portNodePort:
+		case 4<<3 | isNumber:
 			nodePort = uint32(r.n)
-		case portAppProtocol:
+		case 5<<3 | isBytes:
 			out.AppProtocol, r.err = d.string("ports.appProtocol", r.bytes)
-		case portTargetPort:
+		case 6<<3 | isBytes:
 			out.TargetPort, r.err = d.string("ports.targetPort", r.bytes)
-		case portRoutesIPv4:
+		case 7<<3 | isBytes:
 			r.err = join(&v4, r.bytes)
-		case portRoutesIPv6:
+		case 8<<3 | isBytes:
 			r.err = join(&v6, r.bytes)
+		case 9<<3 | isNumber:
+			out.TooManyEndpoints = r.n != 0
 		}
 	}
 	if r.err != nil {
@@ -200,13 +158,13 @@ func (d *Decoder) servicePort(s *model.Service, b []byte) error {
 	if out.Protocol, known = knownProtocol(protocol); !d.known(known && routesIPv4.known && routesIPv6.known) {
 		return nil
 	}
-	out.RoutesIPv4, out.RoutesIPv6 = routesIPv4.Routes, routesIPv6.Routes
+	out.Routes.IPv4, out.Routes.IPv6 = routesIPv4.Routes, routesIPv6.Routes
 	out.Port, out.NodePort = d.port("ports.port", port), d.port("ports.nodePort", nodePort)
 	s.Ports = append(s.Ports, out)
 	return nil
 }
 
-// routes are those of a port and family, and whether all their values are known.
+// routes are the routes of a port and family, and whether all their values are known.
 type routes struct {
 	model.Routes
 	known bool
@@ -222,14 +180,8 @@ func (d *Decoder) routesOf(b []byte) (routes, error) {
 	r := fieldReader{rest: b}
 	for r.next() {
 		switch r.tag {
-		case routesClusterIP:
-			r.err = join(&parts[0], r.bytes)
-		case routesExternal:
-			r.err = join(&parts[1], r.bytes)
-		case routesExternalFromPod:
-			r.err = join(&parts[2], r.bytes)
-		case routesExternalFromNode:
-			r.err = join(&parts[3], r.bytes)
+		case 1<<3 | isBytes, 2<<3 | isBytes, 3<<3 | isBytes, 4<<3 | isBytes:
+			r.err = join(&parts[r.tag>>3-1], r.bytes)
 		}
 	}
 	if r.err != nil {
@@ -257,11 +209,11 @@ func decodeRoute(b []byte) (route model.Route, known bool, err error) {
 	r := fieldReader{rest: b}
 	for r.next() {
 		switch r.tag {
-		case routeEndpoints:
+		case 1<<3 | isNumber:
 			sets = uint32(r.n)
-		case routeMasquerade:
+		case 2<<3 | isNumber:
 			masquerade = remotev1.Masquerade(r.n)
-		case routeEmpty:
+		case 3<<3 | isNumber:
 			empty = remotev1.Verdict(r.n)
 		}
 	}

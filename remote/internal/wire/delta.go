@@ -11,12 +11,12 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Delta is what changed of one service from one state to a later one. It has nothing of what is the same in both, so
-// it takes as much memory as has changed. It is immutable once it is made.
+// Delta is the change of one service from one state to a later one. It has only what differs, so its memory is that of
+// the change. It is immutable once it is made.
 type Delta struct {
 	Name model.ServiceName
-	// ServiceChanged: the service itself was added, removed or changed. Old and New are set only then; Old is nil if it
-	// was added, New if it was removed.
+	// ServiceChanged: the service itself was added, removed or changed. Only then are Old and New set: Old unless it was
+	// added, New unless it was removed.
 	ServiceChanged bool
 	Old, New       *model.Service
 	Endpoints      []EndpointDelta
@@ -28,7 +28,7 @@ type EndpointDelta struct{ Old, New *model.Endpoint }
 // Key returns the key of the endpoint.
 func (e EndpointDelta) Key() model.EndpointKey { return cmp.Or(e.Old, e.New).Key() }
 
-// DeltaOf returns the change that a comparison of two states has found.
+// DeltaOf returns the delta of a change between two snapshots.
 func DeltaOf(c sink.Change) Delta {
 	out := Delta{Name: c.Name}
 	if c.ServiceChanged() {
@@ -46,8 +46,8 @@ func DeltaOf(c sink.Change) Delta {
 	return out
 }
 
-// Apply makes the change in a sink that has the state before; with back, in one that has the state afterwards, where it
-// brings back the former.
+// Apply applies the delta to a sink with the state before; with back, it reverts the delta in a sink with the state
+// after.
 func (c *Delta) Apply(to sink.Sink, back bool) {
 	service := c.New
 	if back {
@@ -72,9 +72,9 @@ func (c *Delta) Apply(to sink.Sink, back bool) {
 	}
 }
 
-// Size returns about how many bytes a change takes that nothing else takes: what was there before.
+// Size returns the approximate memory in bytes that only the delta keeps in use: that of the old values.
 func (c *Delta) Size() int {
-	const text = 32 // a string in a map, besides its bytes
+	const text = 32 // the overhead of a string in a map
 	size := int(unsafe.Sizeof(*c)) + cap(c.Endpoints)*int(unsafe.Sizeof(EndpointDelta{}))
 	for _, e := range c.Endpoints {
 		if e.Old != nil {
@@ -85,7 +85,7 @@ func (c *Delta) Size() int {
 		size += int(unsafe.Sizeof(*s)) + len(s.Ports)*int(unsafe.Sizeof(model.ServicePort{}))
 		now := cmp.Or(c.New, &model.Service{})
 		for _, texts := range [][2]map[string]string{{s.Labels, now.Labels}, {s.Annotations, now.Annotations}} {
-			if isSame(texts[0], texts[1]) { // the object is the same, and something else has changed
+			if isSame(texts[0], texts[1]) { // both versions share the map
 				continue
 			}
 			for key, value := range texts[0] {
@@ -96,13 +96,12 @@ func (c *Delta) Size() int {
 	return size
 }
 
-// isSame reports whether two maps are one.
+// isSame reports whether two maps are the same one.
 func isSame(a, b map[string]string) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
 }
 
-// Merge returns the sum of changes that followed each other, in the order of names and keys. What is as it was before
-// is left out.
+// Merge returns the sum of successive changes, ordered by name and key. It leaves out changes that were reverted.
 func Merge(waves [][]Delta) []Delta {
 	if len(waves) == 1 {
 		return waves[0]
@@ -127,7 +126,7 @@ func Merge(waves [][]Delta) []Delta {
 	return all
 }
 
-// SortDeltas brings changes in the order of names.
+// SortDeltas sorts deltas by name.
 func SortDeltas(all []Delta) {
 	slices.SortFunc(all, func(a, b Delta) int { return a.Name.Compare(b.Name) })
 }
@@ -157,7 +156,7 @@ func (s *sum) add(c *Delta) {
 	}
 }
 
-// net returns the sum without what is as it was before.
+// net returns the sum without changes that were reverted.
 func (s *sum) net() Delta {
 	c := s.Delta
 	if c.ServiceChanged && c.Old.Equal(c.New) {

@@ -16,15 +16,15 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// DigestVersion is that of the digests that this package computes. It changes with anything that is hashed: peers
-// with different versions do not compare.
+// DigestVersion is the version of the digests that this package computes. It changes whenever what is hashed changes:
+// peers with different versions do not compare digests.
 const DigestVersion = 1
 
-// Digest is a sum, modulo 2^128, of hashes of all that a state says: of every service, endpoint, node and part, each
-// the first 16 bytes of the SHA-256 of its fields, strings and lists with their lengths before them. It says what a
-// state means, not how a replica came to it or encoded it, and costs what changes. It guards against accidents:
-// somebody who may make endless numbers of objects could find two states with one digest, and gains a stale state of
-// a resumed client.
+// Digest is the sum, modulo 2^128, of hashes of everything in a state: for each service, endpoint, node and part, the
+// first 16 bytes of the SHA-256 of its fields; strings and lists are preceded by their lengths. So a digest depends on
+// the meaning of a state, not on its history or encoding, and an update costs what changed. It protects against
+// accidents only: somebody who can create very many objects could find two states with the same digest. A client that
+// resumes would then keep a stale state.
 type Digest struct{ hi, lo uint64 }
 
 // Add returns the sum of two digests.
@@ -34,21 +34,21 @@ func (d Digest) Add(o Digest) Digest {
 	return Digest{hi, lo}
 }
 
-// Sub takes a part out of a sum.
+// Sub subtracts a digest from a sum.
 func (d Digest) Sub(o Digest) Digest {
 	lo, borrow := bits.Sub64(d.lo, o.lo, 0)
 	hi, _ := bits.Sub64(d.hi, o.hi, borrow)
 	return Digest{hi, lo}
 }
 
-// Bytes is the digest on the wire.
+// Bytes returns the digest as it is sent.
 func (d Digest) Bytes() []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(make([]byte, 0, digestSize), d.hi), d.lo)
 }
 
 const digestSize = 16
 
-// ParseDigest is the way back.
+// ParseDigest is the reverse of Bytes.
 func ParseDigest(b []byte) (Digest, bool) {
 	if len(b) != digestSize {
 		return Digest{}, false
@@ -59,17 +59,17 @@ func ParseDigest(b []byte) (Digest, bool) {
 // NumBuckets is the number of groups of services that have a digest each.
 const NumBuckets = 256
 
-// Buckets are the digests of what a class has, by group of services.
+// Buckets are the digests of the groups of services in a class.
 type Buckets [NumBuckets]Digest
 
-// BucketOf returns the bucket that a service is in.
+// BucketOf returns the bucket of a service.
 func BucketOf(name model.ServiceName) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(validText(name.String()))) // never fails
 	return int(h.Sum32() % NumBuckets)
 }
 
-// Root is the digest of all of them.
+// Root returns the sum of all buckets.
 func (b *Buckets) Root() Digest {
 	var sum Digest
 	for _, d := range b {
@@ -78,7 +78,7 @@ func (b *Buckets) Root() Digest {
 	return sum
 }
 
-// Bytes is their digests on the wire.
+// Bytes returns the buckets as they are sent.
 func (b *Buckets) Bytes() []byte {
 	var out []byte
 	for _, d := range b {
@@ -87,7 +87,7 @@ func (b *Buckets) Bytes() []byte {
 	return out
 }
 
-// ParseBuckets is the way back.
+// ParseBuckets is the reverse of Buckets.Bytes.
 func ParseBuckets(in []byte) (*Buckets, bool) {
 	if len(in) != NumBuckets*digestSize {
 		return nil, false
@@ -99,16 +99,16 @@ func ParseBuckets(in []byte) (*Buckets, bool) {
 	return &b, true
 }
 
-// Change brings the buckets up to date with a change that a comparison of two states has found.
+// Change updates the buckets with a change between two snapshots.
 func (b *Buckets) Change(c sink.Change) { b.Delta(DeltaOf(c)) }
 
-// Delta brings the buckets up to date. The cost is that of what changed in the service.
+// Delta updates the buckets. The cost is that of what changed in the service.
 func (b *Buckets) Delta(c Delta) {
 	d := &b[BucketOf(c.Name)]
 	*d = changed(*d, c)
 }
 
-// changed returns a digest that a service is part of, after a change of the service.
+// changed returns the digest of a sum after a change of one service in it.
 func changed(d Digest, c Delta) Digest {
 	if c.Old != nil {
 		d = d.Sub(serviceDigest(c.Old))
@@ -127,12 +127,12 @@ func changed(d Digest, c Delta) Digest {
 	return d
 }
 
-// ServiceDigests are those of the services of some buckets.
+// ServiceDigests returns the digests of the services in some buckets.
 func ServiceDigests(s *sink.Snapshot, wanted []uint32) map[model.ServiceName]Digest {
 	return new(KnownDigests).ServiceDigests(s, wanted)
 }
 
-// ServiceDigests is ServiceDigests, and hashes only what is not known yet.
+// ServiceDigests is like the function, and hashes only what is not known yet.
 func (k *KnownDigests) ServiceDigests(s *sink.Snapshot, wanted []uint32) map[model.ServiceName]Digest {
 	var in [NumBuckets]bool
 	for _, b := range wanted {
@@ -147,8 +147,8 @@ func (k *KnownDigests) ServiceDigests(s *sink.Snapshot, wanted []uint32) map[mod
 	return out
 }
 
-// KnownDigests remembers the digests of services, so that only what has changed in one is hashed again. The zero value
-// knows none. It is safe for concurrent use; who needs a digest that somebody else is working out waits for that.
+// KnownDigests remembers the digests of services, so that a changed service is hashed only where it changed. The zero
+// value is empty. It is safe for concurrent use: a caller waits for a digest that another one is computing.
 type KnownDigests struct {
 	mu  sync.Mutex
 	all map[model.ServiceName]knownDigest
@@ -175,7 +175,7 @@ func (k *KnownDigests) of(e *sink.ServiceEntry) Digest {
 	return known.digest
 }
 
-// OwnDigest is that of what one node has of its own.
+// OwnDigest returns the digest of a node and its parts.
 func OwnDigest(node *model.Node, parts map[model.ServiceName]*localstate.NodePart) Digest {
 	d := NodeDigest(node)
 	for name, p := range parts {
@@ -184,16 +184,16 @@ func OwnDigest(node *model.Node, parts map[model.ServiceName]*localstate.NodePar
 	return d
 }
 
-// DigestMessage is the digest of both layers.
+// DigestMessage returns the message with the digests of both layers.
 func DigestMessage(shared, own Digest) *remotev1.Digest {
 	return &remotev1.Digest{Version: DigestVersion, Shared: shared.Bytes(), Own: own.Bytes()}
 }
 
-// fields are what is hashed, one after the other. No field can be taken for another: each has a fixed place, and a
-// length where that varies. The methods append, so that what is hashed stays on the stack.
+// fields is what is hashed: one field after the other, each in a fixed place and with its length if that varies, so no
+// field can be mistaken for another. The methods append, which keeps the bytes on the stack.
 type fields []byte
 
-// typicalFields is room for what most values have, so that it does not grow.
+// typicalFields is enough for most values, so that the buffer does not grow.
 const typicalFields = 512
 
 func (f fields) uint(n uint64) fields { return binary.AppendUvarint(f, n) }
@@ -299,13 +299,20 @@ func serviceDigest(s *model.Service) Digest {
 		f = f.uint(uint64(p.NodePort))
 		f = f.text(p.AppProtocol)
 		f = f.text(p.TargetPort)
-		for _, routes := range []model.Routes{p.RoutesIPv4, p.RoutesIPv6} {
+		for _, routes := range []model.Routes{p.Routes.IPv4, p.Routes.IPv6} {
 			for _, r := range []model.Route{routes.ClusterIP, routes.External, routes.ExternalFromPod,
 				routes.ExternalFromNode} {
 				f = f.uint(uint64(r.Endpoints))
 				f = f.uint(uint64(r.Masquerade))
 				f = f.uint(uint64(r.Empty))
 			}
+		}
+	}
+	// At the end, and only where it is set: a service without it has the digest of peers that do not know it, and a client
+	// that does not know it compares no digests once it has received it.
+	for i, p := range s.Ports {
+		if p.TooManyEndpoints {
+			f = f.uint(uint64(i))
 		}
 	}
 	return f.sum("service")
@@ -323,7 +330,7 @@ func (f fields) endpoint(e *model.Endpoint) fields {
 		f = f.bool(on)
 	}
 	if e.Details.IsZero() {
-		return append(f, make([]byte, 8)...) // the lengths of what follows
+		return append(f, make([]byte, 8)...) // the empty texts and lists
 	}
 	d := e.Details.Get()
 	for _, s := range []string{d.TargetRef.Kind, d.TargetRef.Namespace, d.TargetRef.Name, d.TargetRef.UID, d.Hostname,
@@ -340,7 +347,7 @@ func endpointDigest(e *model.Endpoint) Digest {
 	return f.sum("endpoint")
 }
 
-// PartDigest is that of what a node has of its own in a service.
+// PartDigest returns the digest of a node's part in a service.
 func PartDigest(name model.ServiceName, p *localstate.NodePart) Digest {
 	var room [typicalFields]byte
 	f := fields(room[:0])
@@ -360,7 +367,7 @@ func PartDigest(name model.ServiceName, p *localstate.NodePart) Digest {
 	return f.sum("part")
 }
 
-// NodeDigest is that of a node.
+// NodeDigest returns the digest of a node.
 func NodeDigest(n *model.Node) Digest {
 	var room [typicalFields]byte
 	f := fields(room[:0])

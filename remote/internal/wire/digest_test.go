@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
@@ -27,17 +27,17 @@ func TestKnownDigestsAreThoseOfTheState(t *testing.T) {
 		all[i] = uint32(i)
 	}
 	var known KnownDigests
-	d := testdice.Seeded(1)
+	d := testkit.Seeded(1)
 	states := []*sink.Snapshot{{}}
 	for range 300 {
-		name := model.ServiceName{Namespace: "ns", Name: fmt.Sprint(d.Roll(4))}
-		e := &model.Endpoint{Port: model.PortName{Service: name, Protocol: model.TCP}, Ready: testdice.OneIn(d, 2),
-			Target: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(d.Roll(9))}), 80)}
-		switch d.Roll(6) {
+		name := model.ServiceName{Namespace: "ns", Name: fmt.Sprint(d.IntN(4))}
+		e := &model.Endpoint{Port: model.PortName{Service: name, Protocol: model.TCP}, Ready: testkit.OneIn(d, 2),
+			Target: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(d.IntN(9))}), 80)}
+		switch d.IntN(6) {
 		case 0:
 			full.DeleteService(name)
 		case 1, 2:
-			full.SetService(&model.Service{Name: name, UID: fmt.Sprint(d.Roll(3))})
+			full.SetService(&model.Service{Name: name, UID: fmt.Sprint(d.IntN(3))})
 		case 3:
 			full.DeleteEndpoint(e.Key())
 		default:
@@ -45,7 +45,7 @@ func TestKnownDigestsAreThoseOfTheState(t *testing.T) {
 		}
 		_ = full.Sync(t.Context())
 		states = append(states, state)
-		asked := testdice.Pick(d, states...) // of clients that are served at the same time, some have older ones
+		asked := testkit.Pick(d, states...) // of clients that are served at the same time, some have older ones
 		want := ServiceDigests(asked, all)
 		require.Equal(t, want, known.ServiceDigests(asked, all))
 		var sum Buckets

@@ -1,3 +1,3 @@
-// Package wire is what a node and a brain have in common: how the model's values become the messages of remote/v1 and
-// back, and the digests of what they mean.
+// Package wire is shared by the node and the brain: it encodes the model's values as the messages of remote/v1, decodes
+// them, and computes digests of their meaning.
 package wire

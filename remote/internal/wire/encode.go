@@ -9,7 +9,7 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
-// The functions of this file turn the model's values into messages. decode.go has the way back.
+// The functions of this file turn values of the model into messages. decode.go has the reverse.
 
 func addresses(list []netip.Addr) [][]byte {
 	var out [][]byte
@@ -58,8 +58,8 @@ func encodeService(s *model.Service) *remotev1.Service {
 	for _, p := range s.Ports {
 		out.Ports = append(out.Ports, &remotev1.ServicePort{
 			Name: p.Name, Protocol: remotev1.Protocol(p.Protocol), Port: uint32(p.Port), NodePort: uint32(p.NodePort),
-			AppProtocol: p.AppProtocol, TargetPort: p.TargetPort,
-			RoutesIPv4: encodeRoutes(p.RoutesIPv4), RoutesIPv6: encodeRoutes(p.RoutesIPv6),
+			AppProtocol: p.AppProtocol, TargetPort: p.TargetPort, TooManyEndpoints: p.TooManyEndpoints,
+			RoutesIPv4: encodeRoutes(p.Routes.IPv4), RoutesIPv6: encodeRoutes(p.Routes.IPv6),
 		})
 	}
 	return out
@@ -117,7 +117,7 @@ func encodeEndpoint(e *model.Endpoint) *remotev1.Endpoint {
 	return out
 }
 
-// encodePart returns the message of a part; nil is one that is there no more.
+// encodePart returns the message of a part; nil means that it was deleted.
 func encodePart(name model.ServiceName, p *localstate.NodePart) *remotev1.NodePart {
 	out := &remotev1.NodePart{Namespace: name.Namespace, Name: name.Name}
 	if p == nil {
@@ -140,17 +140,18 @@ func EncodeOptions(o localstate.Options) *remotev1.Options {
 	return &remotev1.Options{
 		MasqueradeAll: o.MasqueradeAll, DrainingEndpoints: o.DrainingEndpoints, NodeIPs: addresses(o.NodeIPs),
 		Zone: o.Zone, AllEndpoints: o.AllEndpoints, ExtraSets: uint32(o.ExtraSets),
+		NoNodeHints: o.NoNodeHints, NoZoneHints: o.NoZoneHints,
 		DetectLocal: &remotev1.DetectLocal{ClusterCIDRs: prefixes(d.ClusterCIDRs), NodeCIDR: d.NodeCIDR,
 			Bridge:          d.Bridge,
 			InterfacePrefix: d.InterfacePrefix},
 	}
 }
 
-// maxAddresses is how many addresses, and how many ranges of them, a client's options may have. The server keeps them
-// as long as the client stays.
+// maxAddresses is how many addresses, and how many ranges, the options of a client may have. The server keeps them
+// while the client is connected.
 const maxAddresses = 100
 
-// DecodeOptions is the way back. They are without the name of the node.
+// DecodeOptions is the reverse of EncodeOptions. The options do not have the name of the node.
 func DecodeOptions(o *remotev1.Options) (localstate.Options, error) {
 	var d Decoder
 	in := o.GetDetectLocal()
@@ -168,6 +169,7 @@ func DecodeOptions(o *remotev1.Options) (localstate.Options, error) {
 	out := localstate.Options{
 		MasqueradeAll: o.GetMasqueradeAll(), DrainingEndpoints: o.GetDrainingEndpoints(),
 		Zone: o.GetZone(), AllEndpoints: o.GetAllEndpoints(), ExtraSets: model.EndpointSets(o.GetExtraSets()),
+		NoNodeHints: o.GetNoNodeHints(), NoZoneHints: o.GetNoZoneHints(),
 		NodeIPs: d.addresses("nodeIPs", o.GetNodeIPs()),
 		DetectLocal: localstate.DetectLocal{ClusterCIDRs: d.prefixes("clusterCIDRs", in.GetClusterCIDRs()),
 			NodeCIDR: in.GetNodeCIDR(),

@@ -14,45 +14,26 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
-// Nearly everything in a full state is services and endpoints. They are decoded from the wire into the model's values,
-// because making a message of each first takes several times as long. Everything else goes through messages.
+// A full state consists almost entirely of services and endpoints. They are decoded directly into values of the model:
+// with a generated message for each in between, decoding takes 1.6 times as long and ten times the allocations (13.5
+// instead of 8.3 ms for 1,000 services with 10 endpoints). Everything else is decoded by protobuf.
 
-// Numbers of the fields that split takes out. They are those of remote.proto.
+// The numbers in remote.proto of the fields that split takes out.
 const (
 	updateServices    = 6
 	updateOwn         = 8
 	nodePartEndpoints = 3
 )
 
-// tag is the number of a field and how it is encoded, as on the wire.
+// tag is the number of a field and how it is encoded, as on the wire. The tag of field 5 of remote.proto, if it is a
+// number, is 5<<3 | isNumber.
 type tag uint64
 
-// How fields are encoded. The tag of field 5, if it is a number, is 5<<3 | isNumber.
+// How fields are encoded.
 const (
 	isNumber = tag(protowire.VarintType)
 	isFixed  = tag(protowire.Fixed64Type)
 	isBytes  = tag(protowire.BytesType)
-)
-
-// Tags of the fields that are decoded here.
-const (
-	changeNamespace = 1<<3 | isBytes
-	changeName      = 2<<3 | isBytes
-	changeDeleted   = 3<<3 | isNumber
-	changeService   = 4<<3 | isBytes
-	changeWhole     = 5<<3 | isNumber
-	changeEndpoints = 6<<3 | isBytes
-	changeRemoved   = 7<<3 | isBytes
-
-	endpointPort       = 1<<3 | isBytes
-	endpointProtocol   = 2<<3 | isNumber
-	endpointAddress    = 3<<3 | isBytes
-	endpointTargetPort = 4<<3 | isNumber
-	endpointNode       = 5<<3 | isBytes
-	endpointSets       = 6<<3 | isNumber
-	endpointLocal      = 7<<3 | isNumber
-	endpointConditions = 8<<3 | isNumber
-	endpointDetails    = 9<<3 | isBytes
 )
 
 // Message is an encoded Update, as a client receives it.
@@ -76,9 +57,9 @@ type part struct {
 	values *[][]byte
 }
 
-// split takes some fields out of an encoded message, as they are on the wire. The rest of the message goes into m.
+// split takes some fields out of an encoded message, still encoded. The rest of the message is decoded into m.
 func split(b []byte, m proto.Message, parts ...part) error {
-	rest, from, all := []byte(nil), 0, b // from: what has not been taken goes from there to b
+	rest, from, all := []byte(nil), 0, b // from: where the part that is not yet copied to rest begins
 	for len(b) > 0 {
 		field, wire, tag := protowire.ConsumeTag(b)
 		if tag < 0 {
@@ -105,17 +86,18 @@ func split(b []byte, m proto.Message, parts ...part) error {
 	return proto.Unmarshal(append(rest, all[from:]...), m)
 }
 
-// fieldReader reads the fields of a message. It begins with rest, and ends with the first error, which may be one that
-// its caller has set.
+// fieldReader reads the fields of an encoded message, starting with rest. It stops at the first error, which the caller
+// may also set.
 type fieldReader struct {
 	tag   tag
 	n     uint64 // the value of a field that is a number
-	bytes []byte // the value of any other one that is not passed over
+	bytes []byte // the value of a field of bytes
 	rest  []byte
 	err   error
 }
 
-// next goes on to the next field, and returns false at the end. Nearly all tags, numbers and lengths are a single byte.
+// next advances to the next field, and returns false at the end. Nearly all tags, numbers and lengths are a single
+// byte.
 func (r *fieldReader) next() bool {
 	if b := r.rest; len(b) >= 2 && b[0] >= 1<<3 && b[0]|b[1] < 0x80 && r.err == nil {
 		t, size := tag(b[0]), 2+int(b[1])
@@ -152,7 +134,7 @@ func (r *fieldReader) nextOfAnySize() bool {
 		r.n, size = protowire.ConsumeFixed64(b)
 	case protowire.BytesType:
 		r.bytes, size = protowire.ConsumeBytes(b)
-	default: // the caller passes over it
+	default: // callers skip the field
 		size = protowire.ConsumeFieldValue(field, wire, b)
 	}
 	if size < 0 {
@@ -163,14 +145,14 @@ func (r *fieldReader) nextOfAnySize() bool {
 	return true
 }
 
-// join adds to a message within a message, which may come in pieces: it is their sum. One that is there is not nil.
+// join appends a piece to a message within a message: protobuf merges the pieces. A message that is present is not nil.
 // Each piece has to be complete by itself.
 func join(to *[]byte, piece []byte) error {
 	if *to == nil {
-		*to = slices.Clip(piece) // what follows it in the message stays as it is
+		*to = slices.Clip(piece) // appending must not overwrite what follows it
 		return nil
 	}
-	if cap(*to) == len(*to) { // it is still the first one
+	if cap(*to) == len(*to) { // only the first piece so far
 		if err := complete(*to); err != nil {
 			return err
 		}
@@ -179,7 +161,7 @@ func join(to *[]byte, piece []byte) error {
 	return complete(piece)
 }
 
-// complete returns an error if a message ends within a field.
+// complete returns an error if a message is truncated within a field.
 func complete(b []byte) error {
 	for len(b) > 0 {
 		_, _, n := protowire.ConsumeField(b)
@@ -191,7 +173,7 @@ func complete(b []byte) error {
 	return nil
 }
 
-// endpointFields is an Endpoint.
+// endpointFields are the fields of an Endpoint.
 type endpointFields struct {
 	port, node       string
 	protocol         remotev1.Protocol
@@ -206,33 +188,33 @@ func (d *Decoder) endpointFields(b []byte) (e endpointFields, err error) {
 	r := fieldReader{rest: b}
 	for r.next() {
 		switch r.tag {
-		case endpointPort:
+		case 1<<3 | isBytes:
 			if e.port = d.lastPort; string(r.bytes) != e.port { // nearly all endpoints have the port of the one before
 				e.port, r.err = d.string("port", r.bytes)
 				d.lastPort = e.port
 			}
-		case endpointProtocol:
+		case 2<<3 | isNumber:
 			e.protocol = remotev1.Protocol(r.n)
-		case endpointAddress:
+		case 3<<3 | isBytes:
 			e.address = r.bytes
-		case endpointTargetPort:
+		case 4<<3 | isNumber:
 			e.targetPort = uint32(r.n)
-		case endpointNode:
+		case 5<<3 | isBytes:
 			e.node, r.err = d.string("node", r.bytes)
-		case endpointSets:
+		case 6<<3 | isNumber:
 			e.sets = uint32(r.n)
-		case endpointLocal:
+		case 7<<3 | isNumber:
 			e.local = r.n != 0
-		case endpointConditions:
+		case 8<<3 | isNumber:
 			e.conditions = uint32(r.n)
-		case endpointDetails:
+		case 9<<3 | isBytes:
 			r.err = join(&e.details, r.bytes)
 		}
 	}
 	return e, r.err
 }
 
-// string decodes a string that others have as well: they share it.
+// string decodes a string that other values have as well, and shares it with them.
 func (d *Decoder) string(field string, v []byte) (string, error) {
 	if known, ok := d.strings[string(v)]; ok {
 		return known, nil
@@ -248,7 +230,7 @@ func (d *Decoder) string(field string, v []byte) (string, error) {
 	return s, nil
 }
 
-// ownString decodes a string that nothing else has.
+// ownString decodes a string that no other value has.
 func ownString(field string, v []byte) (string, error) {
 	if !utf8.Valid(v) {
 		return "", fmt.Errorf("%s: %q is not UTF-8", field, v)
@@ -256,7 +238,7 @@ func ownString(field string, v []byte) (string, error) {
 	return string(v), nil
 }
 
-// key returns the key of an endpoint, and false if its protocol is not known.
+// key returns the key of an endpoint, or false if its protocol is unknown.
 func (d *Decoder) key(service model.ServiceName, e *endpointFields) (model.EndpointKey, bool) {
 	protocol, known := knownProtocol(e.protocol)
 	if !known {
@@ -267,7 +249,7 @@ func (d *Decoder) key(service model.ServiceName, e *endpointFields) (model.Endpo
 		Target: target}, true
 }
 
-// endpoints decodes endpoints, and leaves out those whose protocol is not known.
+// endpoints decodes endpoints. It leaves out those with an unknown protocol.
 func (d *Decoder) endpoints(service model.ServiceName, encoded [][]byte) []*model.Endpoint {
 	var out []*model.Endpoint
 	for i, b := range encoded {
@@ -297,8 +279,8 @@ func (d *Decoder) endpoints(service model.ServiceName, encoded [][]byte) []*mode
 	return out
 }
 
-// maxRoom is how many endpoints are allocated at a time. They are of one service and usually live equally long; as long
-// as one of them is used, none is freed.
+// maxRoom is how many endpoints are allocated at a time. They belong to one service and usually live equally long;
+// while one of them is in use, none is freed.
 const maxRoom = 16
 
 func (d *Decoder) newEndpoint(needed int) *model.Endpoint {
@@ -310,7 +292,7 @@ func (d *Decoder) newEndpoint(needed int) *model.Endpoint {
 	return e
 }
 
-// details decodes EndpointDetails. There are none as a rule.
+// details decodes EndpointDetails. Most endpoints have none.
 func (d *Decoder) details(b []byte) model.Details {
 	if b == nil {
 		return model.Details{}

@@ -4,13 +4,13 @@ import "strings"
 
 // Limits of what is sent.
 const (
-	// Window is the number of bytes under way to a client; a fixed one, because to measure for it doubles the CPU time.
+	// Window is the size of the flow-control window in bytes. It is fixed, because measuring it doubles the CPU time.
 	Window = 64 << 10
-	// MaxName is how many bytes names may have: as many as Kubernetes allows for those of Nodes.
+	// MaxName is the maximum length of names in bytes: that of Node names in Kubernetes.
 	MaxName = 253
 	// MaxTriggers bounds the trigger times in a batch. The first ones are a good enough sample.
 	MaxTriggers = 100
-	// MaxErrorText bounds what is kept of a client's error, and what a client is told that quotes it.
+	// MaxErrorText limits what is kept of a client's error, and errors to a client that quote it.
 	MaxErrorText = 1000
 )
 

@@ -11,16 +11,16 @@ const (
 	numKinds
 )
 
-// Mark says how new a state is: for each kind of object a resourceVersion of the API server, 0 if it is not known.
+// Mark says how new a state is: the resourceVersion of the API server for each kind of object, 0 if it is not known.
 // Versions of different kinds are not compared.
 type Mark [numKinds]uint64
 
-// MarkOf returns what a message says; nothing is known without one.
+// MarkOf returns the mark of a message; without one, nothing is known.
 func MarkOf(s *remotev1.Seen) Mark {
 	return Mark{s.GetServices(), s.GetEndpointSlices(), s.GetNodes(), s.GetServiceCIDRs()}
 }
 
-// Since returns the message of what differs from an older mark, nil if nothing does.
+// Since returns the message with the versions that differ from an older mark, nil if there are none.
 func (m Mark) Since(old Mark) *remotev1.Seen {
 	if m == old {
 		return nil
@@ -34,7 +34,7 @@ func (m Mark) Since(old Mark) *remotev1.Seen {
 		ServiceCIDRs: m[ServiceCIDRs]}
 }
 
-// Behind reports whether a kind is older than in another mark. What is not known in one of them is not compared.
+// Behind reports whether any kind is older than in another mark. Kinds that are not known in one of them are skipped.
 func (m Mark) Behind(other Mark) bool {
 	for kind := range m {
 		if m[kind] != 0 && m[kind] < other[kind] {
@@ -44,7 +44,7 @@ func (m Mark) Behind(other Mark) bool {
 	return false
 }
 
-// With returns the mark with what another one knows put over it.
+// With returns the mark with the known versions of another one in place of its own.
 func (m Mark) With(other Mark) Mark {
 	for kind := range m {
 		if other[kind] != 0 {

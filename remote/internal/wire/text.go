@@ -7,20 +7,20 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Protobuf carries no text that is not UTF-8. The API server checks most texts, but not the values of annotations, nor
-// what endpoints refer to; another source may deliver anything. Digests are those of what is sent.
+// Protobuf rejects texts that are not UTF-8. The API server checks most texts, but neither annotation values nor the
+// targetRef of endpoints, and other sources may deliver anything. Digests are those of the valid texts that are sent.
 
-// validText is a text with a replacement for what is not UTF-8.
+// validText returns a text in which bytes that are not UTF-8 are replaced.
 func validText(s string) string {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {
 			return strings.ToValidUTF8(s, string(utf8.RuneError))
 		}
 	}
-	return s // as nearly all are: ASCII
+	return s // ASCII, as nearly all texts are
 }
 
-// makeValid makes all texts of a message valid. Lists and maps are replaced, because the message shares them.
+// makeValid makes all texts of a message valid. It replaces lists and maps, because the message shares them.
 func makeValid(m protoreflect.Message) {
 	m.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		isText := field.Kind() == protoreflect.StringKind
@@ -51,5 +51,5 @@ func makeValid(m protoreflect.Message) {
 	})
 }
 
-// NotListed is the reason that a server gives which has not listed everything yet.
+// NotListed is the error of a server that has not listed everything yet.
 const NotListed = "not everything has been listed yet"

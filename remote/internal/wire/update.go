@@ -9,14 +9,14 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
-// Batch is what the messages of a batch say, in the model's values.
+// Batch is the content of the messages of a batch, in values of the model.
 type Batch struct {
-	Node     *model.Node // nil: as it was
+	Node     *model.Node // nil: unchanged
 	Services [][]Change  // of each message
 	OwnReset bool
 	Own      []Part
 	Triggers model.PerFamily[[]time.Time]
-	// Skipped: something was left out that is not known here. Then the digests of what is left say nothing.
+	// Skipped: something unknown was left out, so the digests of the rest are meaningless.
 	Skipped bool
 }
 
@@ -29,18 +29,18 @@ func (b *Batch) Any() bool {
 type Change struct {
 	Name           model.ServiceName
 	Deleted, Whole bool
-	Service        *model.Service // nil: as it was
+	Service        *model.Service // nil: unchanged
 	Removed        []model.EndpointKey
 	Endpoints      []*model.Endpoint
 }
 
-// Part is a NodePart; nil is one that is there no more.
+// Part is a NodePart; nil means that it was deleted.
 type Part struct {
 	Name model.ServiceName
 	Part *localstate.NodePart
 }
 
-// Update decodes a message, and adds what it says to the batch. It returns what is left: all but the changes and parts.
+// Update decodes a message and adds its content to the batch. It returns the message without the changes and parts.
 func (d *Decoder) Update(b []byte, unzip func([]byte) ([]byte, error), to *Batch) (*remotev1.Update, error) {
 	u, services, own, err := splitUpdate(b)
 	if err != nil {
@@ -61,7 +61,7 @@ func (d *Decoder) Update(b []byte, unzip func([]byte) ([]byte, error), to *Batch
 	return u, nil
 }
 
-// add adds to a batch what a message says, whose changes and parts are apart.
+// add adds the content of a message, whose changes and parts were taken out, to a batch.
 func (d *Decoder) add(u *remotev1.Update, services, own [][]byte, to *Batch) {
 	if u.Node != nil {
 		to.Node = d.node(u.Node)
@@ -85,14 +85,14 @@ func (d *Decoder) add(u *remotev1.Update, services, own [][]byte, to *Batch) {
 	}
 }
 
-// splitUpdate decodes a message, but for the changes and parts in it, which it returns as they are on the wire.
+// splitUpdate decodes a message except for the changes and parts in it, which it returns encoded.
 func splitUpdate(b []byte) (u *remotev1.Update, services, own [][]byte, err error) {
 	u = &remotev1.Update{}
 	err = split(b, u, part{updateServices, &services}, part{updateOwn, &own})
 	return u, services, own, err
 }
 
-// change decodes a change of a service, without the endpoints that have a protocol that is not known.
+// change decodes a change of a service. It leaves out endpoints with an unknown protocol.
 func (d *Decoder) change(b []byte) Change {
 	var c Change
 	var namespace, name string
@@ -101,19 +101,19 @@ func (d *Decoder) change(b []byte) Change {
 	r := fieldReader{rest: b}
 	for r.next() {
 		switch r.tag {
-		case changeNamespace:
+		case 1<<3 | isBytes:
 			namespace, r.err = d.string("namespace", r.bytes)
-		case changeName:
+		case 2<<3 | isBytes:
 			name, r.err = ownString("name", r.bytes)
-		case changeDeleted:
+		case 3<<3 | isNumber:
 			c.Deleted = r.n != 0
-		case changeService:
+		case 4<<3 | isBytes:
 			r.err = join(&service, r.bytes)
-		case changeWhole:
+		case 5<<3 | isNumber:
 			c.Whole = r.n != 0
-		case changeEndpoints:
+		case 6<<3 | isBytes:
 			endpoints = append(endpoints, r.bytes)
-		case changeRemoved:
+		case 7<<3 | isBytes:
 			removed = append(removed, r.bytes)
 		}
 	}

@@ -129,7 +129,9 @@ func (d *Decoder) serviceOf(name model.ServiceName, s *remotev1.Service) *model.
 			out.Ports = append(out.Ports, model.ServicePort{
 				Name: p.GetName(), Protocol: model.Protocol(p.GetProtocol()), Port: d.port("ports.port", p.GetPort()),
 				NodePort:    d.port("ports.nodePort", p.GetNodePort()),
-				AppProtocol: p.GetAppProtocol(), TargetPort: p.GetTargetPort(), RoutesIPv4: v4, RoutesIPv6: v6,
+				AppProtocol: p.GetAppProtocol(), TargetPort: p.GetTargetPort(),
+				TooManyEndpoints: p.GetTooManyEndpoints(),
+				Routes:           model.PerFamily[model.Routes]{IPv4: v4, IPv6: v6},
 			})
 		}
 	}

@@ -47,7 +47,7 @@ func richService() *model.Service {
 func TestTheOptionsOfANodeAreSentWhole(t *testing.T) {
 	sent := localstate.Options{
 		NodeIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Zone: "a", MasqueradeAll: true,
-		DrainingEndpoints: true, AllEndpoints: true, ExtraSets: model.LocalSet,
+		DrainingEndpoints: true, AllEndpoints: true, ExtraSets: model.LocalSet, NoNodeHints: true, NoZoneHints: true,
 		DetectLocal: localstate.DetectLocal{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
 			NodeCIDR: true, Bridge: "cbr0", InterfacePrefix: "veth"},
 	}

@@ -8,9 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// Clean makes a text safe to print, wherever it comes from: what is not UTF-8 becomes U+FFFD, and control characters,
-// characters that change the direction of writing, and what XML does not allow become escapes like \x1b and \u202e. New
-// lines and tabs stay; \r\n becomes a new line.
+// Clean makes any text safe to print. It replaces invalid UTF-8 by U+FFFD, and control characters, bidirectional
+// formatting characters and characters that XML forbids by escapes like \x1b and \u202e. It keeps newlines and tabs,
+// and turns \r
+//
+//	into a newline.
 func Clean(text string) string {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	var b strings.Builder
@@ -31,17 +33,17 @@ func Clean(text string) string {
 	return b.String()
 }
 
-// oneLine returns a text in one line.
+// oneLine replaces each run of white space by a space.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// cleaned returns a copy of a report that shares nothing with it, and has Clean of every text.
+// cleaned returns a deep copy of a report with Clean applied to every text.
 func (r *Report) cleaned() *Report {
 	c := *r
 	cleanValue(reflect.ValueOf(&c).Elem())
 	return &c
 }
 
-// cleanValue cleans the texts of a value in place, and replaces what it shares with the value that it is a copy of.
+// cleanValue cleans the texts of a value in place, and copies what it shares with the original.
 func cleanValue(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:

@@ -1,21 +1,26 @@
 package report
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 )
 
-// Counts says how many cases ended with each verdict.
+// Counts has the number of cases by verdict.
 type Counts struct {
 	// The numbers of cases, by verdict.
 	Passed      int `json:"passed"`
 	Slow        int `json:"slow"`
 	Failed      int `json:"failed"`
 	Unsupported int `json:"unsupported"`
+	NotJudged   int `json:"notJudged,omitempty"`
 	NotRun      int `json:"notRun"`
 }
 
-// Total returns the number of cases.
-func (c Counts) Total() int { return c.Passed + c.Slow + c.Failed + c.Unsupported + c.NotRun }
+// Total returns the number of all cases.
+func (c Counts) Total() int {
+	return c.Passed + c.Slow + c.Failed + c.Unsupported + c.NotJudged + c.NotRun
+}
 
 // Of returns the number of cases with a verdict.
 func (c Counts) Of(v Verdict) int {
@@ -28,13 +33,29 @@ func (c Counts) Of(v Verdict) int {
 		return c.Failed
 	case Unsupported:
 		return c.Unsupported
+	case NotJudged:
+		return c.NotJudged
 	case NotRun:
 		return c.NotRun
 	}
 	return 0
 }
 
-// Counts counts the results of a profile.
+// String returns for example "40 passed, 1 failed". It leaves out zeros.
+func (c Counts) String() string {
+	var parts []string
+	for _, v := range Verdicts() {
+		if n := c.Of(v); n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, v))
+		}
+	}
+	if parts == nil {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Counts counts a profile's results.
 func (r *Report) Counts(p Profile) (c Counts) {
 	for _, result := range r.Results {
 		if result.Profile != p {
@@ -49,6 +70,8 @@ func (r *Report) Counts(p Profile) (c Counts) {
 			c.Failed++
 		case Unsupported:
 			c.Unsupported++
+		case NotJudged:
+			c.NotJudged++
 		case NotRun:
 			c.NotRun++
 		}
@@ -56,21 +79,22 @@ func (r *Report) Counts(p Profile) (c Counts) {
 	return c
 }
 
-// Conclusion is what a report says of a profile as a whole: "success", if nothing failed and everything was tried;
-// "partial", if nothing failed, but something was not tried or, in the profile core, is unsupported; or "failure". In
-// the profile note nothing fails: it is "success" or "partial". A run that ended early is never a success.
+// Conclusion summarizes a profile: "failure" if a case failed; "partial" if none failed, but some were not run, not
+// judged or, in the profile core, are unsupported; otherwise "success". The profile note is never a failure. A run that
+// ended early is never a success.
 func (r *Report) Conclusion(p Profile) string {
 	switch c := r.Counts(p); {
 	case p != Note && (c.Failed > 0 || r.Problem != ""):
 		return "failure"
-	case c.NotRun > 0 || p == Core && c.Unsupported > 0 || r.Problem != "":
+	case c.NotRun > 0 || c.NotJudged > 0 || p == Core && c.Unsupported > 0 || r.Problem != "":
 		return "partial"
 	}
 	return "success"
 }
 
-// Features returns the features of the profile extended, sorted: those with a case that passed and none that failed;
-// those with a case that failed; and those that the proxy lacks. What was not run is in neither.
+// Features returns the sorted features of the profile extended: supported, with a passed and no failed case; failed,
+// with a failed case; and unsupported by the proxy. Features whose cases were not run are in none of the lists, nor are
+// those without a failed case of which one was not judged.
 func (r *Report) Features() (supported, failed, unsupported []string) {
 	verdicts := map[string]map[Verdict]bool{}
 	for _, result := range r.Results {
@@ -86,6 +110,7 @@ func (r *Report) Features() (supported, failed, unsupported []string) {
 		switch {
 		case of[Failed]:
 			failed = append(failed, feature)
+		case of[NotJudged]:
 		case of[Unsupported]:
 			unsupported = append(unsupported, feature)
 		case of[Passed], of[Slow]:

@@ -1,4 +1,4 @@
-// Package report is what a run of the conformance suite against a program leaves behind: plain data, and its writers.
+// Package report has the report of a run of the conformance suite against a program: plain data, in YAML.
 //
 //	r := &report.Report{
 //		Implementation: report.Implementation{Name: "example-proxy", Version: "1.2.3", Mode: "nftables"},
@@ -10,26 +10,22 @@
 //
 // # What it has
 //
-// A [Report] says what was tested and where, and has one [Result] for each case. A case belongs to a [Profile]: what
-// every service proxy must do, a named feature that it may lack, or a note, which counts for nothing. A failed result
-// has [Failure]s: the flow, what was seen, what should have happened and by which rules, the path of the packet, and
-// the objects of the cluster as YAML that kubectl apply takes.
+// A [Report] says what was tested and where, and has a [Result] for each case. A case belongs to a [Profile]: what
+// every service proxy must do, a named feature that it may lack, or a note, which never counts as a failure. A failed
+// result has [Failure]s: the flow, the observed result, the expected outcomes with their rules, the packet's path, and
+// the cluster's objects as YAML for kubectl apply.
 //
-// # Writers
-//
-//   - [WriteYAML] writes what is committed and compared, and [Read] reads it. Two runs with the same results write the
-//     same bytes: results are sorted, and there are no times, except in the figures of [Speed].
-//   - [WriteJUnit] writes XML for CI systems, with the times.
-//   - [WriteHTML] writes a page to look at, from one report or from several.
-//   - [WriteText] writes a summary for a terminal.
+// [WriteYAML] writes reports that are committed and compared; [Read] reads them. Equal results produce equal bytes, but
+// for the load of the [Machine] and the figures of [Speed]. [Merge] merges the reports of a program's runs, each with
+// some of the cases. cmd/judge also writes reports as HTML, JUnit XML and text.
 //
 // # What it guarantees
 //
-// Whatever a program has printed, and whatever an object is called, every writer writes valid text: [Clean] replaces
-// what is not UTF-8 and shows control characters as escapes, so that a name cannot drive a terminal. Writers do not
-// change the report. The functions may be called concurrently.
+// The YAML is valid whatever a program prints and whatever its objects are called. [Clean] replaces invalid UTF-8 and
+// escapes control characters, so that no name can control a terminal. The functions may be called concurrently, and do
+// not modify the report that they write.
 //
 // # What it does not do
 //
-// It runs nothing and does not judge: the verdicts come from the suite.
+// It runs nothing and judges nothing: the suite determines the verdicts.
 package report

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// nonePassed is why a feature is unsupported that the proxy was tried for.
+// nonePassed is the reason for a feature to be unsupported although its cases were tried.
 const nonePassed = "none of its cases passed"
 
-// CleanUp is a feature that a proxy claims by a command for it.
+// CleanUp is the feature of a proxy that has a clean-up command.
 const CleanUp = "CleanUp"
 
-// Merge joins the reports of runs of one program, each with a part of the cases: of each case it has the result of the
-// run that tried it. It is an error if two runs tried a case, or if they differ in what was tested, in the kernel or in
-// the suite. The command repeats all runs, and the seed is that of the first one; figures of speed are left out.
+// Merge merges the reports of a program's runs, each with some of the cases. It fails if two runs tried the same case,
+// unless one of them did not judge it, or if they differ in the program, the kernel or the suite. The merged report has
+// the commands of all runs, the first run's seed and the busiest run's machine, and no speed figures.
 func Merge(reports ...*Report) (*Report, error) {
 	if len(reports) == 0 {
 		return nil, errors.New("there are no reports to merge")
@@ -29,6 +29,9 @@ func Merge(reports ...*Report) (*Report, error) {
 			return nil, err
 		}
 		commands = append(commands, r.Implementation.Command)
+		if m := merged.Machine; r.Machine != nil && (m == nil || r.Machine.Others+r.Machine.Steal > m.Others+m.Steal) {
+			merged.Machine = r.Machine
+		}
 		for _, result := range r.Results {
 			place, known := places[result.Case]
 			switch {
@@ -36,8 +39,9 @@ func Merge(reports ...*Report) (*Report, error) {
 				places[result.Case] = len(merged.Results)
 				merged.Results = append(merged.Results, result)
 			case result.Verdict == NotRun:
-			case merged.Results[place].Verdict == NotRun:
+			case merged.Results[place].Verdict == NotRun, merged.Results[place].Verdict == NotJudged:
 				merged.Results[place] = result
+			case result.Verdict == NotJudged:
 			case merged.Results[place].Verdict != Unsupported || result.Verdict != Unsupported:
 				return nil, fmt.Errorf("case %q was run twice", result.Case)
 			}
@@ -48,7 +52,7 @@ func Merge(reports ...*Report) (*Report, error) {
 	return merged, merged.validate()
 }
 
-// mergeable returns why another report cannot be merged with this one.
+// mergeable returns an error if another report cannot be merged with this one.
 func (r *Report) mergeable(o *Report) error {
 	a, b := r.Implementation, o.Implementation
 	a.Command, b.Command = "", ""
@@ -66,8 +70,8 @@ func (r *Report) mergeable(o *Report) error {
 	return nil
 }
 
-// Absent says of a feature that the proxy lacks it if all of its cases that were tried have failed: that is no failure,
-// but for [CleanUp], which nobody tries without a command for it.
+// Absent marks a feature as unsupported, not failed, if all of its tried cases failed. [CleanUp] is an exception: its
+// cases are tried only with a clean-up command.
 func (r *Report) Absent() {
 	works := map[string]bool{}
 	for _, result := range r.Results {
@@ -79,7 +83,7 @@ func (r *Report) Absent() {
 		case result.Profile != Extended:
 		case result.Verdict == Failed && !works[result.Feature] && result.Feature != CleanUp:
 			result.Verdict, result.Why = Unsupported, nonePassed
-		case result.Why == nonePassed && works[result.Feature]: // in another run
+		case result.Why == nonePassed && works[result.Feature]: // a case of another run passed
 			result.Verdict, result.Why = Failed, "it did not happen as it should"
 		}
 	}

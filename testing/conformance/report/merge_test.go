@@ -25,15 +25,20 @@ func feature(name string, v report.Verdict, why string) report.Result {
 
 func TestPartsOfARunAreMerged(t *testing.T) {
 	first := part(core("a", report.Passed), core("b", report.NotRun), core("c", report.NotRun),
-		feature("d", report.Unsupported, "none of its cases passed"), feature("e", report.NotRun, ""))
+		feature("d", report.Unsupported, "none of its cases passed"), feature("e", report.NotRun, ""),
+		core("f", report.NotJudged), core("g", report.Passed), core("h", report.NotJudged))
 	second := part(core("a", report.NotRun), core("b", report.Failed), core("c", report.NotRun),
-		feature("d", report.NotRun, ""), feature("e", report.Slow, "late"))
+		feature("d", report.NotRun, ""), feature("e", report.Slow, "late"),
+		core("f", report.Failed), core("g", report.NotJudged), core("h", report.NotRun))
+	second.Machine = &report.Machine{Others: 60}
 	second.Implementation.Command = "run the rest"
 	r, err := report.Merge(first, second)
 	require.NoError(t, err)
 	assert.Equal(t, []report.Result{core("a", report.Passed), core("b", report.Failed), core("c", report.NotRun),
-		feature("d", report.Failed, "it did not happen as it should"), feature("e", report.Slow, "late")}, r.Results,
+		feature("d", report.Failed, "it did not happen as it should"), feature("e", report.Slow, "late"),
+		core("f", report.Failed), core("g", report.Passed), core("h", report.NotJudged)}, r.Results,
 		"the other run showed that the proxy has the feature")
+	assert.Equal(t, 60, r.Machine.Others)
 	assert.Equal(t, "run\nrun the rest", r.Implementation.Command)
 	assert.Equal(t, report.Unsupported, first.Results[3].Verdict, "what is merged stays as it is")
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"time"
 )
 
@@ -8,113 +9,144 @@ import (
 type Report struct {
 	// Implementation is what was tested.
 	Implementation Implementation `json:"implementation"`
-	// Beside is the program that it was compared with, nil if it was tested alone.
+	// Beside is the program that Implementation was compared with, or nil.
 	Beside *Implementation `json:"beside,omitempty"`
-	// Kernel is the release of the kernel, for example "6.1.0-30-amd64". Nothing else is said of the machine.
+	// Kernel is the kernel release, for example "6.1.0-30-amd64".
 	Kernel string `json:"kernel"`
+	// Machine says how busy the machine was, nil in older reports.
+	Machine *Machine `json:"machine,omitempty"`
 	// Suite is the version of the suite.
 	Suite string `json:"suite"`
 	// Seed determines source ports and random states: the same seed produces the same ones again.
 	Seed uint64 `json:"seed"`
-	// Problem says why the run ended early, or why there is nothing to judge: the program exited, or never served
-	// anything. "" if the run is complete. Log is the end of what the program printed before that.
+	// Problem says why the run ended early or judged nothing: the program exited, or never served. It is "" if the run is
+	// complete. Log is the end of the program's output before that.
 	Problem string `json:"problem,omitempty"`
 	Log     string `json:"log,omitempty"`
-	// Results has one result for each case, in any order; names of cases are unique.
+	// Results has one result per case, in any order; case names are unique.
 	Results []Result `json:"results"`
-	// Speed has figures of speed, nil if none were taken.
+	// Speed has speed figures, or nil.
 	Speed *Speed `json:"speed,omitempty"`
+}
+
+// Machine says how busy a machine was during a run.
+type Machine struct {
+	// Processors is the number of processors.
+	Processors int `json:"processors"`
+	// LoadBefore and LoadAfter are the load average of one minute at the beginning and at the end.
+	LoadBefore float64 `json:"loadBefore"`
+	LoadAfter  float64 `json:"loadAfter"`
+	// Others is how much of the processors' time other programs used than the judge and what it tested, and Steal how
+	// much the hypervisor gave to other machines. Waiting is how much of the run some thread waited for a processor. All
+	// are in percent.
+	Others  int `json:"othersPercent"`
+	Steal   int `json:"stealPercent"`
+	Waiting int `json:"waitingPercent,omitempty"`
+}
+
+// String describes the load in one line.
+func (m Machine) String() string {
+	text := fmt.Sprintf("%d processors, load average %.1f before and %.1f after, used by others %d %%, stolen %d %%",
+		m.Processors, m.LoadBefore, m.LoadAfter, m.Others, m.Steal)
+	if m.Waiting > 0 {
+		text += fmt.Sprintf(", threads had to wait %d %% of the time", m.Waiting)
+	}
+	return text
 }
 
 // Implementation is the program that was tested.
 type Implementation struct {
-	// Name is for example "kube-proxy", Version its version, and Mode how it was configured, for example "nftables".
+	// Name is for example "kube-proxy", Version its version, and Mode its configuration, for example "nftables".
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`
 	Mode    string `json:"mode,omitempty"`
 	// URL is where the program comes from.
 	URL string `json:"url,omitempty"`
-	// Command repeats the run.
+	// Command is the command that repeats the run.
 	Command string `json:"command,omitempty"`
 }
 
-// Profile is how much a case counts.
+// Profile says how a case counts.
 type Profile string
 
 const (
 	// Core is what Kubernetes documents and every service proxy must do.
 	Core Profile = "core"
-	// Extended is a feature that a proxy may lack: that is not a failure.
+	// Extended is a feature that a proxy may lack without failing.
 	Extended Profile = "extended"
-	// Note is where this project departs from Kubernetes: worth knowing, and never a failure.
+	// Note is a departure of this project from Kubernetes. It is never a failure.
 	Note Profile = "note"
-	// Comparison is a difference between two programs side by side. Reports of one program have none.
+	// Comparison is a difference between two programs. Only reports of comparisons have it.
 	Comparison Profile = "comparison"
 )
 
-// Profiles returns all profiles, in the order of reports.
+// Profiles returns all profiles, in report order.
 func Profiles() []Profile { return []Profile{Comparison, Core, Extended, Note} }
 
-// Verdict is what became of a case.
+// Verdict is the result of a case.
 type Verdict string
 
 const (
-	// Passed is right.
+	// Passed: the results were right.
 	Passed Verdict = "passed"
-	// Slow is right, but later than the suite expects of a proxy.
+	// Slow: the results were right, but later than expected of a proxy.
 	Slow Verdict = "slow"
-	// Failed is wrong, see Failures.
+	// Failed: a result was wrong, see Failures.
 	Failed Verdict = "failed"
-	// Unsupported needs a feature that the proxy lacks.
+	// Unsupported: the proxy lacks a feature that the case needs.
 	Unsupported Verdict = "unsupported"
-	// NotRun was not tried: it was not selected, the command lacks something that it needs, or the run ended early.
+	// NotJudged: a result was wrong, but the machine was too busy to blame the proxy, at each of several tries. Nothing
+	// follows from it.
+	NotJudged Verdict = "not judged"
+	// NotRun: the case was not selected, the command lacks something that it needs, or the run ended early.
 	NotRun Verdict = "not run"
 )
 
-// Verdicts returns all verdicts, in the order of reports.
-func Verdicts() []Verdict { return []Verdict{Passed, Slow, Failed, Unsupported, NotRun} }
+// Verdicts returns all verdicts, in report order.
+func Verdicts() []Verdict { return []Verdict{Passed, Slow, Failed, Unsupported, NotJudged, NotRun} }
 
-// Result is what became of one case.
+// Result is the result of a case.
 type Result struct {
-	// Case is the name of the case. It reads as a sentence.
+	// Case is the name of the case, a sentence.
 	Case string `json:"case"`
-	// Rules are the numbers of the rules that the case is about, for example "S27". See [RuleText].
+	// Rules are the numbers of the rules that the case tests, for example "S27".
 	Rules   []string `json:"rules,omitempty"`
 	Profile Profile  `json:"profile"`
-	// Feature is what a case of the profile extended is about.
+	// Feature is the feature that a case of the profile extended tests.
 	Feature string  `json:"feature,omitempty"`
 	Verdict Verdict `json:"verdict"`
 	// Why explains every verdict but Passed in one sentence.
 	Why string `json:"why,omitempty"`
-	// Failures are the first failures of the case; More is how many others there were.
+	// Failures are the first failures; More is the number of others.
 	Failures []Failure `json:"failures,omitempty"`
 	More     int       `json:"more,omitempty"`
-	// Elapsed is the time that the case took, and Ruleset what the proxy had programmed when it failed. Both differ
-	// between runs: they are not in the YAML.
+	// Elapsed is the duration of the case, and Ruleset the proxy's rules when it failed. The YAML omits both, because they
+	// differ between runs.
 	Elapsed time.Duration `json:"-"`
 	Ruleset string        `json:"-"`
+	// Interrupted: the case was to be run, but is NotRun because something other than the proxy failed. The YAML omits it.
+	Interrupted bool `json:"-"`
 }
 
-// Failure is one thing that went wrong.
+// Failure is one wrong result of a case.
 type Failure struct {
-	// Step is the step of the case, in the words of the case; "" if it has only one.
+	// Step is the step of the case, "" if it has only one.
 	Step string `json:"step,omitempty"`
-	// Flow is the connection that was tried, nil if the failure is about something else. Then Seen says everything.
+	// Flow is the connection tried, nil if the failure is about something else. Then Seen says everything.
 	Flow *Flow `json:"flow,omitempty"`
 	// Seen is what happened.
 	Seen string `json:"seen"`
-	// Want is what should have happened. If there are several, each would have been right.
+	// Want lists the acceptable outcomes.
 	Want []Outcome `json:"want,omitempty"`
-	// Path is the way that the packet took, as far as it can be told.
+	// Path is the packet's path, as far as it is known.
 	Path []Hop `json:"path,omitempty"`
-	// Objects are the objects of the cluster, as YAML. See [Objects].
+	// Objects are the cluster's objects, as YAML for kubectl apply.
 	Objects string `json:"objects,omitempty"`
 }
 
-// Flow is a connection that was tried.
+// Flow is the connection of a failure.
 type Flow struct {
-	// From and To say in words where the connection comes from and what it is for, for example "local-1" and "the
-	// cluster IP of web".
+	// From and To describe the source and the destination, for example "local-1" and "the cluster IP of web".
 	From string `json:"from"`
 	To   string `json:"to,omitempty"`
 	// Source is the client's address, Destination the address and port that it connects to.
@@ -124,37 +156,49 @@ type Flow struct {
 	Protocol string `json:"protocol"`
 }
 
-// Outcome is something that would have been right.
+// Outcome is an acceptable outcome.
 type Outcome struct {
-	// What should have happened, for example "deliver to 10.244.1.5:8080".
+	// What is for example "deliver to 10.244.1.5:8080".
 	What string `json:"what"`
-	// Reasons lead to it, each from the one before.
+	// Reasons are the steps of the reasoning, in order.
 	Reasons []Reason `json:"reasons,omitempty"`
 }
 
-// Reason is one step towards an outcome.
+// Reason is a step of the reasoning that leads to an outcome.
 type Reason struct {
 	// Text is a clause in English, without a full stop.
 	Text string `json:"text"`
-	// Rule is the number of the rule that the step follows, "" if it follows none.
+	// Rule is the number of the rule that the step follows, or "".
 	Rule string `json:"rule,omitempty"`
 }
 
-// Hop is a station of a packet.
+// Hop is a step on a packet's path.
 type Hop struct {
-	// At is where the packet is, for example "client", and Text what happens to it there.
+	// At is the packet's location, for example "client", and Text what happens to it there.
 	At   string `json:"at"`
 	Text string `json:"text"`
-	// Wrong: this is where it went wrong.
+	// Wrong: this hop is wrong.
 	Wrong bool `json:"wrong,omitempty"`
 }
 
-// Title names what was tested: the implementation, and the one beside it.
+// Title names the implementation, and the one that it was compared with.
 func (r *Report) Title() string {
 	if r.Beside == nil {
 		return r.Implementation.String()
 	}
 	return r.Implementation.String() + " beside " + r.Beside.String()
+}
+
+// String returns the name, the version and the mode.
+func (i Implementation) String() string {
+	text := oneLine(i.Name)
+	if i.Version != "" {
+		text += " " + oneLine(i.Version)
+	}
+	if i.Mode != "" {
+		text += ", mode " + oneLine(i.Mode)
+	}
+	return text
 }
 
 // String returns for example "local-1 10.1.1.5 -> 10.96.0.10:53/UDP (the cluster IP of dns)".
@@ -166,7 +210,7 @@ func (f Flow) String() string {
 	return text
 }
 
-// String returns the text and, in brackets, the rule.
+// String returns the text, followed by the rule in brackets.
 func (r Reason) String() string {
 	if r.Rule == "" {
 		return r.Text

@@ -2,16 +2,13 @@ package report_test
 
 import (
 	"bytes"
-	"encoding/xml"
-	"errors"
+	"encoding/json"
 	"io"
 	"math"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -51,7 +48,15 @@ func TestReadReturnsWhatWasWritten(t *testing.T) {
 	r.Problem, r.Log = "the program exited", "fatal: \"no\"\n\ttabs: yes\n"
 	r.Speed = &report.Speed{Machine: "2 cores", Runs: []report.SpeedRun{
 		{Services: 100, Endpoints: 3, Start: 12.5, Change: report.Latency{P50: 1, P99: 2.25, Count: 40, CPU: 7, Gap: 0.5},
-			Churn: report.Latency{P50: 3, P99: 4, Count: 100}, Memory: 1 << 40, Problem: "it exited"}}}
+			Churn: report.Latency{P50: 3, P99: 4, Count: 100}, Memory: 1 << 40, Problem: "it exited"},
+		{Services: 1000, Endpoints: 10, Probing: "SYNs",
+			Burst: report.Latency{P50: 1, P99: 2, Count: 3, Quantiles: report.Quantiles{0.5, 1, 2},
+				Judge: &report.Judge{P50: 1}},
+			Rates: []report.Rate{{PerSecond: 1000, Latency: report.Latency{P50: 5, P99: 6, Count: 40},
+				Written: 10_000, Probed: 500,
+				Replaced: 3, Late: 1.5, Listing: &report.Listing{Command: "nft list ruleset", Time: 60_000, Unfinished: true,
+					Changes: report.Latency{P50: 5, P99: 9, Count: 40}}}},
+			Listing: &report.Listing{Command: "nft list ruleset", Time: 12, Bytes: 1 << 20}}}}
 	text := asYAML(t, r)
 	got, err := report.Read([]byte(text))
 	require.NoError(t, err)
@@ -59,6 +64,17 @@ func TestReadReturnsWhatWasWritten(t *testing.T) {
 	assert.Equal(t, uint64(math.MaxUint64), got.Seed)
 	assert.Equal(t, r.Log, got.Log)
 	assert.Equal(t, r.Speed, got.Speed)
+}
+
+// A report of an earlier judge has figures of ten changes a second, without their distribution.
+func TestRatesOfARun(t *testing.T) {
+	run := report.SpeedRun{Churn: report.Latency{P50: 3, Count: 99}}
+	assert.Equal(t, &report.Rate{PerSecond: 10, Latency: run.Churn}, run.PerSecond(10))
+	assert.Nil(t, run.PerSecond(100))
+	run.Rates = []report.Rate{{PerSecond: 100}, {PerSecond: 10, Written: 100}}
+	assert.Equal(t, 100, run.PerSecond(10).Written)
+	assert.Equal(t, 100, run.PerSecond(100).PerSecond)
+	assert.Nil(t, new(report.SpeedRun).PerSecond(10))
 }
 
 func TestReadRefuses(t *testing.T) {
@@ -92,11 +108,10 @@ func TestReadRefuses(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestWritersRefuseWhatReadWould(t *testing.T) {
+func TestTheWriterRefusesWhatReadWould(t *testing.T) {
 	r := example()
 	r.Results = append(r.Results, r.Results[0])
 	assert.ErrorContains(t, report.WriteYAML(io.Discard, r), "two results")
-	assert.ErrorContains(t, report.WriteJUnit(io.Discard, r), "two results")
 }
 
 func TestConclusion(t *testing.T) {
@@ -112,6 +127,8 @@ func TestConclusion(t *testing.T) {
 		{report.Core, []report.Verdict{report.Passed, report.Slow}, "", "success"},
 		{report.Core, []report.Verdict{report.Passed, report.Failed, report.NotRun}, "", "failure"},
 		{report.Core, []report.Verdict{report.Passed, report.NotRun}, "", "partial"},
+		{report.Core, []report.Verdict{report.Passed, report.NotJudged}, "", "partial"},
+		{report.Core, []report.Verdict{report.Failed, report.NotJudged}, "", "failure"},
 		{report.Core, []report.Verdict{report.Passed, report.Unsupported}, "", "partial"},
 		{report.Core, []report.Verdict{report.Passed}, "it exited", "failure"},
 		{report.Extended, []report.Verdict{report.Passed, report.Unsupported}, "", "success"},
@@ -134,6 +151,9 @@ func TestFeatures(t *testing.T) {
 		"fails":      {report.Passed, report.Failed, report.Unsupported},
 		"lacks":      {report.Unsupported, report.Passed},
 		"not tried":  {report.NotRun},
+		"unknown":    {report.Passed, report.NotJudged},
+		"unknown 2":  {report.Unsupported, report.NotJudged},
+		"fails, too": {report.Failed, report.NotJudged},
 		"works late": {report.Slow},
 	} {
 		for _, v := range verdicts {
@@ -143,11 +163,11 @@ func TestFeatures(t *testing.T) {
 	r.Results = append(r.Results, report.Result{Profile: report.Core, Verdict: report.Failed})
 	supported, failed, unsupported := r.Features()
 	assert.Equal(t, []string{"works", "works late"}, supported)
-	assert.Equal(t, []string{"fails"}, failed)
+	assert.Equal(t, []string{"fails", "fails, too"}, failed)
 	assert.Equal(t, []string{"lacks"}, unsupported)
 }
 
-// evil is what a program may print, or an object be called.
+// evil is hostile output of a program, or a hostile object name.
 func evil() []string {
 	return []string{
 		"", "\x00\x01\x1b[31mred\x1b[0m\a\b", "\xff\xfe not UTF-8 \xc3", "a\r\nb\rc", "]]> &amp; <script>alert(1)</script>",
@@ -156,11 +176,11 @@ func evil() []string {
 	}
 }
 
-// everywhere returns a report that has a text wherever it can.
+// everywhere returns a report with a text in every field.
 func everywhere(text string) *report.Report {
 	return &report.Report{
 		Implementation: report.Implementation{Name: text, Version: text, Mode: text, URL: text, Command: text},
-		Kernel:         text, Suite: text, Problem: text, Log: text,
+		Kernel:         text, Suite: text, Problem: text, Log: text, Machine: &report.Machine{},
 		Results: []report.Result{{Case: text, Rules: []string{text}, Profile: report.Extended, Feature: "f" + text,
 			Verdict: report.Failed, Why: text, Ruleset: text, Failures: []report.Failure{{Step: text, Seen: text,
 				Flow:    &report.Flow{From: text, To: text, Source: text, Destination: text, Protocol: text},
@@ -172,51 +192,23 @@ func everywhere(text string) *report.Report {
 
 func TestWhateverAProgramPrints(t *testing.T) {
 	for _, text := range evil() {
-		checkWriters(t, text)
+		checkYAML(t, text)
 	}
 }
 
-func FuzzWriters(f *testing.F) {
+func FuzzYAML(f *testing.F) {
 	for _, text := range evil() {
 		f.Add(text)
 	}
-	f.Fuzz(checkWriters)
+	f.Fuzz(checkYAML)
 }
 
-func checkWriters(t *testing.T, text string) {
-	r := everywhere(text)
-
-	yaml := asYAML(t, r)
+func checkYAML(t *testing.T, text string) {
+	yaml := asYAML(t, everywhere(text))
 	got, err := report.Read([]byte(yaml))
 	require.NoError(t, err)
 	assert.Equal(t, yaml, asYAML(t, got))
 	assert.Equal(t, report.Clean(text), got.Log)
-
-	var junit bytes.Buffer
-	require.NoError(t, report.WriteJUnit(&junit, r))
-	for d := xml.NewDecoder(&junit); ; {
-		if _, err := d.Token(); errors.Is(err, io.EOF) {
-			break
-		} else {
-			require.NoError(t, err)
-		}
-	}
-
-	var terminal bytes.Buffer
-	require.NoError(t, report.WriteText(&terminal, r, true))
-	assert.True(t, utf8.Valid(terminal.Bytes()))
-	for _, c := range terminal.String() {
-		require.False(t, unicode.IsControl(c) && c != '\n' && c != '\t' || unicode.Is(unicode.Bidi_Control, c), "%U", c)
-	}
-}
-
-func TestJUnit(t *testing.T) {
-	r := example()
-	r.Problem, r.Log = "the program exited", "panic: \x1b[1mno\x00"
-	r.Results = append(r.Results, report.Result{Case: "a note that fails", Profile: report.Note, Verdict: report.Failed})
-	var b bytes.Buffer
-	require.NoError(t, report.WriteJUnit(&b, r))
-	fm.Golden(t, "testdata/example.xml", b.String())
 }
 
 func TestClean(t *testing.T) {
@@ -230,5 +222,18 @@ func TestClean(t *testing.T) {
 		"\ufeff\uffff":           `\ufeff\uffff`,
 	} {
 		assert.Equal(t, want, report.Clean(text))
+	}
+}
+
+func TestQuantilesAreOneText(t *testing.T) {
+	text, err := json.Marshal(report.Quantiles{0.1, 2, 1e6})
+	require.NoError(t, err)
+	assert.Equal(t, `"0.1 2 1e+06"`, string(text))
+	var q report.Quantiles
+	require.NoError(t, json.Unmarshal(text, &q))
+	assert.Equal(t, report.Quantiles{0.1, 2, 1e6}, q)
+	for _, bad := range []string{`"1 NaN"`, `"-1"`, `"Inf"`, `"x"`, `"2 1"`, `[1]`,
+		`"` + strings.Repeat("1 ", 1001) + `"`} {
+		assert.Error(t, json.Unmarshal([]byte(bad), &q), bad)
 	}
 }

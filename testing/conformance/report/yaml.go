@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -9,21 +10,23 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/semantics"
 )
 
-// The kind of the document that WriteYAML writes.
+// The kind and version of the YAML document.
 const (
-	APIVersion = "conformance.kube-proxy-lib.sigs.k8s.io/v1alpha1"
-	Kind       = "ServiceProxyReport"
+	apiVersion = "conformance.kube-proxy-lib.sigs.k8s.io/v1alpha1"
+	kind       = "ServiceProxyReport"
 )
 
-// document is a report as a file: with its kind, and with what a reader would otherwise have to count.
+// document is the YAML form of a report, with its kind and a summary of the results.
 type document struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Report     `json:",inline"`
 	Summary    summary `json:"summary"`
-	// Rules has the texts of the rules that failures name.
+	// Rules has the texts of the rules that failures mention.
 	Rules map[string]string `json:"rules,omitempty"`
 }
 
@@ -52,15 +55,13 @@ func (r *Report) summary() summary {
 	return s
 }
 
-// WriteYAML writes a report, with the counts and features that follow from its results. The same results make the same
-// text, in whatever order they are.
+// WriteYAML writes a report and a summary of its results. The output does not depend on the order of the results.
 func WriteYAML(w io.Writer, r *Report) error {
-	r = r.cleaned()
-	if err := r.validate(); err != nil {
+	r, err := r.Normalized()
+	if err != nil {
 		return err
 	}
-	d := document{APIVersion: APIVersion, Kind: Kind, Report: *r, Summary: r.summary(), Rules: r.failedRules()}
-	d.Results = r.sorted()
+	d := document{APIVersion: apiVersion, Kind: kind, Report: *r, Summary: r.summary(), Rules: r.FailedRules()}
 	text, err := yaml.Marshal(d)
 	if err != nil {
 		return fmt.Errorf("report of %s: %w", r.Implementation.Name, err)
@@ -69,14 +70,14 @@ func WriteYAML(w io.Writer, r *Report) error {
 	return err
 }
 
-// Read reads what WriteYAML writes. It is an error if the counts or features in it do not follow from its results.
+// Read reads the output of WriteYAML. It fails if the summary does not match the results.
 func Read(text []byte) (*Report, error) {
 	var d document
 	if err := yaml.UnmarshalStrict(text, &d); err != nil {
 		return nil, fmt.Errorf("report: %w", err)
 	}
-	if d.APIVersion != APIVersion || d.Kind != Kind {
-		return nil, fmt.Errorf("report: it is a %q of %q, not a %q of %q", d.Kind, d.APIVersion, Kind, APIVersion)
+	if d.APIVersion != apiVersion || d.Kind != kind {
+		return nil, fmt.Errorf("report: it is a %q of %q, not a %q of %q", d.Kind, d.APIVersion, kind, apiVersion)
 	}
 	r := &d.Report
 	if err := r.validate(); err != nil {
@@ -89,7 +90,7 @@ func Read(text []byte) (*Report, error) {
 	return r, nil
 }
 
-// validate returns what is wrong with a report.
+// validate returns an error if a report is inconsistent.
 func (r *Report) validate() error {
 	var errs []error
 	seen := map[string]bool{}
@@ -115,26 +116,30 @@ func (r *Report) validate() error {
 	return fmt.Errorf("report of %s: %w", r.Implementation.Name, errors.Join(errs...))
 }
 
-// sorted returns the results by profile, feature and name.
-func (r *Report) sorted() []Result {
-	list := slices.Clone(r.Results)
-	slices.SortStableFunc(list, func(a, b Result) int {
-		if c := slices.Index(Profiles(), a.Profile) - slices.Index(Profiles(), b.Profile); c != 0 {
-			return c
-		}
-		if c := strings.Compare(a.Feature, b.Feature); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Case, b.Case)
-	})
-	return list
+// Normalized returns a deep copy of the report with [Clean] applied to every text, and sorted results. It fails if a
+// case has two results, or a result an unknown profile or verdict. Every writer calls it first.
+func (r *Report) Normalized() (*Report, error) {
+	r = r.cleaned()
+	if err := r.validate(); err != nil {
+		return nil, err
+	}
+	r.Sort()
+	return r, nil
 }
 
-// failedRules returns the texts of the rules that failed results are about or name as reasons.
-func (r *Report) failedRules() map[string]string {
+// Sort sorts the results by profile, feature and name.
+func (r *Report) Sort() {
+	slices.SortStableFunc(r.Results, func(a, b Result) int {
+		return cmp.Or(slices.Index(Profiles(), a.Profile)-slices.Index(Profiles(), b.Profile),
+			strings.Compare(a.Feature, b.Feature), strings.Compare(a.Case, b.Case))
+	})
+}
+
+// FailedRules returns the texts of the rules that failed results test or mention as reasons.
+func (r *Report) FailedRules() map[string]string {
 	rules := map[string]string{}
 	add := func(rule string) {
-		if text := RuleText(rule); text != "" {
+		if text := semantics.Text(rule); text != "" {
 			rules[rule] = text
 		}
 	}

@@ -39,7 +39,8 @@ status: {loadBalancer: {}}`},
 			InternalLocal().ExternalLocal().HealthCheckNodePort(31000).Affinity(60).Build(), `
 apiVersion: v1
 kind: Service
-metadata: {namespace: ns, name: web, uid: uid-1, creationTimestamp: "1970-01-01T00:16:40Z", labels: {app: web}, annotations: {note: x}}
+metadata: {namespace: ns, name: web, uid: uid-1, creationTimestamp: "1970-01-01T00:16:40Z",
+  labels: {app: web}, annotations: {note: x}}
 spec:
   type: LoadBalancer
   clusterIP: fd96::10
@@ -60,7 +61,8 @@ spec:
 status:
   loadBalancer:
     ingress: [{ip: 198.51.100.20, ipMode: VIP}]`},
-		{"a service with external IPs has an external traffic policy", Service("web").ClusterIP("10.96.0.10").ExternalIP("198.51.100.10").NodePort(30080).Type(corev1.ServiceTypeClusterIP).Build(), `
+		{"a service with external IPs has an external traffic policy", Service("web").ClusterIP("10.96.0.10").
+			ExternalIP("198.51.100.10").NodePort(30080).Type(corev1.ServiceTypeClusterIP).Build(), `
 apiVersion: v1
 kind: Service
 metadata: {namespace: default, name: web}
@@ -115,14 +117,16 @@ ports:
 - {name: http, port: 80, protocol: TCP}
 - {name: dns, port: 53, protocol: UDP}
 - {name: sig, port: 54, protocol: SCTP}`},
-		{"a slice is called what it is told", EndpointSlice("web").Name("abc").AddressType(discoveryv1.AddressTypeFQDN).OnNode("nobody").Build(), `
+		{"a slice is called what it is told", EndpointSlice("web").Name("abc").
+			AddressType(discoveryv1.AddressTypeFQDN).OnNode("nobody").Build(), `
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {namespace: default, name: abc, labels: {kubernetes.io/service-name: web}}
 addressType: FQDN
 endpoints: null
 ports: [{name: "", port: 8080, protocol: TCP}]`},
-		{"a node", Node("n1").Zone("a").Label("x", "y").InternalIP("172.18.0.2", "fd18::2").PodCIDR("10.244.1.0/24", "fd44:1::/64").Taint("gone").Build(), `
+		{"a node", Node("n1").Zone("a").Label("x", "y").InternalIP("172.18.0.2", "fd18::2").
+			PodCIDR("10.244.1.0/24", "fd44:1::/64").Taint("gone").Build(), `
 apiVersion: v1
 kind: Node
 metadata: {name: n1, labels: {kubernetes.io/hostname: n1, topology.kubernetes.io/zone: a, x: "y"}}

@@ -9,7 +9,7 @@ import (
 // NodeBuilder builds a Node.
 type NodeBuilder struct{ node corev1.Node }
 
-// Node begins a Node.
+// Node returns a builder for a Node.
 func Node(name string) *NodeBuilder {
 	b := &NodeBuilder{}
 	b.node.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
@@ -42,7 +42,7 @@ func (b *NodeBuilder) PodCIDR(cidrs ...string) *NodeBuilder {
 	return b
 }
 
-// Taint adds a taint that schedules nothing more.
+// Taint adds a NoSchedule taint.
 func (b *NodeBuilder) Taint(key string) *NodeBuilder {
 	b.node.Spec.Taints = append(b.node.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
 	return b

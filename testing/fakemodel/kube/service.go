@@ -16,7 +16,7 @@ import (
 // ServiceBuilder builds a Service.
 type ServiceBuilder struct{ svc corev1.Service }
 
-// Service begins a Service "namespace/name"; the namespace may be left out if it is "default".
+// Service returns a builder for "namespace/name"; the namespace defaults to "default".
 func Service(name string) *ServiceBuilder {
 	b := &ServiceBuilder{}
 	b.svc.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
@@ -33,7 +33,7 @@ func (b *ServiceBuilder) UID(uid string) *ServiceBuilder {
 	return b
 }
 
-// Created sets the creation time, to the second as an API server does.
+// Created sets the creation time, truncated to the second like an API server's.
 func (b *ServiceBuilder) Created(t time.Time) *ServiceBuilder {
 	b.svc.CreationTimestamp = metav1.Unix(t.Unix(), 0)
 	return b
@@ -57,7 +57,7 @@ func (b *ServiceBuilder) Type(t corev1.ServiceType) *ServiceBuilder {
 	return b
 }
 
-// ClusterIP sets the cluster IPs, one of each family at most. "None" makes the service headless.
+// ClusterIP sets the cluster IPs, at most one per family. "None" makes the service headless.
 func (b *ServiceBuilder) ClusterIP(ips ...string) *ServiceBuilder {
 	b.svc.Spec.ClusterIPs = ips
 	return b
@@ -69,7 +69,7 @@ func (b *ServiceBuilder) ExternalIP(ips ...string) *ServiceBuilder {
 	return b
 }
 
-// LoadBalancerIP adds ingress addresses of a load balancer, ipMode VIP, and makes the service one of that type.
+// LoadBalancerIP adds load-balancer ingress addresses with ipMode VIP, and sets the type to LoadBalancer.
 func (b *ServiceBuilder) LoadBalancerIP(ips ...string) *ServiceBuilder {
 	mode := corev1.LoadBalancerIPModeVIP
 	status := &b.svc.Status.LoadBalancer
@@ -85,7 +85,7 @@ func (b *ServiceBuilder) SourceRange(cidrs ...string) *ServiceBuilder {
 	return b
 }
 
-// Port adds a TCP port. Its target port is its own number; what traffic really goes to is up to the slices.
+// Port adds a TCP port, whose target port is its own number; the slices determine the endpoints' real port.
 func (b *ServiceBuilder) Port(name string, number int32) *ServiceBuilder {
 	return b.port(name, number, corev1.ProtocolTCP)
 }
@@ -106,7 +106,7 @@ func (b *ServiceBuilder) port(name string, number int32, protocol corev1.Protoco
 	return b
 }
 
-// NodePort gives the last port a node port, and makes the service one of that type if it has type ClusterIP.
+// NodePort sets the node port of the last port, and changes the type ClusterIP to NodePort.
 func (b *ServiceBuilder) NodePort(number int32) *ServiceBuilder {
 	b.ensurePort()
 	b.svc.Spec.Ports[len(b.svc.Spec.Ports)-1].NodePort = number
@@ -134,10 +134,11 @@ func (b *ServiceBuilder) HealthCheckNodePort(number int32) *ServiceBuilder {
 	return b
 }
 
-// Affinity turns session affinity by client IP on.
+// Affinity enables session affinity by client IP.
 func (b *ServiceBuilder) Affinity(seconds int32) *ServiceBuilder {
 	b.svc.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-	b.svc.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
+	b.svc.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+		ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
 	return b
 }
 
@@ -174,8 +175,8 @@ func (b *ServiceBuilder) ensurePort() {
 	}
 }
 
-// DefaultClusterIP returns the address in 10.96.0.0/16 that a service gets if it is not given any: always the same for
-// a name, and usually different for different names.
+// DefaultClusterIP returns the default cluster IP of a service, in 10.96.0.0/16: always the same for a name, and
+// usually different for different names.
 func DefaultClusterIP(namespace, name string) string {
 	h := fnv.New32a()
 	h.Write([]byte(namespace + "/" + name))

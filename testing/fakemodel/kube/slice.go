@@ -12,8 +12,8 @@ import (
 // EndpointSliceBuilder builds an EndpointSlice.
 type EndpointSliceBuilder struct{ slice discoveryv1.EndpointSlice }
 
-// EndpointSlice begins a slice of the service "namespace/name". The slice is called like the service with "-ipv4" or
-// "-ipv6" after it, unless Name says otherwise.
+// EndpointSlice returns a builder for a slice of the service "namespace/name". The slice's name is the service's with
+// the suffix "-ipv4" or "-ipv6", unless Name sets another.
 func EndpointSlice(service string) *EndpointSliceBuilder {
 	b := &EndpointSliceBuilder{}
 	b.slice.TypeMeta = metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}
@@ -23,13 +23,13 @@ func EndpointSlice(service string) *EndpointSliceBuilder {
 	return b
 }
 
-// Name sets the slice's own name.
+// Name sets the slice's name.
 func (b *EndpointSliceBuilder) Name(name string) *EndpointSliceBuilder {
 	b.slice.Name = name
 	return b
 }
 
-// Label adds a label, or replaces one.
+// Label adds or replaces a label.
 func (b *EndpointSliceBuilder) Label(key, value string) *EndpointSliceBuilder {
 	b.slice.Labels[key] = value
 	return b
@@ -41,7 +41,7 @@ func (b *EndpointSliceBuilder) Annotation(key, value string) *EndpointSliceBuild
 	return b
 }
 
-// AddressType sets the address type. Default: that of the first endpoint, IPv4 if there is none.
+// AddressType sets the address type. Default: the first endpoint's, or IPv4.
 func (b *EndpointSliceBuilder) AddressType(t discoveryv1.AddressType) *EndpointSliceBuilder {
 	b.slice.AddressType = t
 	return b
@@ -67,13 +67,13 @@ func (b *EndpointSliceBuilder) port(name string, number int32, protocol corev1.P
 	return b
 }
 
-// Endpoint adds an endpoint that is ready.
+// Endpoint adds a ready endpoint.
 func (b *EndpointSliceBuilder) Endpoint(address string) *EndpointSliceBuilder {
 	b.slice.Endpoints = append(b.slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{address}})
 	return b.conditions(true, true, false)
 }
 
-// last returns the last endpoint; before there is one, one that Build never sees.
+// last returns the last endpoint or, if there is none yet, one that Build ignores.
 func (b *EndpointSliceBuilder) last() *discoveryv1.Endpoint {
 	if n := len(b.slice.Endpoints); n > 0 {
 		return &b.slice.Endpoints[n-1]
@@ -91,7 +91,7 @@ func (b *EndpointSliceBuilder) NotReady() *EndpointSliceBuilder {
 	return b.conditions(false, false, false)
 }
 
-// Terminating makes the last endpoint drain: it is terminating and not ready, but still serving.
+// Terminating makes the last endpoint terminating, not ready, and still serving.
 func (b *EndpointSliceBuilder) Terminating() *EndpointSliceBuilder {
 	return b.conditions(false, true, true)
 }
@@ -101,13 +101,13 @@ func (b *EndpointSliceBuilder) NotServing() *EndpointSliceBuilder {
 	return b.conditions(false, false, true)
 }
 
-// OnNode puts the last endpoint on a node.
+// OnNode sets the node of the last endpoint.
 func (b *EndpointSliceBuilder) OnNode(node string) *EndpointSliceBuilder {
 	b.last().NodeName = &node
 	return b
 }
 
-// InZone puts the last endpoint in a zone.
+// InZone sets the zone of the last endpoint.
 func (b *EndpointSliceBuilder) InZone(zone string) *EndpointSliceBuilder {
 	b.last().Zone = &zone
 	return b

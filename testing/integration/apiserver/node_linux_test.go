@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
 // Addresses of the test network.
@@ -30,13 +30,13 @@ const (
 
 // node is a node, and pods behind it.
 type node struct {
-	*testns.Namespace
+	*testkit.Namespace
 	t testing.TB
 }
 
 // newNode makes one. Each pod answers a connection with its address.
 func newNode(t testing.TB) *node {
-	n, pods := &node{testns.New(t), t}, testns.New(t)
+	n, pods := &node{testkit.NewNamespace(t), t}, testkit.NewNamespace(t)
 	n.Do(func() error {
 		veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "eth0", PeerNamespace: netlink.NsFd(pods.FD())}
 		veth.Name = "eth0"
@@ -112,13 +112,13 @@ func (n *node) ask(to string) (pod string, err error) {
 	return pod, err
 }
 
-// patience is how long a test waits for what a proxy does before it counts as stuck.
-const patience = 2 * time.Minute
+// waitTimeout is how long a test waits for what a proxy does before it counts as stuck.
+const waitTimeout = 2 * time.Minute
 
 // until asks an address until the answer is right.
 func (n *node) until(p *program, to, what string, right func(pod string, err error) bool) {
 	n.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(waitTimeout)
 	for {
 		pod, err := n.ask(to)
 		if right(pod, err) {

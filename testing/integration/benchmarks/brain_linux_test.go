@@ -28,7 +28,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testcert"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 )
@@ -41,12 +41,12 @@ const (
 )
 
 // BenchmarkBrain measures what one changed endpoint costs, in bytes for each node and in processor time of the server:
-// when each node watches EndpointSlices at the API server, as kube-proxy's informers do, and when examples/brain does
+// when each node watches EndpointSlices at the API server, as kube-proxy's informers do, and when cmd/brain does
 // that for all of them. Both use TLS, with a connection for each node. A change ends when every node has received it.
 //
 //	KPL_CLIENTS=500 go test -run - -bench '^BenchmarkBrain$' -benchtime 1x ./benchmarks
 func BenchmarkBrain(b *testing.B) {
-	program := build(b, "examples/brain")
+	program := build(b, "cmd/brain")
 	clients := defaultClients
 	if text := os.Getenv(envClients); text != "" {
 		var err error
@@ -250,17 +250,17 @@ func (f *fleet) watchAll(ctx context.Context, b *testing.B, a *audience) {
 	}))
 }
 
-// brain is a running examples/brain.
+// brain is a running cmd/brain.
 type brain struct {
 	pid     int
 	address string
-	ca      *testcert.Authority
+	ca      *testkit.Authority
 }
 
 // startBrain starts a brain, which serves over mTLS.
 func (f *fleet) startBrain(b *testing.B, program string) (*brain, func()) {
 	dir := b.TempDir()
-	ca := testcert.New(b, dir)
+	ca := testkit.NewAuthority(b, dir)
 	ca.Server(b, "server", net.IPv4(127, 0, 0, 1))
 	cmd := exec.Command(program, "--kubeconfig", f.cluster.AdminKubeconfig(f.cluster.Port()),
 		"--status", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--tls-cert-file", filepath.Join(dir, "server.crt"),

@@ -1,10 +1,10 @@
-// Package benchmarks measures examples/kube-proxy side by side with Kubernetes' own kube-proxy, one after the other in
-// one run, by testing/judge and its flag --speed. It needs root and what ../build makes; docs/benchmarks.md says how to
-// run it and what came out.
+// Package benchmarks compares cmd/kube-proxy with Kubernetes' own kube-proxy: it measures one after the other in the
+// same run, with cmd/judge --speed. It needs root and the output of ../build; docs/benchmarks.md has instructions and
+// results.
 //
-// BenchmarkBrain and BenchmarkStart measure something else, with a real API server: what a change costs with a watch for
-// each node, and with examples/brain; and what of a start is client-go's.
+// BenchmarkBrain and BenchmarkStart use a real API server. They measure the cost of a change with one watch per node
+// and with cmd/brain, and client-go's share of a start.
 //
-// The benchmarks print figures, and whether the project's goals hold. They fail without a figure. With KPL_GOALS=1, for
-// a release on a machine that does nothing else, they also fail when a goal is missed.
+// The benchmarks print figures and whether the project's goals are met. They fail if a figure is missing. With
+// KPL_GOALS=1, for releases on an idle machine, they also fail if a goal is missed.
 package benchmarks

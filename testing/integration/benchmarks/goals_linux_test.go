@@ -15,8 +15,8 @@ import (
 // nothing else.
 const envGoals = "KPL_GOALS"
 
-// goal is a goal of this project for a comparison: at least a ratio of upstream's figure to ours, or at most a figure of
-// ours.
+// goal is a goal of this project for a comparison: at least a ratio of upstream's figure to ours, or at most a figure
+// of ours.
 type goal struct {
 	what    string
 	value   func(*report.SpeedRun) float64
@@ -45,6 +45,13 @@ func (c comparison) goals() (goals []goal) {
 		ratio(changed, change, 15)
 		ratio("peak memory", memory, 2)
 		own(changed+", ms", change, 20)
+		own("p50 of ten changes a second, ms", p50(10), 10)
+		own("p99 of ten changes a second, ms", p99(10), 50)
+		own("p99 of 100 changes a second, ms", p99(100), 50)
+		own("processor time of 100 changes a second, % of a processor", share(100), 15)
+		own("p99 of 1,000 changes a second, ms", p99(1000), 100)
+		own("p50 of 100 changes at once, ms", burst, 150)
+		own("listing beside ten changes a second, ms", listing, 60_000)
 	case "nftables 5000x50":
 		ratio(began, start, 3)
 		ratio("peak memory", memory, 2)
@@ -58,6 +65,9 @@ func (c comparison) goals() (goals []goal) {
 		ratio(began, start, 1)
 		ratio(changed, change, 4)
 		ratio("processor time of a change", changeCPU, 4)
+	}
+	if c.mode.name == "nftables" && c.Endpoints == 10 {
+		ratio("p50 of 100 changes at once", burst, 1)
 	}
 	if c.Services == 5000 {
 		own("processor time at rest, % of a processor", atRest, 0.05)

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -13,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
@@ -36,15 +38,30 @@ func TestAGoalWithoutAFigureIsMissed(t *testing.T) {
 // full has every figure.
 func full() *report.SpeedRun {
 	l := report.Latency{P50: 2, P99: 3, Count: 10, CPU: 40}
-	return &report.SpeedRun{Start: 90_000, Change: l, Burst: l, Churn: l, Gap: 1, Memory: 3 << 20,
+	rates := []report.Rate{{PerSecond: 10, Latency: l, Written: 10, Listing: &report.Listing{Time: 500}},
+		{PerSecond: 100, Latency: l, Written: 10}, {PerSecond: 1000, Latency: l, Written: 10}}
+	return &report.SpeedRun{Rates: rates, Start: 90_000, Change: l, Burst: l, Churn: l, Gap: 1, Memory: 3 << 20,
 		Rest: report.Rest{Time: 35_000}}
 }
 
 func TestNoProcessorTimeAtRestIsTheBestThereIs(t *testing.T) {
 	var out bytes.Buffer
-	c := comparison{conformance.Size{Services: 5000, Endpoints: 1}, mode{}} // which has no other goal
+	c := comparison{judge.Size{Services: 5000, Endpoints: 1}, mode{}} // which has no other goal
 	assert.Empty(t, printGoals(&out, c, figures{ours: full()}))
 	assert.Equal(t, "goal: processor time at rest, % of a processor: at most 0.05: 0.00, holds\n", out.String())
+}
+
+// A report of an earlier judge has ten changes a second, and no other rate.
+func TestFiguresOfRates(t *testing.T) {
+	s := full()
+	assert.InDelta(t, 4*10, share(100)(s), 1e-9, "40 ms in a tenth of a second")
+	s.Rates[0].Listing.Unfinished = true
+	assert.True(t, math.IsNaN(listing(s)), "it did not finish")
+	s.Rates = nil
+	assert.InDelta(t, 2, p50(10)(s), 0)
+	for _, value := range []float64{p50(100)(s), p99(1000)(s), listing(s), share(100)(s)} {
+		assert.True(t, math.IsNaN(value))
+	}
 }
 
 // failures notes what a test would have failed with.
@@ -55,7 +72,7 @@ func (e *failures) Errorf(format string, args ...any) { *e = append(*e, fmt.Spri
 func TestMissedGoalsAreErrorsWhereTheyAreDemanded(t *testing.T) {
 	busy := full()
 	busy.Rest.CPU = 1000
-	c := comparison{conformance.Size{Services: 5000, Endpoints: 1}, mode{}}
+	c := comparison{judge.Size{Services: 5000, Endpoints: 1}, mode{}}
 	missed := printGoals(io.Discard, c, figures{ours: busy})
 	require.Len(t, missed, 1)
 	for value, want := range map[string]failures{"": nil, "0": nil, "1": failures(missed)} {
@@ -67,13 +84,14 @@ func TestMissedGoalsAreErrorsWhereTheyAreDemanded(t *testing.T) {
 }
 
 func TestARowNamesFiguresAndRatios(t *testing.T) {
-	c := comparison{conformance.Size{Services: 1000, Endpoints: 10}, mode{name: "nftables"}}
+	c := comparison{judge.Size{Services: 1000, Endpoints: 10}, mode{name: "nftables"}}
 	own := full()
 	own.Start, own.Change.CPU, own.Memory = 30, 0, 2<<20
 	var out bytes.Buffer
 	printRow(&out, c, figures{upstream: full(), ours: own})
 	assert.Equal(t, "| 1000 x 10 | nftables | 90.0 s / 30 ms (3000x) | 2.0 ms / 2.0 ms (1.0x) | 3.0 ms / 3.0 ms (1.0x) | "+
-		"4.0 ms / - | 3.0 ms / 3.0 ms (1.0x) | 3.0 ms / 3.0 ms (1.0x) | 1.0 ms / 1.0 ms (1.0x) | "+
+		"4.0 ms / - | "+strings.Repeat("2.0 ms / 2.0 ms (1.0x) | 3.0 ms / 3.0 ms (1.0x) | ", 4)+
+		"500 ms / 500 ms (1.0x) | 1.0 ms / 1.0 ms (1.0x) | "+
 		"3 MiB / 2 MiB (1.5x) |\n", out.String())
 	out.Reset()
 	printRow(&out, c, figures{ours: own})

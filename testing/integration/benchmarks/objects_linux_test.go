@@ -38,8 +38,8 @@ func address(first string, n int) netip.Addr {
 
 func vip(service int) netip.Addr { return address("10.96.1.0", service) }
 
-// objects are the Services and EndpointSlices in the API server. Services are numbered. Each has one slice, so it has at
-// most 100 endpoints, as many as the controller of slices puts into one.
+// objects are the Services and EndpointSlices in the API server. Services are numbered. Each has one slice, so it has
+// at most 100 endpoints, as many as the controller of slices puts into one.
 type objects struct {
 	client  kubernetes.Interface
 	slices  []*discoveryv1.EndpointSlice // as the API server last returned them

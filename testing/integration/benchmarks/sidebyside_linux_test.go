@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -25,7 +25,7 @@ type mode struct {
 
 // comparison is one size of a cluster and one mode in which the proxies are compared.
 type comparison struct {
-	conformance.Size
+	judge.Size
 	mode mode
 }
 
@@ -33,8 +33,8 @@ func comparisons() []comparison {
 	nftables := mode{name: "nftables", proxyMode: "nftables"}
 	iptablesNFT := mode{name: "iptables-nft", proxyMode: "iptables", iptables: "nft"}
 	iptablesLegacy := mode{name: "iptables-legacy", proxyMode: "iptables", iptables: "legacy"}
-	size := func(services, endpoints int) conformance.Size {
-		return conformance.Size{Services: services, Endpoints: endpoints}
+	size := func(services, endpoints int) judge.Size {
+		return judge.Size{Services: services, Endpoints: endpoints}
 	}
 	return []comparison{
 		{size(1000, 10), nftables}, {size(1000, 10), iptablesLegacy}, {size(1000, 10), iptablesNFT},
@@ -54,14 +54,14 @@ const (
 // figures are what was measured of each proxy.
 type figures map[string]*report.SpeedRun
 
-// BenchmarkSideBySide has testing/judge measure both proxies, and prints a row of the table in docs/benchmarks.md as
+// BenchmarkSideBySide has cmd/judge measure both proxies, and prints a row of the table in docs/benchmarks.md as
 // soon as it is known. The names of its parts are size/mode/proxy, so that some can be chosen:
 //
 //	go test -run - -bench SideBySide/5000x10/nftables -benchtime 1x -timeout 1h ./benchmarks
 func BenchmarkSideBySide(b *testing.B) {
 	need.Root(b)
-	judge := build(b, "testing/judge")
-	programs := map[string]string{upstream: cluster.Program(b, "kube-proxy"), ours: build(b, "examples/kube-proxy")}
+	judge := build(b, "cmd/judge")
+	programs := map[string]string{upstream: cluster.Program(b, "kube-proxy"), ours: build(b, "cmd/kube-proxy")}
 	printHead(os.Stdout, cluster.Version(b))
 	for _, c := range comparisons() {
 		b.Run(c.Size.String(), func(b *testing.B) {
@@ -85,8 +85,8 @@ func (c comparison) measure(b *testing.B, judge, program string) *report.SpeedRu
 		command = "PATH=" + linkIPTables(b, c.mode.iptables) + ":$PATH " + command
 	}
 	folder := b.TempDir()
-	out, failed := exec.Command(judge, "--run", "^$", "--speed", c.Size.String(), "--report", folder,
-		"--proxy", command).CombinedOutput()
+	out, failed := exec.Command(judge, "--run", "^$", "--speed", c.Size.String(), "--churn", "10,100,1000",
+		"--report", folder, "--proxy", command).CombinedOutput()
 	text, err := os.ReadFile(filepath.Join(folder, "report.yaml"))
 	require.NoError(b, err, "%s", out)
 	r, err := report.Read(text)

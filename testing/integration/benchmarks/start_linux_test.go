@@ -16,6 +16,7 @@ import (
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
@@ -25,14 +26,21 @@ import (
 const maxStart = 1.3
 
 // BenchmarkStart measures what precedes the rules, from the start to the first Sync of a sink that does nothing. In
-// turn with it, it measures informers without a handler: the share of client-go.
+// turn with it, it measures informers without a handler: the share of client-go and of the API server, below which no
+// proxy can start. The judge's start is longer by the time that its connections to all services take.
 //
-//	go test -run - -bench '^BenchmarkStart$' -benchtime 10x ./benchmarks
+//	go test -run - -bench '^BenchmarkStart$' -benchtime 10x -timeout 1h ./benchmarks
 func BenchmarkStart(b *testing.B) {
+	for _, size := range []judge.Size{{Services: 10000, Endpoints: 10}, {Services: 44000, Endpoints: 1}} {
+		b.Run(size.String(), func(b *testing.B) { benchmarkStart(b, size) })
+	}
+}
+
+func benchmarkStart(b *testing.B, size judge.Size) {
 	c := cluster.Start(b, cluster.Options{})
 	createNode(b, c.Client)
 	o := &objects{client: c.Client}
-	o.shape(b, 10000, 10)
+	o.shape(b, size.Services, size.Endpoints)
 	control, err := findControlPlane()
 	require.NoError(b, err)
 	sides := []struct {

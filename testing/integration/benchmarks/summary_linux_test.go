@@ -24,10 +24,15 @@ func columns() []column {
 		{"one endpoint replaced, p50", "change-p50-ms", change, inTime},
 		{"p99", "change-p99-ms", func(s *report.SpeedRun) float64 { return measured(s.Change.P99) }, inTime},
 		{"processor time of one", "change-cpu-ms", changeCPU, inTime},
-		{"100 replaced at once, p99", "burst-p99-ms",
-			func(s *report.SpeedRun) float64 { return measured(s.Burst.P99) }, inTime},
-		{"ten replaced a second, p99", "churn-p99-ms",
-			func(s *report.SpeedRun) float64 { return measured(s.Churn.P99) }, inTime},
+		{"100 replaced at once, p50", "burst-p50-ms", burst, inTime},
+		{"p99", "burst-p99-ms", func(s *report.SpeedRun) float64 { return measured(s.Burst.P99) }, inTime},
+		{"ten replaced a second, p50", "churn-p50-ms", p50(10), inTime},
+		{"p99", "churn-p99-ms", p99(10), inTime},
+		{"100 a second, p50", "churn100-p50-ms", p50(100), inTime},
+		{"p99", "churn100-p99-ms", p99(100), inTime},
+		{"1,000 a second, p50", "churn1000-p50-ms", p50(1000), inTime},
+		{"p99", "churn1000-p99-ms", p99(1000), inTime},
+		{"listing beside ten a second", "listing-ms", listing, inTime},
 		{"longest gap", "gap-ms", func(s *report.SpeedRun) float64 { return measured(s.Gap) }, inTime},
 		{"peak memory, with children", "peak-MiB", memory, func(v float64) string { return fmt.Sprintf("%.0f MiB", v) }},
 	}
@@ -42,6 +47,41 @@ func memory(s *report.SpeedRun) float64    { return measured(float64(s.Memory) /
 
 // atRest is the processor time at rest, in percent of one; none is a figure.
 func atRest(s *report.SpeedRun) float64 { return s.Rest.CPU / s.Rest.Time * 100 }
+
+func burst(s *report.SpeedRun) float64 { return measured(s.Burst.P50) }
+
+// ofRate is a figure of changes at a rate.
+func ofRate(rate int, value func(*report.Rate) float64) func(*report.SpeedRun) float64 {
+	return func(s *report.SpeedRun) float64 {
+		if r := s.PerSecond(rate); r != nil && r.Count > 0 {
+			return measured(value(r))
+		}
+		return math.NaN()
+	}
+}
+
+func p50(rate int) func(*report.SpeedRun) float64 {
+	return ofRate(rate, func(r *report.Rate) float64 { return r.P50 })
+}
+
+func p99(rate int) func(*report.SpeedRun) float64 {
+	return ofRate(rate, func(r *report.Rate) float64 { return r.P99 })
+}
+
+// share is the processor time of changes at a rate, in percent of one processor.
+func share(rate int) func(*report.SpeedRun) float64 {
+	return ofRate(rate, func(r *report.Rate) float64 { return r.CPU * float64(r.PerSecond) / float64(r.Written) / 10 })
+}
+
+// listing is the time of a listing of the rules beside ten changes a second; one that does not finish is no figure.
+func listing(s *report.SpeedRun) float64 {
+	return ofRate(10, func(r *report.Rate) float64 {
+		if r.Listing == nil || r.Listing.Unfinished || r.Listing.Problem != "" {
+			return 0
+		}
+		return r.Listing.Time
+	})(s)
+}
 
 func measured(v float64) float64 {
 	if v == 0 {

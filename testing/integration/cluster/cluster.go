@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -26,21 +27,28 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// Options say what a cluster is made of.
+// Options configures a Cluster.
 type Options struct {
-	// ServiceCIDRs are what the API server takes cluster IPs from. Default: "10.96.0.0/12,fd00:96::/108".
+	// ServiceCIDRs are the ranges of cluster IPs. Default: "10.96.0.0/12,fd00:96::/108".
 	ServiceCIDRs string
-	// ControllerManager adds kube-controller-manager, with the controllers of slices, deployments, DaemonSets and service accounts.
+	// ControllerManager starts kube-controller-manager, with the controllers of slices, deployments, DaemonSets and
+	// service accounts.
 	ControllerManager bool
+	// Address makes it a control plane for real nodes: an address of this machine at which they and their pods reach the
+	// API server, which listens at all addresses. kube-controller-manager runs all controllers that need no cloud, and
+	// kube-scheduler runs too. Nodes come with their podCIDRs.
+	Address string
+	// FeatureGates are gates of all programs, for example "A=true,B=false". Default: "".
+	FeatureGates string
 }
 
-// Cluster is a running control plane. It ends with the test.
+// Cluster is a running control plane. It stops at the end of the test.
 type Cluster struct {
 	// Version is the Kubernetes version, for example "v1.37.2".
 	Version string
-	// Config is a client's configuration with all rights and without a limit of requests. Copy it before changing it.
+	// Config is a client configuration with all rights and no rate limit. Copy it before changing it.
 	Config *rest.Config
-	// Client is a client made of Config.
+	// Client is a client with this Config.
 	Client kubernetes.Interface
 
 	t         testing.TB
@@ -53,7 +61,10 @@ type Cluster struct {
 
 const adminToken = "admin-of-a-test"
 
-// Start runs a control plane until the test ends, and returns when it is ready.
+// serverName is in the API server's certificate, whatever it listens at.
+const serverName = "kubernetes.default.svc"
+
+// Start starts a control plane that runs until the end of the test, and returns when it is ready.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	if o.ServiceCIDRs == "" {
@@ -66,44 +77,65 @@ func Start(t testing.TB, o Options) *Cluster {
 	client, peer := freePort(t), freePort(t)
 	c.etcd = fmt.Sprintf("http://127.0.0.1:%d", client)
 	peers := fmt.Sprintf("http://127.0.0.1:%d", peer)
-	// The data need not survive a crash of the machine.
+	// The data need not survive a crash.
 	run(t, c.dir, "etcd", Program(t, "etcd"), "--data-dir="+c.file("etcd"), "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls="+c.etcd, "--advertise-client-urls="+c.etcd, "--listen-peer-urls="+peers,
 		"--initial-advertise-peer-urls="+peers, "--initial-cluster=default="+peers)
 
 	c.Config = &rest.Config{Host: "https://" + c.address(), BearerToken: adminToken, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{CAFile: c.file("apiserver.crt")}}
+	if o.Address != "" {
+		c.Config.ServerName = serverName
+	}
 	c.StartAPIServer()
 	var err error
 	c.Client, err = kubernetes.NewForConfig(c.Config)
 	require.NoError(t, err)
-	if o.ControllerManager {
-		run(t, c.dir, "kube-controller-manager", Program(t, "kube-controller-manager"),
-			"--kubeconfig="+c.Kubeconfig("kube-controller-manager", adminToken, c.port), "--leader-elect=false",
-			"--secure-port=0", "--use-service-account-credentials=false",
-			"--service-account-private-key-file="+c.file("sa.key"),
-			"--kube-api-qps=1000", "--kube-api-burst=1000", "--concurrent-service-endpoint-syncs=10",
-			"--controllers=serviceaccount-controller,endpointslice-controller,endpointslice-mirroring-controller,deployment-controller,"+
-				"replicaset-controller,daemonset-controller")
+	if o.ControllerManager || o.Address != "" {
+		c.startControllerManager()
+	}
+	if o.Address != "" {
+		run(t, c.dir, "kube-scheduler", Program(t, "kube-scheduler"),
+			"--kubeconfig="+c.Kubeconfig("kube-scheduler", adminToken, c.port), "--leader-elect=false",
+			"--secure-port=0", "--kube-api-qps=1000", "--kube-api-burst=1000", "--feature-gates="+o.FeatureGates)
 	}
 	return c
 }
 
-// StartAPIServer starts the API server again after StopAPIServer, at the same address, and returns when it is ready.
+func (c *Cluster) startControllerManager() {
+	controllers := []string{"serviceaccount-controller", "endpointslice-controller",
+		"endpointslice-mirroring-controller", "deployment-controller", "replicaset-controller", "daemonset-controller"}
+	if c.options.Address != "" {
+		controllers = []string{"*"}
+	}
+	run(c.t, c.dir, "kube-controller-manager", Program(c.t, "kube-controller-manager"),
+		"--kubeconfig="+c.Kubeconfig("kube-controller-manager", adminToken, c.port), "--leader-elect=false",
+		"--secure-port=0", "--use-service-account-credentials=false",
+		"--service-account-private-key-file="+c.file("sa.key"), "--root-ca-file="+c.file("apiserver.crt"),
+		"--kube-api-qps=1000", "--kube-api-burst=1000", "--concurrent-service-endpoint-syncs=10",
+		"--feature-gates="+c.options.FeatureGates, "--controllers="+strings.Join(controllers, ","))
+}
+
+// StartAPIServer restarts the API server after StopAPIServer, at the same address, and returns when it is ready.
 func (c *Cluster) StartAPIServer() {
 	c.t.Helper()
 	require.Nil(c.t, c.apiserver, "the API server is running")
-	c.apiserver = run(c.t, c.dir, "kube-apiserver", Program(c.t, "kube-apiserver"),
-		"--etcd-servers="+c.etcd, "--etcd-compaction-interval=0", "--bind-address=127.0.0.1",
-		"--advertise-address=127.0.0.1",
+	listen := []string{"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
+		"--endpoint-reconciler-type=none", // otherwise it keeps logging that a loopback address cannot be an endpoint
+		"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,Priority"}
+	if c.options.Address != "" {
+		listen = []string{"--bind-address=::", "--advertise-address=" + c.options.Address,
+			"--kubelet-preferred-address-types=InternalIP"}
+	}
+	c.apiserver = run(c.t, c.dir, "kube-apiserver", Program(c.t, "kube-apiserver"), append(listen,
+		"--etcd-servers="+c.etcd, "--etcd-compaction-interval=0", "--feature-gates="+c.options.FeatureGates,
 		"--secure-port="+strconv.Itoa(c.port), "--cert-dir="+c.dir, "--token-auth-file="+c.file("tokens.csv"),
 		"--authorization-mode=RBAC", "--service-cluster-ip-range="+c.options.ServiceCIDRs, "--allow-privileged=true",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-signing-key-file="+c.file("sa.key"),
 		"--service-account-key-file="+c.file("sa.key"), "--shutdown-delay-duration=0s",
 		"--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
-		"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,Priority", "--event-ttl=1h",
-		"--endpoint-reconciler-type=none") // it would log all the time that a loopback address cannot be an endpoint
+		"--event-ttl=1h")...)
 	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Minute)
 	defer cancel()
 	for {
@@ -115,13 +147,13 @@ func (c *Cluster) StartAPIServer() {
 			c.t.Fatalf("kube-apiserver is not ready; its log is at the end of this:\n%s", c.apiserver.tail())
 		case <-c.apiserver.ended:
 			c.t.Fatalf("kube-apiserver ended:\n%s", c.apiserver.tail())
-		case <-time.After(100 * time.Millisecond): // it does not signal when it is ready
+		case <-time.After(100 * time.Millisecond): // it does not signal readiness
 		}
 	}
 }
 
 func (c *Cluster) ready(ctx context.Context) bool {
-	client, err := kubernetes.NewForConfig(c.Config) // the certificate may not be there yet
+	client, err := kubernetes.NewForConfig(c.Config) // the certificate may not exist yet
 	if err != nil {
 		return false
 	}
@@ -129,15 +161,15 @@ func (c *Cluster) ready(ctx context.Context) bool {
 	return err == nil && string(body) == "ok"
 }
 
-// StopAPIServer kills the API server: for a client it disappears without notice.
+// StopAPIServer kills the API server, so clients get no notice.
 func (c *Cluster) StopAPIServer() {
 	c.t.Helper()
 	c.apiserver.kill()
 	c.apiserver = nil
 }
 
-// Compact makes etcd forget all earlier revisions, so that a watch that resumes from one of them has to list again. The
-// API server's own watch cache knows them until it is restarted.
+// Compact makes etcd forget earlier revisions, so that watches that resume from them have to list again. The API
+// server's watch cache keeps them until it is restarted.
 func (c *Cluster) Compact() {
 	c.t.Helper()
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{c.etcd}, DialTimeout: 10 * time.Second,
@@ -150,15 +182,21 @@ func (c *Cluster) Compact() {
 	require.NoError(c.t, err)
 }
 
-// Kubeconfig writes a file for a client that has a bearer token and reaches the API server at a port of its loopback
-// interface: that of Port, or of a relay.
+// Kubeconfig writes a kubeconfig file with a bearer token, for an API server at this port of 127.0.0.1: that of Port,
+// or of a relay.
 func (c *Cluster) Kubeconfig(name, token string, port int) string {
+	c.t.Helper()
+	return c.kubeconfigFor(name, token, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+}
+
+// kubeconfigFor is like Kubeconfig, for an API server at this host and port.
+func (c *Cluster) kubeconfigFor(name, token, address string) string {
 	c.t.Helper()
 	ca, err := os.ReadFile(c.file("apiserver.crt"))
 	require.NoError(c.t, err)
 	config := clientcmdapi.NewConfig()
-	config.Clusters["test"] = &clientcmdapi.Cluster{Server: fmt.Sprintf("https://127.0.0.1:%d", port),
-		CertificateAuthorityData: ca}
+	config.Clusters["test"] = &clientcmdapi.Cluster{Server: "https://" + address,
+		TLSServerName: c.Config.ServerName, CertificateAuthorityData: ca}
 	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
 	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: name}
 	config.CurrentContext = "test"
@@ -167,16 +205,22 @@ func (c *Cluster) Kubeconfig(name, token string, port int) string {
 	return path
 }
 
-// AdminKubeconfig writes a file for a client with all rights; see Kubeconfig.
+// AdminKubeconfig writes a kubeconfig file with all rights; see Kubeconfig.
 func (c *Cluster) AdminKubeconfig(port int) string {
 	c.t.Helper()
 	return c.Kubeconfig("admin", adminToken, port)
 }
 
-// Port is the API server's port on 127.0.0.1.
+// AdminKubeconfigFor is like AdminKubeconfig, for an API server at this host and port.
+func (c *Cluster) AdminKubeconfigFor(name, address string) string {
+	c.t.Helper()
+	return c.kubeconfigFor(name, adminToken, address)
+}
+
+// Port returns the API server's port on 127.0.0.1.
 func (c *Cluster) Port() int { return c.port }
 
-// Dir is a folder that ends with the test; logs of the programs are in it.
+// Dir returns a folder for the test, with the programs' logs. It is removed at the end of the test.
 func (c *Cluster) Dir() string { return c.dir }
 
 func (c *Cluster) file(name string) string { return filepath.Join(c.dir, name) }
@@ -192,11 +236,11 @@ func (c *Cluster) writeServiceAccountKey() {
 		os.WriteFile(c.file("sa.key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600))
 }
 
-// givenPorts are those that freePort has returned. They are not open all the time, so the kernel may hand one out
+// givenPorts are the ports that freePort has returned. They are not open all the time, so the kernel may offer one
 // again.
 var givenPorts sync.Map
 
-// freePort returns a port that nobody listens on at this moment, and no port twice.
+// freePort returns a port that is free now, and never the same port twice.
 func freePort(t testing.TB) int {
 	for {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -218,8 +262,8 @@ func Version(t testing.TB) string {
 	return versions(t)[0]
 }
 
-// Program returns the path of a program of upstream's: kube-apiserver, kube-controller-manager, kube-proxy or etcd. A
-// version without an etcd of its own uses that of the first version in kubernetes-versions.
+// Program returns the path of an upstream program: kube-apiserver, kube-controller-manager, kube-proxy, kubectl or
+// etcd. A version without its own etcd uses that of the first version in kubernetes-versions.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	path := filepath.Join(root(t), "bin", Version(t), name)

@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// program is a child process whose output goes to a file.
+// program is a child process that writes its output to a file.
 type program struct {
 	cmd   *exec.Cmd
 	log   string
-	ended chan struct{} // closed when it has ended
+	ended chan struct{} // closed when the process has exited
 }
 
 // run starts a program that is killed when the test ends.
@@ -28,8 +28,8 @@ func run(t testing.TB, dir, name, path string, args ...string) *program {
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	started := make(chan error)
 	go func() {
-		// The kernel kills the child when the thread that started it ends, so this thread waits for it. Nothing is left
-		// behind, however a test ends.
+		// The kernel kills the child when the thread that started it ends, so this thread waits for the child. However the
+		// test ends, no process remains.
 		runtime.LockOSThread()
 		p.cmd.SysProcAttr = dieWithParent()
 		err := p.cmd.Start()
@@ -55,7 +55,7 @@ func (p *program) kill() {
 	<-p.ended
 }
 
-// tail returns the end of what the program printed.
+// tail returns the end of the program's output.
 func (p *program) tail() string {
 	b, err := os.ReadFile(p.log)
 	if err != nil {
@@ -79,7 +79,7 @@ func root(t testing.TB) string {
 	}
 }
 
-// versions returns the versions in the file kubernetes-versions. The rest of a line is for ./build.
+// versions returns the versions in the file kubernetes-versions. The rest of each line is for ./build.
 func versions(t testing.TB) []string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(root(t), "kubernetes-versions"))

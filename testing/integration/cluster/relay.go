@@ -10,23 +10,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Relay lets programs in another network namespace reach the API server: it listens there and dials here.
+// Relay makes the API server reachable from another network namespace: it listens there and dials here.
 type Relay struct {
-	Port int // on the loopback interface of the other side
+	Port int // on the loopback interface of the other namespace
 
 	target string
-	do     func(func() error) // in the other network namespace
+	do     func(func() error) // runs a function in the other network namespace
 	serves sync.WaitGroup
 
 	mu       sync.Mutex
-	listener net.Listener // nil while nobody listens
+	listener net.Listener // nil while not listening
 	open     map[net.Conn]bool
 	cut      bool
 	bytes    int64
 }
 
-// Relay makes a relay to the API server. do runs a function in the other network namespace. The relay ends with the
-// test.
+// Relay starts a relay to the API server. do runs a function in the other network namespace. The relay stops at the end
+// of the test.
 func (c *Cluster) Relay(t testing.TB, do func(func() error)) *Relay {
 	t.Helper()
 	r := &Relay{target: c.address(), open: map[net.Conn]bool{}, do: do}
@@ -39,7 +39,7 @@ func (c *Cluster) Relay(t testing.TB, do func(func() error)) *Relay {
 	return r
 }
 
-// listen listens at Port, or at any port if that is 0, and serves clients.
+// listen listens on Port, or on any free port if it is 0, and serves clients.
 func (r *Relay) listen() {
 	r.do(func() error {
 		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", r.Port))
@@ -60,8 +60,7 @@ func (r *Relay) listen() {
 	})
 }
 
-// Cut ends all connections, and until Mend every new one at once: to the other side the API server is gone, but not its
-// machine.
+// Cut closes all connections and, until Mend, every new one: the API server seems down, but its machine answers.
 func (r *Relay) Cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,7 +70,7 @@ func (r *Relay) Cut() {
 	}
 }
 
-// Refuse does what Cut does, and stops listening until Mend.
+// Refuse is like Cut, but also stops listening until Mend.
 func (r *Relay) Refuse() {
 	r.mu.Lock()
 	if r.listener != nil {
@@ -92,7 +91,7 @@ func (r *Relay) Mend() {
 	}
 }
 
-// Bytes is the number of bytes received from the API server.
+// Bytes returns the number of bytes received from the API server.
 func (r *Relay) Bytes() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,7 +136,7 @@ func (r *Relay) unregister(conns ...net.Conn) {
 	}
 }
 
-// counter counts what is read.
+// counter counts the bytes read.
 type counter struct {
 	r *Relay
 	io.Reader

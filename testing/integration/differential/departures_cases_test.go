@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
 // file is the file with the case of a departure.
@@ -69,7 +69,7 @@ func suggest(t *testing.T, d departure) string {
 		return len(with) == 0
 	}
 	for seed := range uint64(20000) {
-		sc := randomScript(testdice.Seeded(seed), d.malformed)
+		sc := randomScript(testkit.Seeded(seed), d.malformed)
 		if _, differences := run(t.Context(), sc, allDepartures().without(d.name)); len(differences) > 0 && shows(sc) {
 			sc = shrink(sc, shows)
 			return fmt.Sprintf("%v\nwithout the entry:\n%v", sc, differencesWithout(t, sc, d))

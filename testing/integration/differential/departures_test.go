@@ -65,7 +65,8 @@ func allDepartures() departures {
 					return s
 				}
 				s = s.DeepCopy()
-				s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To[int32](10800)}}
+				s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+					ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To[int32](10800)}}
 				return s
 			},
 		},
@@ -124,8 +125,8 @@ func allDepartures() departures {
 			},
 		},
 		{
-			rule: "S17", name: "of endpoints that are in several slices a defined one counts",
-			endpoints: preferDefined,
+			rule: "S17", name: "of entries with the same target the most usable one counts",
+			endpoints: preferUsable,
 		},
 		{
 			rule: "S22", name: "a zone hint with an empty name is none",
@@ -360,49 +361,78 @@ func withoutEmptyHints(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice 
 	return s
 }
 
-// preferDefined is S17 across slices: not terminating before terminating, ready before not ready, then the slice's
-// name. It applies where slices differ about one target, each as upstream sees it alone, and only if upstream's own
-// choice is one of these.
-func preferDefined(f *upstreamFamily, all proxy.EndpointsMap) {
+// preferUsable is S17: the most usable of the entries with the same target, each as upstream sees it alone; among
+// equals the first slice's, and of one slice upstream's choice. It applies only if upstream's own choice is one of
+// these.
+func preferUsable(f *upstreamFamily, all proxy.EndpointsMap) {
+	type target struct {
+		port     proxy.ServicePortName
+		endpoint string
+	}
 	for _, told := range f.told {
-		if len(told) < 2 {
+		if !repeatsAnAddress(told) {
 			continue
 		}
-		views := map[proxy.ServicePortName]map[string][]proxy.Endpoint{}
+		views := map[target][]proxy.Endpoint{}
+		best := map[target]proxy.Endpoint{}
 		for _, name := range slices.Sorted(maps.Keys(told)) {
-			for port, list := range f.alone(told[name]) {
-				if views[port] == nil {
-					views[port] = map[string][]proxy.Endpoint{}
-				}
-				for _, e := range list {
-					views[port][e.String()] = append(views[port][e.String()], e)
+			slice := told[name].DeepCopy()
+			of := map[target]bool{} // the best are of this slice
+			for _, e := range told[name].Endpoints {
+				slice.Endpoints = []discoveryv1.Endpoint{e}
+				for port, list := range f.alone(slice) {
+					for _, view := range list {
+						at := target{port, view.String()}
+						views[at] = append(views[at], view)
+						if b := best[at]; b == nil || rank(view) < rank(b) ||
+							rank(view) == rank(b) && of[at] && !view.IsTerminating() {
+							best[at], of[at] = view, true
+						}
+					}
 				}
 			}
 		}
-		for port, targets := range views {
-			for i, e := range all[port] {
+		for at, list := range views {
+			for i, e := range all[at.port] {
 				same := func(view proxy.Endpoint) bool { return reflect.DeepEqual(view, e) }
-				if list := targets[e.String()]; slices.ContainsFunc(list, same) {
-					all[port][i] = slices.MinFunc(list, byPreference)
+				if at.endpoint == e.String() && slices.ContainsFunc(list, same) {
+					all[at.port][i] = best[at]
 				}
 			}
 		}
 	}
 }
 
-func byPreference(a, b proxy.Endpoint) int {
-	rank := func(e proxy.Endpoint) int {
-		switch {
-		case e.IsTerminating() && !e.IsReady():
-			return 3
-		case e.IsTerminating():
-			return 2
-		case !e.IsReady():
-			return 1
+// repeatsAnAddress reports whether slices have an address twice.
+func repeatsAnAddress(told map[string]*discoveryv1.EndpointSlice) bool {
+	seen := map[string]bool{}
+	for _, slice := range told {
+		for _, e := range slice.Endpoints {
+			if len(e.Addresses) == 0 {
+				continue
+			}
+			a := netutils.ParseIPSloppy(e.Addresses[0]).String()
+			if seen[a] {
+				return true
+			}
+			seen[a] = true
 		}
-		return 0
 	}
-	return rank(a) - rank(b)
+	return false
+}
+
+func rank(e proxy.Endpoint) int {
+	switch {
+	case e.IsReady() && !e.IsTerminating():
+		return 0
+	case e.IsReady():
+		return 1
+	case e.IsServing() && e.IsTerminating():
+		return 2
+	case !e.IsTerminating():
+		return 3
+	}
+	return 4
 }
 
 // alone is upstream's result for a slice without others.

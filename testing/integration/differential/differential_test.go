@@ -16,7 +16,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/features"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
 const (
@@ -81,7 +81,9 @@ func check(t testing.TB, sc script, replay string) {
 	for _, d := range differences {
 		fmt.Fprintf(&b, "  %v\n", d)
 	}
-	t.Fatalf("upstream and localstate differ.\n%s\nThis is left of %d events. Save it in testdata/found:\n\n%v\nReplay: %s", b.String(), before, sc, replay)
+	t.Fatalf("upstream and localstate differ.\n%s\nThis is left of %d events. "+
+		"Save it in testdata/found:\n\n%v\nReplay: %s",
+		b.String(), before, sc, replay)
 }
 
 // seeds returns the seeds to try, from the environment or as many as byDefault.
@@ -107,7 +109,7 @@ func seeds(t testing.TB, byDefault uint64) (first, end uint64) {
 func testSeeds(t *testing.T, malformed bool, byDefault uint64) {
 	first, end := seeds(t, byDefault)
 	for seed := first; seed < end; seed++ {
-		check(t, randomScript(testdice.Seeded(seed), malformed),
+		check(t, randomScript(testkit.Seeded(seed), malformed),
 			fmt.Sprintf("%s=%d go test -run '^%s$' .", envSeed, seed, t.Name()))
 	}
 }

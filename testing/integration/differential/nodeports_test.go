@@ -16,7 +16,7 @@ import (
 	proxyutil "k8s.io/kubernetes/pkg/proxy/util"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )
 
 // nodePortElements are what random lists of nodePortAddresses consist of. The ranges of link-local addresses are left
@@ -99,7 +99,9 @@ func validUpstream(list []string) bool {
 	c.Linux.Conntrack.TCPEstablishedTimeout, c.Linux.Conntrack.TCPCloseWaitTimeout = &metav1.Duration{}, &metav1.Duration{}
 	for _, err := range proxyvalidation.Validate(c) {
 		for i := range list {
-			if err.Field == fmt.Sprintf("KubeProxyConfiguration.NodePortAddresses[%d]", i) {
+			// Up to 1.37 the fields have the names of the internal type.
+			field := fmt.Sprintf("nodePortAddresses[%d]", i)
+			if err.Field == field || err.Field == "KubeProxyConfiguration.N"+field[1:] {
 				return false
 			}
 		}

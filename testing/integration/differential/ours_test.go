@@ -134,7 +134,7 @@ func (o *ours) answer() answer {
 				a.ports[portKey{svc.PortName(p), f}] = servicePortAnswer(svc, p, f)
 			}
 			if h := svc.HealthCheck; h != nil {
-				a.health[familyKey{name, f}] = healthAnswer{h.NodePort, h.LocalEndpoints(f)}
+				a.health[familyKey{name, f}] = healthAnswer{h.NodePort, *h.LocalEndpoints.At(f)}
 			}
 		}
 	}
@@ -164,7 +164,7 @@ func (o *ours) answer() answer {
 
 // servicePortAnswer is the answer about one port of a service.
 func servicePortAnswer(svc *model.Service, p model.ServicePort, f model.Family) portAnswer {
-	routes := p.Routes(f)
+	routes := *p.Routes.At(f)
 	return portAnswer{
 		ClusterIP: svc.ClusterIP(f), Port: p.Port, NodePort: p.NodePort,
 		ExternalIPs: ofFamily(svc.ExternalIPs, f), LoadBalancerIPs: ofFamily(svc.LoadBalancerIPs, f),
@@ -189,11 +189,11 @@ func saysOf(svc *model.Service, f model.Family) string {
 		return "load-balancer IPs"
 	case len(svc.SourceRanges(f)) > 0:
 		return "source ranges"
-	case svc.HealthCheck != nil && svc.HealthCheck.LocalEndpoints(f) > 0:
+	case svc.HealthCheck != nil && *svc.HealthCheck.LocalEndpoints.At(f) > 0:
 		return "local endpoints"
 	}
 	for _, p := range svc.Ports {
-		if p.Routes(f) != (model.Routes{}) {
+		if *p.Routes.At(f) != (model.Routes{}) {
 			return "routes"
 		}
 	}

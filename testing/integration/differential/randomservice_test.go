@@ -10,14 +10,14 @@ import (
 	"k8s.io/kubernetes/pkg/proxy/apis"
 	"k8s.io/utils/ptr"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
 // service makes a service, or changes one that exists. Now and then it replaces one without a delete event.
 func (g *generator) service() object {
 	name := g.serviceName()
 	old, ok := g.objects[key{"Service", name.Namespace, name.Name}].(*corev1.Service)
-	if !ok || testdice.OneIn(g, 32) {
+	if !ok || testkit.OneIn(g, 32) {
 		return g.newService(name)
 	}
 	return g.changedService(old)
@@ -27,19 +27,19 @@ func (g *generator) newService(name types.NamespacedName) *corev1.Service {
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{}}
 	svc.UID, svc.Namespace, svc.Name = g.meta(name.Namespace, name.Name)
 	spec := &svc.Spec
-	spec.Type = testdice.Pick(g, corev1.ServiceTypeClusterIP, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort,
+	spec.Type = testkit.Pick(g, corev1.ServiceTypeClusterIP, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort,
 		corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeLoadBalancer)
 	switch {
-	case testdice.OneIn(g, 8):
+	case testkit.OneIn(g, 8):
 		spec.Type = corev1.ServiceTypeExternalName
-	case testdice.OneIn(g, 32):
+	case testkit.OneIn(g, 32):
 		spec.Type, spec.ClusterIPs = corev1.ServiceTypeClusterIP, []string{corev1.ClusterIPNone}
-	case testdice.OneIn(g, 32):
+	case testkit.OneIn(g, 32):
 		spec.Type, spec.ClusterIPs = corev1.ServiceTypeClusterIP, []string{}
 	}
 	spec.Ports = []corev1.ServicePort{g.port("http")}
 	for _, change := range g.serviceChanges() {
-		if g.Roll(3) == 0 {
+		if g.IntN(3) == 0 {
 			change(svc)
 		}
 	}
@@ -49,10 +49,10 @@ func (g *generator) newService(name types.NamespacedName) *corev1.Service {
 
 func (g *generator) changedService(old *corev1.Service) *corev1.Service {
 	svc := old.DeepCopy()
-	for range 1 + g.Roll(2) {
-		testdice.Pick(g, g.serviceChanges()...)(svc)
+	for range 1 + g.IntN(2) {
+		testkit.Pick(g, g.serviceChanges()...)(svc)
 	}
-	if testdice.OneIn(g, 8) && !slices.Contains(svc.Spec.ClusterIPs, corev1.ClusterIPNone) {
+	if testkit.OneIn(g, 8) && !slices.Contains(svc.Spec.ClusterIPs, corev1.ClusterIPNone) {
 		g.changeType(svc)
 	}
 	if len(old.Spec.ClusterIPs) == 2 && len(svc.Spec.ClusterIPs) == 2 { // directly, in one update
@@ -64,7 +64,7 @@ func (g *generator) changedService(old *corev1.Service) *corev1.Service {
 
 // changeType changes a service's type, also to and from ExternalName, where it loses its cluster IPs.
 func (g *generator) changeType(svc *corev1.Service) {
-	svc.Spec.Type = testdice.Pick(g, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort,
+	svc.Spec.Type = testkit.Pick(g, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort,
 		corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName)
 	if svc.Spec.Type != corev1.ServiceTypeExternalName && svc.Spec.ClusterIPs != nil && len(svc.Spec.ClusterIPs) == 0 {
 		svc.Spec.ClusterIPs = nil
@@ -97,27 +97,27 @@ func (g *generator) serviceChanges() []func(*corev1.Service) {
 // port returns a port of a service with a name, which usually determines the number.
 func (g *generator) port(name string) corev1.ServicePort {
 	p := corev1.ServicePort{Name: name, Protocol: g.protocol(), Port: 80}
-	if testdice.OneIn(g, 8) {
-		p.Port = testdice.Pick[int32](g, 1, 81, 65535)
+	if testkit.OneIn(g, 8) {
+		p.Port = testkit.Pick[int32](g, 1, 81, 65535)
 	}
-	p.TargetPort = testdice.Pick(g, intstr.FromInt32(8080), intstr.FromString("target"))
+	p.TargetPort = testkit.Pick(g, intstr.FromInt32(8080), intstr.FromString("target"))
 	return p
 }
 
 // changePorts adds, drops or renames a port, or changes its protocol or number.
 func (g *generator) changePorts(s *corev1.Service) {
 	ports := slices.Clone(s.Spec.Ports)
-	i := g.Roll(max(1, len(ports)))
-	switch g.Roll(6) {
+	i := g.IntN(max(1, len(ports)))
+	switch g.IntN(6) {
 	case 0, 1:
-		ports = append(ports, g.port(testdice.Pick(g, "http", "dns", "web")))
+		ports = append(ports, g.port(testkit.Pick(g, "http", "dns", "web")))
 	case 2:
 		if len(ports) > 1 {
 			ports = dropAt(ports, i)
 		}
 	case 3:
 		if len(ports) > 0 {
-			ports[i].Name = testdice.Pick(g, "", "http", "dns", "web")
+			ports[i].Name = testkit.Pick(g, "", "http", "dns", "web")
 		}
 	case 4:
 		if len(ports) > 0 {
@@ -133,14 +133,15 @@ func (g *generator) changeNodePorts(spec *corev1.ServiceSpec) {
 	for i := range spec.Ports {
 		spec.Ports[i].NodePort = 0
 	}
-	spec.AllocateLoadBalancerNodePorts = ptr.To(testdice.OneIn(g, 2))
+	spec.AllocateLoadBalancerNodePorts = ptr.To(testkit.OneIn(g, 2))
 }
 
 func (g *generator) changeAffinity(spec *corev1.ServiceSpec) {
 	spec.SessionAffinity, spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
-	if testdice.OneIn(g, 2) {
+	if testkit.OneIn(g, 2) {
 		spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(testdice.Pick[int32](g, 1, 10800, 86400))}}
+		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(testkit.Pick[int32](g, 1, 10800, 86400))}}
 	}
 }
 
@@ -162,52 +163,52 @@ func (g *generator) changeMeta(s *corev1.Service) {
 	s.Labels = g.label(s.Labels, apis.LabelServiceProxyName, "cilium", "")
 	s.Labels = g.label(s.Labels, "app", "x")
 	s.Annotations = g.label(s.Annotations, "note", "x")
-	if testdice.OneIn(g, 2) {
-		s.Spec.TrafficDistribution = testdice.Pick(g, nil, ptr.To(corev1.ServiceTrafficDistributionPreferSameZone))
-		s.Spec.PublishNotReadyAddresses = testdice.OneIn(g, 2)
+	if testkit.OneIn(g, 2) {
+		s.Spec.TrafficDistribution = testkit.Pick(g, nil, ptr.To(corev1.ServiceTrafficDistributionPreferSameZone))
+		s.Spec.PublishNotReadyAddresses = testkit.OneIn(g, 2)
 	}
 }
 
 func (g *generator) clusterIP(v6 bool) string {
 	if v6 {
-		return testdice.Pick(g, "fd00:96::1", "fd00:96::1", "fd00:96::2", "FD00:0096::3")
+		return testkit.Pick(g, "fd00:96::1", "fd00:96::1", "fd00:96::2", "FD00:0096::3")
 	}
-	return testdice.Pick(g, "10.96.0.1", "10.96.0.1", "10.96.0.2", "010.096.000.003", "::ffff:10.96.0.4")
+	return testkit.Pick(g, "10.96.0.1", "10.96.0.1", "10.96.0.2", "010.096.000.003", "::ffff:10.96.0.4")
 }
 
 func (g *generator) externalIPs(v4, v6 string) []string {
-	return testdice.Some(g, v4, v6, testdice.Pick(g, "203.0.113.6", "203.000.113.005", "::ffff:203.0.113.6", v4))
+	return testkit.Some(g, v4, v6, testkit.Pick(g, "203.0.113.6", "203.000.113.005", "::ffff:203.0.113.6", v4))
 }
 
 func (g *generator) ingress() []corev1.LoadBalancerIngress {
 	var list []corev1.LoadBalancerIngress
 	for _, ip := range g.externalIPs("198.51.100.7", "2001:db8::7") {
 		in := corev1.LoadBalancerIngress{IP: ip,
-			IPMode: ptr.To(testdice.Pick(g, corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeVIP,
+			IPMode: ptr.To(testkit.Pick(g, corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeVIP,
 				corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeProxy))}
-		if g.malformed && testdice.OneIn(g, 2) {
+		if g.malformed && testkit.OneIn(g, 2) {
 			in.IPMode = nil
 		}
 		list = append(list, in)
 	}
-	if testdice.OneIn(g, 8) {
+	if testkit.OneIn(g, 8) {
 		list = append(list, corev1.LoadBalancerIngress{Hostname: "lb.example.com"})
 	}
 	return list
 }
 
 func (g *generator) sourceRanges() []string {
-	ranges := testdice.Some(g, "192.0.2.0/24", "198.51.100.0/24", "2001:db8::/32")
-	if testdice.OneIn(g, 2) {
+	ranges := testkit.Some(g, "192.0.2.0/24", "198.51.100.0/24", "2001:db8::/32")
+	if testkit.OneIn(g, 2) {
 		ranges = append(ranges,
-			testdice.Pick(g, " 192.0.2.128/25", "192.0.2.1/24 ", "010.000.0.0/8", "192.0.2.0/23", "2001:DB8::1/33",
+			testkit.Pick(g, " 192.0.2.128/25", "192.0.2.1/24 ", "010.000.0.0/8", "192.0.2.0/23", "2001:DB8::1/33",
 				"::ffff:192.0.2.0/120", "0.0.0.0/1", "192.0.2.10/32", "2001:db8::10/128"))
 	}
-	if testdice.OneIn(g, 8) {
-		ranges = append(ranges, testdice.Pick(g, "0.0.0.0/0", "::/0", "::ffff:0.0.0.0/96"))
+	if testkit.OneIn(g, 8) {
+		ranges = append(ranges, testkit.Pick(g, "0.0.0.0/0", "::/0", "::ffff:0.0.0.0/96"))
 	}
-	if g.malformed && testdice.OneIn(g, 8) {
-		ranges = append(ranges, testdice.Pick(g, "bogus", "", "10.0.0.0"))
+	if g.malformed && testkit.OneIn(g, 8) {
+		ranges = append(ranges, testkit.Pick(g, "bogus", "", "10.0.0.0"))
 	}
 	return ranges
 }
@@ -220,17 +221,17 @@ func (g *generator) finishService(svc *corev1.Service) {
 		spec.ExternalName = "example.com"
 		spec.ClusterIP, spec.ClusterIPs, spec.IPFamilies, spec.IPFamilyPolicy = "", nil, nil, nil
 	} else if spec.ExternalName = ""; spec.ClusterIPs == nil {
-		v6 := g.Roll(4) == 3
+		v6 := g.IntN(4) == 3
 		spec.ClusterIPs = []string{g.clusterIP(v6)}
 		spec.IPFamilies, spec.IPFamilyPolicy = []corev1.IPFamily{familyOfText(spec.ClusterIPs[0])},
 			ptr.To(corev1.IPFamilyPolicySingleStack)
-		if testdice.OneIn(g, 2) {
+		if testkit.OneIn(g, 2) {
 			g.changeFamilies(spec)
 		}
-		if testdice.OneIn(g, 8) {
+		if testkit.OneIn(g, 8) {
 			spec.IPFamilies = nil // as old objects have it
 		}
-		if testdice.OneIn(g, 32) && len(spec.ClusterIPs) == 1 &&
+		if testkit.OneIn(g, 32) && len(spec.ClusterIPs) == 1 &&
 			len(spec.IPFamilies) == 1 { // more families than addresses
 			spec.IPFamilies = append(spec.IPFamilies, familyOfText(g.clusterIP(!v6)))
 		}
@@ -316,12 +317,12 @@ func (g *generator) finishPorts(spec *corev1.ServiceSpec) {
 
 // malformService makes a service invalid.
 func (g *generator) malformService(svc *corev1.Service) {
-	switch g.Roll(8) {
+	switch g.IntN(8) {
 	case 0:
 		svc.Spec.SessionAffinity, svc.Spec.SessionAffinityConfig = corev1.ServiceAffinityClientIP, nil
 	case 1:
 		svc.Spec.ExternalIPs = append(slices.Clone(svc.Spec.ExternalIPs),
-			testdice.Pick(g, "bogus", "", " 203.0.113.9", "203.0.113.300"))
+			testkit.Pick(g, "bogus", "", " 203.0.113.9", "203.0.113.300"))
 	case 2:
 		svc.Spec.InternalTrafficPolicy = nil
 	case 3:

@@ -12,21 +12,21 @@ import (
 	"k8s.io/kubernetes/pkg/proxy/apis"
 	"k8s.io/utils/ptr"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
 // slice makes a slice, or changes one that exists. Now and then it replaces one without a delete event.
 func (g *generator) slice() object {
 	name := g.sliceName()
 	old, ok := g.objects[key{"EndpointSlice", name.Namespace, name.Name}].(*discoveryv1.EndpointSlice)
-	if !ok || testdice.OneIn(g, 32) {
+	if !ok || testkit.OneIn(g, 32) {
 		return g.newSlice(name)
 	}
 	slice := old.DeepCopy()
-	for range 1 + g.Roll(2) {
-		testdice.Pick(g, g.sliceChanges()...)(slice)
+	for range 1 + g.IntN(2) {
+		testkit.Pick(g, g.sliceChanges()...)(slice)
 	}
-	if testdice.OneIn(g, 2) { // as its controller does
+	if testkit.OneIn(g, 2) { // as its controller does
 		slice.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: g.time()}
 	}
 	return g.finishSlice(slice)
@@ -35,21 +35,21 @@ func (g *generator) slice() object {
 func (g *generator) newSlice(name types.NamespacedName) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{}}
 	s.UID, s.Namespace, s.Name = g.meta(name.Namespace, name.Name)
-	if testdice.OneIn(g, 2) {
+	if testkit.OneIn(g, 2) {
 		s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: g.time()}
 	}
-	s.Labels = map[string]string{discoveryv1.LabelServiceName: testdice.Pick(g, "a", "a", "a", "b")}
-	s.AddressType = testdice.Pick(g, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv4,
+	s.Labels = map[string]string{discoveryv1.LabelServiceName: testkit.Pick(g, "a", "a", "a", "b")}
+	s.AddressType = testkit.Pick(g, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv4,
 		discoveryv1.AddressTypeIPv6)
-	if testdice.OneIn(g, 32) {
+	if testkit.OneIn(g, 32) {
 		s.AddressType = discoveryv1.AddressTypeFQDN
 	}
 	s.Ports = []discoveryv1.EndpointPort{g.slicePort("http")}
-	for range g.Roll(4) {
+	for range g.IntN(4) {
 		s.Endpoints = append(s.Endpoints, g.endpoint(s.AddressType))
 	}
-	if testdice.OneIn(g, 2) {
-		testdice.Pick(g, g.sliceChanges()...)(s)
+	if testkit.OneIn(g, 2) {
+		testkit.Pick(g, g.sliceChanges()...)(s)
 	}
 	return g.finishSlice(s)
 }
@@ -59,7 +59,7 @@ func (g *generator) sliceChanges() []func(*discoveryv1.EndpointSlice) {
 	change := func(f func(*discoveryv1.Endpoint)) func(*discoveryv1.EndpointSlice) {
 		return func(s *discoveryv1.EndpointSlice) {
 			if len(s.Endpoints) > 0 {
-				f(&s.Endpoints[g.Roll(len(s.Endpoints))])
+				f(&s.Endpoints[g.IntN(len(s.Endpoints))])
 			}
 		}
 	}
@@ -72,7 +72,7 @@ func (g *generator) sliceChanges() []func(*discoveryv1.EndpointSlice) {
 		func(s *discoveryv1.EndpointSlice) { s.Endpoints = append(s.Endpoints, g.endpoint(s.AddressType)) },
 		func(s *discoveryv1.EndpointSlice) {
 			if n := len(s.Endpoints); n > 0 {
-				s.Endpoints = dropAt(s.Endpoints, g.Roll(n))
+				s.Endpoints = dropAt(s.Endpoints, g.IntN(n))
 			}
 		},
 		func(s *discoveryv1.EndpointSlice) { slices.Reverse(s.Endpoints) },
@@ -80,9 +80,10 @@ func (g *generator) sliceChanges() []func(*discoveryv1.EndpointSlice) {
 		func(s *discoveryv1.EndpointSlice) { g.changeSliceMeta(s) },
 		func(s *discoveryv1.EndpointSlice) {
 			for i := range s.Endpoints { // as under trafficDistribution, all have a hint
-				s.Endpoints[i].Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: testdice.Pick(g, "za", "zb")}}}
-				if testdice.OneIn(g, 2) {
-					s.Endpoints[i].Hints.ForNodes = []discoveryv1.ForNode{{Name: testdice.Pick(g, nodeName, "n2")}}
+				s.Endpoints[i].Hints = &discoveryv1.EndpointHints{
+					ForZones: []discoveryv1.ForZone{{Name: testkit.Pick(g, "za", "zb")}}}
+				if testkit.OneIn(g, 2) {
+					s.Endpoints[i].Hints.ForNodes = []discoveryv1.ForNode{{Name: testkit.Pick(g, nodeName, "n2")}}
 				}
 			}
 		},
@@ -90,14 +91,14 @@ func (g *generator) sliceChanges() []func(*discoveryv1.EndpointSlice) {
 }
 
 func (g *generator) changeSliceMeta(s *discoveryv1.EndpointSlice) {
-	switch g.Roll(5) {
+	switch g.IntN(5) {
 	case 0, 1:
-		s.Annotations = map[string]string{"note": testdice.Pick(g, "x", "y")}
+		s.Annotations = map[string]string{"note": testkit.Pick(g, "x", "y")}
 	case 2:
-		s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: testdice.Pick(g, g.time(), g.time(),
+		s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: testkit.Pick(g, g.time(), g.time(),
 			"2001-01-01T00:00:00Z", "bogus")}
 	case 3:
-		if s.Labels[discoveryv1.LabelServiceName] = testdice.Pick(g, "a", "b", "b", ""); testdice.OneIn(g, 32) {
+		if s.Labels[discoveryv1.LabelServiceName] = testkit.Pick(g, "a", "b", "b", ""); testkit.OneIn(g, 32) {
 			delete(s.Labels, discoveryv1.LabelServiceName)
 		}
 	case 4:
@@ -118,8 +119,8 @@ func (g *generator) slicePort(name string) discoveryv1.EndpointPort {
 		Protocol: ptr.To(g.protocol()),
 		Port:     ptr.To[int32](8080),
 	}
-	if g.Roll(4) == 3 {
-		p.Port = testdice.Pick(g, ptr.To[int32](9090), ptr.To[int32](9090), ptr.To[int32](9090), ptr.To[int32](65535),
+	if g.IntN(4) == 3 {
+		p.Port = testkit.Pick(g, ptr.To[int32](9090), ptr.To[int32](9090), ptr.To[int32](9090), ptr.To[int32](65535),
 			nil, ptr.To[int32](0), ptr.To[int32](70000), ptr.To[int32](-1))
 	}
 	return p
@@ -127,10 +128,10 @@ func (g *generator) slicePort(name string) discoveryv1.EndpointPort {
 
 // changeSlicePorts adds, drops or replaces a port. Names are unique in a slice.
 func (g *generator) changeSlicePorts(s *discoveryv1.EndpointSlice) {
-	name := testdice.Pick(g, "http", "http", "dns", "web", "")
+	name := testkit.Pick(g, "http", "http", "dns", "web", "")
 	s.Ports = slices.DeleteFunc(slices.Clone(s.Ports),
 		func(p discoveryv1.EndpointPort) bool { return p.Name != nil && *p.Name == name })
-	if g.Roll(4) > 0 {
+	if g.IntN(4) > 0 {
 		s.Ports = append(s.Ports, g.slicePort(name))
 	}
 }
@@ -139,29 +140,29 @@ func (g *generator) endpoint(t discoveryv1.AddressType) discoveryv1.Endpoint {
 	e := discoveryv1.Endpoint{Conditions: g.conditions(), NodeName: g.nodeOfEndpoint(), Hints: g.hints()}
 	switch t {
 	case discoveryv1.AddressTypeIPv4:
-		e.Addresses = []string{testdice.Pick(g, "10.1.0.1", "10.1.0.1", "10.1.0.2", "10.1.0.3", "010.001.000.002",
+		e.Addresses = []string{testkit.Pick(g, "10.1.0.1", "10.1.0.1", "10.1.0.2", "10.1.0.3", "010.001.000.002",
 			"::ffff:10.1.0.1")}
-		if testdice.OneIn(g, 8) {
+		if testkit.OneIn(g, 8) {
 			e.Addresses = append(e.Addresses, "10.1.0.9")
 		}
 	case discoveryv1.AddressTypeIPv6:
-		e.Addresses = []string{testdice.Pick(g, "fd01::1", "fd01::1", "fd01::2", "fd01::3")}
+		e.Addresses = []string{testkit.Pick(g, "fd01::1", "fd01::1", "fd01::2", "fd01::3")}
 	default:
 		e.Addresses = []string{"pod.example.com"}
 	}
-	if testdice.OneIn(g, 2) {
+	if testkit.OneIn(g, 2) {
 		e.Zone = ptr.To("za")
 	}
 	return e
 }
 
 func (g *generator) nodeOfEndpoint() *string {
-	return testdice.Pick(g, ptr.To(nodeName), ptr.To(nodeName), ptr.To("n2"), ptr.To("n3"), nil)
+	return testkit.Pick(g, ptr.To(nodeName), ptr.To(nodeName), ptr.To("n2"), ptr.To("n3"), nil)
 }
 
 func (g *generator) conditions() discoveryv1.EndpointConditions {
 	yes, no := ptr.To(true), ptr.To(false)
-	switch g.Roll(8) {
+	switch g.IntN(8) {
 	case 0, 1:
 		return discoveryv1.EndpointConditions{Ready: yes, Serving: yes, Terminating: no}
 	case 2:
@@ -173,29 +174,29 @@ func (g *generator) conditions() discoveryv1.EndpointConditions {
 	case 5:
 		return discoveryv1.EndpointConditions{}
 	}
-	return discoveryv1.EndpointConditions{Ready: testdice.Pick(g, nil, yes, no),
-		Serving: testdice.Pick(g, nil, yes, no), Terminating: testdice.Pick(g, nil, yes, no)}
+	return discoveryv1.EndpointConditions{Ready: testkit.Pick(g, nil, yes, no),
+		Serving: testkit.Pick(g, nil, yes, no), Terminating: testkit.Pick(g, nil, yes, no)}
 }
 
 func (g *generator) hints() *discoveryv1.EndpointHints {
 	h := &discoveryv1.EndpointHints{}
 	switch {
-	case g.hinted && !testdice.OneIn(g, 32):
-		h.ForZones = []discoveryv1.ForZone{{Name: testdice.Pick(g, "za", "zb")}}
-		if g.Roll(3) > 0 {
-			h.ForNodes = []discoveryv1.ForNode{{Name: testdice.Pick(g, nodeName, "n2", "n2")}}
+	case g.hinted && !testkit.OneIn(g, 32):
+		h.ForZones = []discoveryv1.ForZone{{Name: testkit.Pick(g, "za", "zb")}}
+		if g.IntN(3) > 0 {
+			h.ForNodes = []discoveryv1.ForNode{{Name: testkit.Pick(g, nodeName, "n2", "n2")}}
 		}
 		return h
-	case testdice.OneIn(g, 2):
+	case testkit.OneIn(g, 2):
 		return nil
 	}
-	for _, zone := range testdice.Some(g, "za", "zb") {
+	for _, zone := range testkit.Some(g, "za", "zb") {
 		h.ForZones = append(h.ForZones, discoveryv1.ForZone{Name: zone})
 	}
-	if testdice.OneIn(g, 8) {
+	if testkit.OneIn(g, 8) {
 		h.ForZones = append(h.ForZones, discoveryv1.ForZone{})
 	}
-	for _, node := range testdice.Some(g, nodeName, "n2") {
+	for _, node := range testkit.Some(g, nodeName, "n2") {
 		h.ForNodes = append(h.ForNodes, discoveryv1.ForNode{Name: node})
 	}
 	return h
@@ -206,23 +207,23 @@ func (g *generator) finishSlice(s *discoveryv1.EndpointSlice) *discoveryv1.Endpo
 	if !g.malformed {
 		return s
 	}
-	switch g.Roll(6) {
+	switch g.IntN(6) {
 	case 0:
 		if len(s.Endpoints) > 0 {
-			s.Endpoints[g.Roll(len(s.Endpoints))].Addresses = []string{testdice.Pick(g, "bogus", "fd01::1", "10.1.0.1",
+			s.Endpoints[g.IntN(len(s.Endpoints))].Addresses = []string{testkit.Pick(g, "bogus", "fd01::1", "10.1.0.1",
 				"")}
 		}
 	case 1:
 		if len(s.Endpoints) > 0 {
-			s.Endpoints[g.Roll(len(s.Endpoints))].Addresses = nil
+			s.Endpoints[g.IntN(len(s.Endpoints))].Addresses = nil
 		}
 	case 2:
 		if len(s.Ports) > 0 {
-			s.Ports[g.Roll(len(s.Ports))].Protocol = nil
+			s.Ports[g.IntN(len(s.Ports))].Protocol = nil
 		}
 	case 3:
 		if len(s.Ports) > 0 {
-			s.Ports[g.Roll(len(s.Ports))].Name = nil
+			s.Ports[g.IntN(len(s.Ports))].Name = nil
 		}
 	}
 	return s
@@ -235,8 +236,8 @@ func (g *generator) moveBetweenSlices() []event {
 	if len(all) == 0 {
 		return nil
 	}
-	from := testdice.Pick(g, all...).DeepCopy()
-	i := g.Roll(len(from.Endpoints))
+	from := testkit.Pick(g, all...).DeepCopy()
+	i := g.IntN(len(from.Endpoints))
 	moved := from.Endpoints[i]
 	from.Endpoints = dropAt(from.Endpoints, i)
 	var to *discoveryv1.EndpointSlice
@@ -255,7 +256,7 @@ func (g *generator) moveBetweenSlices() []event {
 	}
 	to.Endpoints = append(to.Endpoints, moved)
 	events := append(g.set(from), g.set(to)...)
-	if testdice.OneIn(g, 2) {
+	if testkit.OneIn(g, 2) {
 		slices.Reverse(events)
 	}
 	return events
@@ -264,15 +265,15 @@ func (g *generator) moveBetweenSlices() []event {
 // node makes or changes this node's object; now and then that of another node.
 func (g *generator) node() object {
 	name := nodeName
-	if testdice.OneIn(g, 8) {
+	if testkit.OneIn(g, 8) {
 		name = "n2"
 	}
 	old, ok := g.objects[key{"Node", "", name}].(*corev1.Node)
-	if !ok || testdice.OneIn(g, 32) {
+	if !ok || testkit.OneIn(g, 32) {
 		return g.newNode(name)
 	}
 	n := old.DeepCopy()
-	for range 1 + g.Roll(2) {
+	for range 1 + g.IntN(2) {
 		g.changeNode(n)
 	}
 	return n
@@ -288,31 +289,31 @@ func (g *generator) newNode(name string) *corev1.Node {
 }
 
 func (g *generator) changeNode(n *corev1.Node) {
-	switch g.Roll(6) {
+	switch g.IntN(6) {
 	case 0, 1:
-		n.Labels = map[string]string{corev1.LabelTopologyZone: testdice.Pick(g, "za", "za", "zb", "")}
+		n.Labels = map[string]string{corev1.LabelTopologyZone: testkit.Pick(g, "za", "za", "zb", "")}
 	case 2:
-		if n.Labels = nil; testdice.OneIn(g, 2) {
+		if n.Labels = nil; testkit.OneIn(g, 2) {
 			n.Labels = map[string]string{corev1.LabelHostname: n.Name}
 		}
 	case 3:
 		n.Status.Addresses = nil
-		for _, ip := range testdice.Some(g, "192.0.2.10", "2001:db8::10", "172.16.0.1", "192.000.2.010") {
+		for _, ip := range testkit.Some(g, "192.0.2.10", "2001:db8::10", "172.16.0.1", "192.000.2.010") {
 			n.Status.Addresses = append(n.Status.Addresses,
-				corev1.NodeAddress{Type: testdice.Pick(g, corev1.NodeInternalIP, corev1.NodeExternalIP), Address: ip})
+				corev1.NodeAddress{Type: testkit.Pick(g, corev1.NodeInternalIP, corev1.NodeExternalIP), Address: ip})
 		}
 		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: n.Name})
 	case 4:
-		if n.Spec.Taints = nil; testdice.OneIn(g, 2) {
-			n.Spec.Taints = []corev1.Taint{{Key: testdice.Pick(g, "ToBeDeletedByClusterAutoscaler", "other"),
+		if n.Spec.Taints = nil; testkit.OneIn(g, 2) {
+			n.Spec.Taints = []corev1.Taint{{Key: testkit.Pick(g, "ToBeDeletedByClusterAutoscaler", "other"),
 				Effect: corev1.TaintEffectNoSchedule}}
 		}
 	case 5:
 		if len(n.Spec.PodCIDRs) == 0 { // once set, they stay
-			n.Spec.PodCIDRs = testdice.Some(g, "10.1.0.0/24", "fd01::/64")
+			n.Spec.PodCIDRs = testkit.Some(g, "10.1.0.0/24", "fd01::/64")
 			n.Spec.PodCIDR = strings.Join(n.Spec.PodCIDRs[:min(1, len(n.Spec.PodCIDRs))], "")
 		}
-		if testdice.OneIn(g, 32) && n.DeletionTimestamp == nil {
+		if testkit.OneIn(g, 32) && n.DeletionTimestamp == nil {
 			n.DeletionTimestamp = &metav1.Time{Time: metav1.Now().Time}
 		}
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -57,7 +57,7 @@ func TestGeneratorReaches(t *testing.T) {
 	reached := map[string]int{}
 	health := 0
 	for seed := range uint64(5000) {
-		sc := randomScript(testdice.Seeded(seed), false)
+		sc := randomScript(testkit.Seeded(seed), false)
 		u := newUpstream(sc.setup, allDepartures())
 		for _, w := range sc.waves {
 			for _, e := range w {

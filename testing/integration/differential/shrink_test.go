@@ -193,7 +193,8 @@ func simplerService() []func(object) {
 	add(func(s *corev1.Service) {
 		if s.Spec.Type != corev1.ServiceTypeExternalName {
 			s.Spec.Type, s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = corev1.ServiceTypeClusterIP, "", 0
-			s.Spec.ExternalIPs, s.Spec.LoadBalancerSourceRanges, s.Spec.AllocateLoadBalancerNodePorts, s.Status.LoadBalancer.Ingress = nil, nil, nil, nil
+			s.Spec.ExternalIPs, s.Spec.LoadBalancerSourceRanges, s.Status.LoadBalancer.Ingress = nil, nil, nil
+			s.Spec.AllocateLoadBalancerNodePorts = nil
 			for i := range s.Spec.Ports {
 				s.Spec.Ports[i].NodePort = 0
 			}
@@ -253,7 +254,8 @@ func simplerService() []func(object) {
 		})
 		add(func(s *corev1.Service) {
 			if len(s.Spec.Ports) > i {
-				s.Spec.Ports[i].Protocol, s.Spec.Ports[i].TargetPort.Type, s.Spec.Ports[i].TargetPort.IntVal = corev1.ProtocolTCP, 0, s.Spec.Ports[i].Port
+				p := &s.Spec.Ports[i]
+				p.Protocol, p.TargetPort.Type, p.TargetPort.IntVal = corev1.ProtocolTCP, 0, p.Port
 			}
 		})
 	}

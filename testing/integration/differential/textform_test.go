@@ -5,14 +5,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
 // TestText: parsing a printed script returns the same script.
 func TestText(t *testing.T) {
 	for seed := range uint64(60) {
 		for _, malformed := range []bool{false, true} {
-			text := randomScript(testdice.Seeded(seed), malformed).String()
+			text := randomScript(testkit.Seeded(seed), malformed).String()
 			again, err := parseScript(text)
 			require.NoError(t, err, "seed %d:\n%s", seed, text)
 			require.Equal(t, text, again.String(), "seed %d", seed)

@@ -1,7 +1,6 @@
 package differential
 
 import (
-	"context"
 	"net"
 	"reflect"
 	"time"
@@ -10,8 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1informers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/kubernetes/pkg/proxy"
-	"k8s.io/kubernetes/pkg/proxy/config"
 	"k8s.io/kubernetes/pkg/proxy/healthcheck"
 	utilnode "k8s.io/kubernetes/pkg/util/node"
 	netutils "k8s.io/utils/net"
@@ -28,8 +25,9 @@ type upstreamNode struct {
 	topologyLabels   map[string]string
 	onTopologyChange func() // every service has to be checked
 
-	manager *proxy.NodeManager
-	ended   bool // manager has called its exitFunc
+	manager nodeManager
+	ips     []net.IP // those of the Node object at the start
+	ended   bool     // manager has called its exitFunc
 	health  *healthcheck.ProxyHealthServer
 	handler cache.ResourceEventHandler // NodeTopologyConfig's
 
@@ -46,28 +44,28 @@ func newUpstreamNode(watchPodCIDRs bool) *upstreamNode {
 
 // start does what kube-proxy does when it starts, with the Node object that there is, or nil.
 func (n *upstreamNode) start(node *corev1.Node) {
-	n.manager, n.ended = &proxy.NodeManager{}, false
+	n.manager, n.ips, n.ended = newNodeManager(), nil, false
 	// Its constructor ends the process that it is in, and waits half a minute for addresses.
-	setField(n.manager, "exitFunc", func(int) { n.ended = true })
-	setField(n.manager, "watchPodCIDRs", n.watchPodCIDRs)
+	n.setField("exitFunc", func(int) { n.ended = true })
+	n.setField("watchPodCIDRs", n.watchPodCIDRs)
 	if node != nil {
-		ips, _ := utilnode.GetNodeHostIPs(node)
-		setField(n.manager, "node", node)
-		setField(n.manager, "nodeIPs", ips)
-		setField(n.manager, "podCIDRs", node.Spec.PodCIDRs)
+		n.ips, _ = utilnode.GetNodeHostIPs(node)
+		n.setField("node", node)
+		n.setField(nodeIPsField, n.ips)
+		n.setField("podCIDRs", node.Spec.PodCIDRs)
 	}
 	n.health = healthcheck.NewProxyHealthServer("", time.Minute, n.manager)
 	n.topologyLabels = nil
-	config.NewNodeTopologyConfig(context.Background(), nodeInformer{to: n}, 0).RegisterEventHandler(n)
+	watchTopology(nodeInformer{to: n}, n)
 	if node != nil {
 		n.handler.OnAdd(node, true)
 	}
 	n.onTopologyChange()
 }
 
-// setField sets an unexported field. It panics if the field is of another type.
-func setField(to *proxy.NodeManager, name string, value any) {
-	field := reflect.ValueOf(to).Elem().FieldByName(name)
+// setField sets an unexported field of the manager. It panics if the field is of another type.
+func (n *upstreamNode) setField(name string, value any) {
+	field := reflect.ValueOf(n.manager).Elem().FieldByName(name)
 	reflect.NewAt(field.Type(), unsafe.Pointer(field.UnsafeAddr())).Elem().Set(reflect.ValueOf(value))
 }
 
@@ -117,7 +115,7 @@ func hostIP(ips []net.IP, f model.Family) net.IP {
 
 // nodeIP is the node IP that a proxier is created with.
 func (n *upstreamNode) nodeIP(f model.Family) net.IP {
-	if ip := hostIP(n.manager.NodeIPs(), f); ip != nil {
+	if ip := hostIP(n.ips, f); ip != nil {
 		return ip
 	}
 	if f == model.IPv6 {

@@ -15,7 +15,7 @@ import (
 	discoveryv1conversion "k8s.io/kubernetes/pkg/apis/discovery/v1"
 	discoveryvalidation "k8s.io/kubernetes/pkg/apis/discovery/validation"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
 // invalid tells why an API server would reject a script, by upstream's own validation of every object: as an update if
@@ -134,7 +134,7 @@ func validateNode(old, node *corev1.Node) (field.ErrorList, error) {
 // TestGeneratedObjectsAreValid: an API server accepts what the generator makes.
 func TestGeneratedObjectsAreValid(t *testing.T) {
 	for seed := range uint64(validSeeds) {
-		sc := randomScript(testdice.Seeded(seed), false)
+		sc := randomScript(testkit.Seeded(seed), false)
 		require.NoError(t, invalid(sc), "seed %d:\n%v", seed, sc)
 	}
 }
@@ -143,7 +143,7 @@ func TestGeneratedObjectsAreValid(t *testing.T) {
 func TestMalformedObjectsAreNotValid(t *testing.T) {
 	refused := 0
 	for seed := range uint64(100) {
-		if invalid(randomScript(testdice.Seeded(seed), true)) != nil {
+		if invalid(randomScript(testkit.Seeded(seed), true)) != nil {
 			refused++
 		}
 	}

@@ -24,11 +24,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testcert"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 )
 
-// brains are replicas of examples/brain on the node, with the rights of its manifest, and certificates for themselves
+// brains are replicas of cmd/brain on the node, with the rights of its manifest, and certificates for themselves
 // and the node.
 type brains struct {
 	*lab
@@ -39,7 +39,7 @@ type brains struct {
 func newBrains(l *lab) *brains {
 	b := &brains{lab: l, certificates: l.t.TempDir()}
 	b.kubeconfig = l.Kubeconfig("brain", brainToken(l), l.relay.Port)
-	ca := testcert.New(l.t, b.certificates)
+	ca := testkit.NewAuthority(l.t, b.certificates)
 	ca.Server(l.t, "server", net.IPv4(127, 0, 0, 1))
 	ca.Client(l.t, "node", "system:node:"+nodeName)
 	return b
@@ -64,10 +64,10 @@ func (b *brains) startDropIn(mode string) *program {
 		"--tls-private-key-file="+b.file("node.key"))
 }
 
-// brainToken creates the objects of the manifest of examples/brain, and returns a token of its service account.
+// brainToken creates the objects of the manifest of cmd/brain, and returns a token of its service account.
 // Workloads are sent to the API server as a dry run.
 func brainToken(l *lab) (token string) {
-	file, err := os.ReadFile("../../../examples/brain/manifest.yaml")
+	file, err := os.ReadFile("../../../cmd/brain/manifest.yaml")
 	require.NoError(l.t, err)
 	ctx, opts := l.t.Context(), metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
 	dry := opts
@@ -107,7 +107,7 @@ func brainToken(l *lab) (token string) {
 
 // TestBehindBrainsRollingUpdatesWithoutOneFailedConnection: the drop-in gets everything from two brains over mTLS.
 // While a Deployment is rolled one or the other brain is killed, and in the end both. One mode is enough, because modes
-// do not depend on brains, and the tests of examples/kube-proxy run all of them.
+// do not depend on brains, and the tests of cmd/kube-proxy run all of them.
 func TestBehindBrainsRollingUpdatesWithoutOneFailedConnection(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, cluster.Options{ControllerManager: true})
@@ -140,7 +140,7 @@ func TestBehindBrainsRollingUpdatesWithoutOneFailedConnection(t *testing.T) {
 	require.Eventually(t, func() bool {
 		code, body := l.get("http://127.0.0.1:10256/healthz")
 		return code == http.StatusOK && strings.Contains(body, "disconnectedSince")
-	}, patience, 50*time.Millisecond)
+	}, waitTimeout, 50*time.Millisecond)
 	proxy.terminate()
 	proxy = brains.startDropIn("nftables")
 	b.load.more(20)

@@ -70,7 +70,7 @@ func (l *lab) awaitEvent(want eventsv1.Event, count int32) *eventsv1.Event {
 	w, err := l.Client.EventsV1().Events(namespace).Watch(l.t.Context(), metav1.ListOptions{})
 	require.NoError(l.t, err)
 	defer w.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(waitTimeout)
 	for {
 		if e := l.findEvent(want); e != nil && (count == 1 || e.Series != nil && e.Series.Count >= count) {
 			return e

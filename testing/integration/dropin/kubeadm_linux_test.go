@@ -86,7 +86,7 @@ func (l *lab) awaitPods(want map[string][]string) {
 	w, err := l.Client.CoreV1().Pods(metav1.NamespaceSystem).Watch(l.t.Context(), metav1.ListOptions{})
 	require.NoError(l.t, err)
 	defer w.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(waitTimeout)
 	for {
 		list, err := l.Client.CoreV1().Pods(metav1.NamespaceSystem).List(l.t.Context(), metav1.ListOptions{})
 		require.NoError(l.t, err)
@@ -122,9 +122,9 @@ func (l *lab) label(node, value string) {
 	require.NoError(l.t, err)
 }
 
-// TestTheRecipeForKubeadm takes the steps 3 to 7 of docs/kubeadm.md: what its commands do to the objects of the cluster,
-// the DaemonSet controller's answer to that, and the program's --cleanup on a node.
-func TestTheRecipeForKubeadm(t *testing.T) {
+// TestTheStepsForKubeadm takes the steps 3 to 7 of docs/kubeadm.md: what its commands do to the objects of the
+// cluster, the DaemonSet controller's answer to that, and the program's --cleanup on a node.
+func TestTheStepsForKubeadm(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, cluster.Options{ControllerManager: true})
 	recipe, err := os.ReadFile("../../../docs/kubeadm.md")
@@ -179,10 +179,11 @@ func TestTheRecipeForKubeadm(t *testing.T) {
 	l.awaitPods(map[string][]string{"kube-proxy": {nodeName}, "kube-proxy-lib": {otherNode}})
 	p.terminate()
 	assert.Contains(t, l.rules(), "kube-proxy-lib")
-	text, err := os.ReadFile("../../../examples/kube-proxy/deploy/cleanup.yaml")
+	text, err := os.ReadFile("../../../cmd/kube-proxy/deploy/cleanup.yaml")
 	require.NoError(t, err)
 	var job batchv1.Job
-	require.NoError(t, yaml.UnmarshalStrict([]byte(strings.ReplaceAll(string(text), ": NODE\n", ": "+nodeName+"\n")), &job))
+	manifest := strings.ReplaceAll(string(text), ": NODE\n", ": "+nodeName+"\n")
+	require.NoError(t, yaml.UnmarshalStrict([]byte(manifest), &job))
 	made, err := l.Client.BatchV1().Jobs(job.Namespace).Create(t.Context(), &job,
 		metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 	require.NoError(t, err)

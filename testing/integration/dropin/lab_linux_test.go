@@ -16,7 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -40,7 +40,7 @@ const (
 type lab struct {
 	*cluster.Cluster
 	t            *testing.T
-	node, client *testns.Namespace
+	node, client *testkit.Namespace
 	relay        *cluster.Relay // the way from the node to the API server
 
 	mu   sync.Mutex
@@ -52,7 +52,7 @@ func newLab(t *testing.T, o cluster.Options) *lab {
 	need.Root(t)
 	need.Program(t, "nft")
 	mustBuild(t) // before there is traffic: the build takes long, and each connection keeps ports busy for minutes
-	l := &lab{Cluster: cluster.Start(t, o), t: t, node: testns.New(t), client: testns.New(t)}
+	l := &lab{Cluster: cluster.Start(t, o), t: t, node: testkit.NewNamespace(t), client: testkit.NewNamespace(t)}
 	l.prepare(l.node)
 	l.prepare(l.client)
 	l.join("eth0", l.client)
@@ -72,7 +72,7 @@ func newLab(t *testing.T, o cluster.Options) *lab {
 type pod struct {
 	name string
 	ips  [2]string
-	ns   *testns.Namespace
+	ns   *testkit.Namespace
 	stop func() // then the server refuses new connections
 	// served is the number of connections that the server has accepted.
 	served atomic.Int64
@@ -85,7 +85,7 @@ func (l *lab) newPod(name string) *pod {
 	n := l.pods
 	l.mu.Unlock()
 	p := &pod{name: name, ips: [2]string{fmt.Sprint("10.244.1.", n+1), fmt.Sprintf("fd00:244:1::%x", n+1)},
-		ns: testns.New(l.t)}
+		ns: testkit.NewNamespace(l.t)}
 	l.prepare(p.ns)
 	link := fmt.Sprint("pod", n)
 	outside, inside := l.join(link, p.ns)
@@ -102,7 +102,7 @@ func (l *lab) newPod(name string) *pod {
 }
 
 // prepare makes a namespace usable: its loopback interface, and kernel parameters.
-func (l *lab) prepare(ns *testns.Namespace) {
+func (l *lab) prepare(ns *testkit.Namespace) {
 	ns.Do(func() error {
 		errs := []error{up("lo")}
 		for path, value := range map[string]string{
@@ -118,7 +118,7 @@ func (l *lab) prepare(ns *testns.Namespace) {
 }
 
 // join connects the node with another namespace, and returns the hardware addresses of both ends.
-func (l *lab) join(link string, to *testns.Namespace) (outside, inside net.HardwareAddr) {
+func (l *lab) join(link string, to *testkit.Namespace) (outside, inside net.HardwareAddr) {
 	l.node.Do(func() error {
 		veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "eth0", PeerNamespace: netlink.NsFd(to.FD())}
 		veth.Name = link
@@ -152,7 +152,7 @@ func up(name string) error {
 	return netlink.LinkSetUp(link)
 }
 
-func address(ns *testns.Namespace, link string, prefixes ...string) {
+func address(ns *testkit.Namespace, link string, prefixes ...string) {
 	ns.Do(func() error {
 		l, err := netlink.LinkByName(link)
 		if err != nil {
@@ -169,7 +169,7 @@ func address(ns *testns.Namespace, link string, prefixes ...string) {
 }
 
 // route adds a route to an address, or with "0" the default route of the family of via.
-func route(ns *testns.Namespace, to, link, via string) {
+func route(ns *testkit.Namespace, to, link, via string) {
 	ns.Do(func() error {
 		l, err := netlink.LinkByName(link)
 		if err != nil {
@@ -190,7 +190,7 @@ func route(ns *testns.Namespace, to, link, via string) {
 	})
 }
 
-func neighbour(ns *testns.Namespace, link, ip string, mac net.HardwareAddr) {
+func neighbour(ns *testkit.Namespace, link, ip string, mac net.HardwareAddr) {
 	ns.Do(func() error {
 		l, err := netlink.LinkByName(link)
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
@@ -21,7 +21,7 @@ import (
 // question is traffic, and its expected outcome.
 type question struct {
 	name string
-	from *testns.Namespace
+	from *testkit.Namespace
 	to   string
 	// asks is how often to ask at least. All answers together have to be ok, which may take more of them.
 	asks    int
@@ -134,7 +134,7 @@ func expose(l *lab) *exposed {
 
 	for i, family := range families {
 		at := func(ip string, port int) string { return net.JoinHostPort(ip, strconv.Itoa(port)) }
-		add := func(name string, from *testns.Namespace, to string, asks int, ok func([]answer) bool) {
+		add := func(name string, from *testkit.Namespace, to string, asks int, ok func([]answer) bool) {
 			// A kernel that gets the refusal while it still sends the first packet notices only the second refusal, a
 			// second later.
 			e.questions = append(e.questions, question{family + ": " + name, from, to, asks, 5 * time.Second, ok})
@@ -174,7 +174,7 @@ func (e *exposed) await() time.Duration {
 			if ok {
 				break
 			}
-			require.True(e.t, time.Since(begin) < patience, "%s: %v", q.name, answers)
+			require.True(e.t, time.Since(begin) < waitTimeout, "%s: %v", q.name, answers)
 			time.Sleep(5 * time.Millisecond) // nothing signals when packets would get through
 		}
 	}

@@ -22,8 +22,8 @@ import (
 // modes are the proxy modes that are tested.
 var modes = []string{"nftables", "iptables"}
 
-// patience is how long to wait for what is expected.
-const patience = 5 * time.Minute
+// waitTimeout is how long to wait for what is expected.
+const waitTimeout = 5 * time.Minute
 
 var buildFolder string
 
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build and buildBrain build examples/kube-proxy and examples/brain, once, as users would.
+// build and buildBrain build cmd/kube-proxy and cmd/brain, once, as users would.
 var (
 	build      = sync.OnceValues(func() (string, error) { return buildExample("kube-proxy") })
 	buildBrain = sync.OnceValues(func() (string, error) { return buildExample("brain") })
@@ -45,7 +45,7 @@ var (
 
 func buildExample(name string) (string, error) {
 	path := filepath.Join(buildFolder, name)
-	cmd := exec.Command("go", "build", "-o", path, "./examples/"+name)
+	cmd := exec.Command("go", "build", "-o", path, "./cmd/"+name)
 	cmd.Dir, cmd.Env = "../../..", append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
@@ -125,7 +125,7 @@ func (p *program) logged() string {
 // awaitLog waits until the program has printed a line for which ok returns true.
 func (p *program) awaitLog(what string, ok func(log string) bool) {
 	p.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(waitTimeout)
 	for {
 		p.mu.Lock()
 		log, more := p.log.String(), p.new
@@ -165,7 +165,7 @@ func (p *program) wait() {
 	p.t.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		p.t.Fatal("the program does not end")
 	}
 }

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 )
 
-// manifest is what examples/kube-proxy/deploy/nftables/manifest.yaml holds.
+// manifest is what cmd/kube-proxy/deploy/nftables/manifest.yaml holds.
 type manifest struct {
 	serviceAccount *corev1.ServiceAccount
 	role           *rbacv1.ClusterRole
@@ -37,7 +37,7 @@ type manifest struct {
 }
 
 func readManifest(t *testing.T) *manifest {
-	file, err := os.ReadFile("../../../examples/kube-proxy/deploy/nftables/manifest.yaml")
+	file, err := os.ReadFile("../../../cmd/kube-proxy/deploy/nftables/manifest.yaml")
 	require.NoError(t, err)
 	m := &manifest{}
 	for documents := yaml.NewDocumentDecoder(io.NopCloser(bytes.NewReader(file))); ; {
@@ -105,7 +105,8 @@ func (m *manifest) startAs(l *lab, token string, env ...string) *program {
 	kubeconfig := l.Kubeconfig("service-account", token, l.relay.Port)
 	file := filepath.Join(l.t.TempDir(), "config.yaml")
 	text := m.config.Data["config.yaml"] +
-		fmt.Sprintf("\nclientConnection:\n  kubeconfig: %s\nlinux:\n  oomScoreAdj: 0\n  conntrack:\n    maxPerCore: 0\n", kubeconfig)
+		fmt.Sprintf("\nclientConnection:\n  kubeconfig: %s\nlinux:\n  oomScoreAdj: 0\n  conntrack:\n    maxPerCore: 0\n",
+			kubeconfig)
 	require.NoError(l.t, os.WriteFile(file, []byte(text), 0o600))
 	var args []string
 	for _, arg := range m.daemonSet.Spec.Template.Spec.Containers[0].Args {
@@ -192,7 +193,7 @@ func (l *lab) awaitAccess(account *corev1.ServiceAccount, group, resource, verb 
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: group, Resource: resource, Verb: verb,
 			Namespace: namespace},
 	}}
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) { // it does not signal when it has
+	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(10 * time.Millisecond) { // it does not signal when it has
 		r, err := l.Client.AuthorizationV1().SubjectAccessReviews().Create(l.t.Context(), review,
 			metav1.CreateOptions{})
 		require.NoError(l.t, err)

@@ -144,7 +144,7 @@ func (k *kubelet) rollOut(version string, grace int64) {
 		_, err = all.Update(k.t.Context(), d, metav1.UpdateOptions{})
 	}
 	require.NoError(k.t, err)
-	for deadline := time.Now().Add(patience); ; time.Sleep(
+	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(
 		20 * time.Millisecond) { // a watch would have to check all pods each time, too
 		pods, err := k.Client.CoreV1().Pods(namespace).List(k.t.Context(),
 			metav1.ListOptions{LabelSelector: "app=busy"})

@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
-	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
 // onThread runs f in a namespace, on a thread that ends with it, and waits for it.
-func onThread(ns *testns.Namespace, f func()) {
+func onThread(ns *testkit.Namespace, f func()) {
 	if err := osthread.In(ns.FD(), func() error { f(); return nil }); err != nil {
 		panic(err) // the namespace lasts as long as the test
 	}
@@ -87,15 +87,15 @@ func retransmitted(conn net.Conn) error {
 }
 
 // ask asks once, from a namespace.
-func ask(ns *testns.Namespace, address string) (r reply, err error) {
+func ask(ns *testkit.Namespace, address string) (r reply, err error) {
 	onThread(ns, func() { r, err = connect(address, time.Second) })
 	return r, err
 }
 
 // await asks until the answer is as expected.
-func await(t *testing.T, what string, ns *testns.Namespace, address string, ok func(reply, error) bool) {
+func await(t *testing.T, what string, ns *testkit.Namespace, address string, ok func(reply, error) bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(waitTimeout); ; {
 		r, err := ask(ns, address)
 		if ok(r, err) {
 			return
@@ -134,7 +134,7 @@ func newLoad(t *testing.T) *load {
 }
 
 // client starts a client in a namespace that connects to the addresses in turn.
-func (l *load) client(name string, ns *testns.Namespace, addresses ...string) {
+func (l *load) client(name string, ns *testkit.Namespace, addresses ...string) {
 	c := &loadClient{name: name, pods: map[string]int{}}
 	l.started = append(l.started, c)
 	l.clients.Go(func() {
@@ -168,7 +168,7 @@ func (l *load) more(connections int64) {
 	for _, c := range l.started {
 		goal := c.done.Load() + connections
 		require.LessOrEqual(l.t, goal, int64(maxConnections), "%s: the test takes too many connections", c.name)
-		for deadline := time.Now().Add(patience); c.done.Load() < goal; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(waitTimeout); c.done.Load() < goal; time.Sleep(time.Millisecond) {
 			require.True(l.t, time.Now().Before(deadline), "%s has stopped", c.name)
 		}
 	}

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// casesOfEachKind are cluster IPs, addresses of the status and node ports, health check node ports, a restart, changes of
-// endpoints, an address that moves between Services, and one that a real API server does not allow.
+// casesOfEachKind are cluster IPs, addresses of the status and node ports, health check node ports, a restart, changes
+// of endpoints, an address that moves between Services, and one that a real API server does not allow.
 const casesOfEachKind = "^(a cluster IP leads|external addresses lead|external traffic policy Local keeps|" +
 	"connections that stand survive a restart|the first endpoint ends the refusal|addresses move between|" +
 	"a node port and an external IP of the node's address have one owner)"
@@ -28,13 +28,9 @@ const casesOfEachKind = "^(a cluster IP leads|external addresses lead|external t
 func TestARealAPIServer(t *testing.T) {
 	need.Root(t)
 	need.Program(t, "nft")
-	folder := t.TempDir()
-	build := exec.Command("go", "build", "-o", folder, "./testing/judge", "./examples/kube-proxy")
-	build.Dir, build.Env = "../../..", append(os.Environ(), "CGO_ENABLED=0")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	folder := cluster.Build(t, "judge", "kube-proxy")
 	c := cluster.Start(t, cluster.Options{})
-	t.Setenv("KPL_PATIENCE", "5") // the machine may be busy
+	t.Setenv("KPL_TIMEOUT_FACTOR", "5") // the machine may be busy
 	command := func(report string, args ...string) *exec.Cmd {
 		return exec.Command(filepath.Join(folder, "judge"), append([]string{"--report", report, "--start-timeout", "5m",
 			"--lanes", "1", "--run", casesOfEachKind, "-v", "--proxy", filepath.Join(folder, "kube-proxy") +
@@ -71,7 +67,8 @@ func TestARealAPIServer(t *testing.T) {
 }
 
 // verdicts starts a judge, and returns what waits for it and returns the verdict of each case.
-func verdicts(t *testing.T, command func(string, ...string) *exec.Cmd, args ...string) func() map[string]report.Verdict {
+func verdicts(t *testing.T, command func(string, ...string) *exec.Cmd,
+	args ...string) func() map[string]report.Verdict {
 	folder := t.TempDir()
 	judge := command(folder, args...)
 	var out bytes.Buffer

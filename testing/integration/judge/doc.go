@@ -1,3 +1,4 @@
-// Package judge runs testing/judge on upstream's kube-proxy: that passes what every proxy has to pass. It also runs it
-// against a real API server, which leads to the same verdicts as the one in the process.
+// Package judge runs cmd/judge on upstream's kube-proxy, which must pass the core profile, both with the in-process API
+// server and with a real one: the verdicts must be the same. It also runs two proxies side by side: kube-proxy
+// preflight must announce each difference that packets show.
 package judge

@@ -24,11 +24,7 @@ const someCases = "^(a cluster IP leads|external addresses lead|a service withou
 func TestKubeProxy(t *testing.T) {
 	need.Root(t)
 	kubeProxy := cluster.Program(t, "kube-proxy")
-	program := filepath.Join(t.TempDir(), "judge")
-	build := exec.Command("go", "build", "-o", program, "./testing/judge")
-	build.Dir, build.Env = "../../..", append(os.Environ(), "CGO_ENABLED=0")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	program := filepath.Join(cluster.Build(t, "judge"), "judge")
 	for _, tc := range []struct {
 		mode     string
 		programs []string

@@ -23,8 +23,8 @@ import (
 // theNode is the node that all proxies here run on.
 const theNode = "n1"
 
-// patience is how long to wait for what is expected. The longest pause of a source between two attempts is a minute.
-const patience = 10 * time.Minute
+// waitTimeout is how long to wait for what is expected. The longest pause of a source between two attempts is a minute.
+const waitTimeout = 10 * time.Minute
 
 // proxy is a running kubeproxy.Run with a sink that records.
 type proxy struct {
@@ -59,7 +59,7 @@ func startProxy(t *testing.T, name string, source watch.Source, serviceProxyName
 // await waits until the state is as expected after one of the waves.
 func (p *proxy) await(what string, ok func() bool) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(p.t.Context(), waitTimeout)
 	defer cancel()
 	for !ok() {
 		wave, err := p.NextWave(ctx)

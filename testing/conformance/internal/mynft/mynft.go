@@ -1,5 +1,5 @@
 // Package mynft is the backend that docs/write-a-backend.md builds: the routing table of examples/mock, in nftables. It
-// is only an example: it rewrites all rules in each Sync, and lacks the features that its test lists.
+// is only an example: each Sync rewrites all rules, and the test lists the features that it lacks.
 package mynft
 
 import (
@@ -15,14 +15,14 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Backend is a sink.Sink for the network namespace that it is called in.
+// Backend is a sink.Sink for the network namespace in which its methods are called.
 type Backend struct {
 	*frontend.Table
 	nodePortIPs []netip.Addr
 	load        func(ctx context.Context, transaction string) error
 }
 
-// New returns a backend that serves node ports on some addresses of the node.
+// New returns a backend that serves node ports on these addresses of the node.
 func New(nodePortIPs []netip.Addr) (*Backend, error) {
 	b := &Backend{nodePortIPs: nodePortIPs, load: nft}
 	var err error
@@ -30,28 +30,28 @@ func New(nodePortIPs []netip.Addr) (*Backend, error) {
 	return b, err
 }
 
-// nodePorts returns the addresses of a family that serve node ports, which an external IP may contest (S59).
+// nodePorts returns a family's addresses that serve node ports; a service may list them as external IPs (S59).
 func (b *Backend) nodePorts(_ *model.Node, f model.Family) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(b.nodePortIPs), func(a netip.Addr) bool { return model.FamilyOf(a) != f })
 }
 
-// apply makes the table of one family follow. A backend for real clusters would write c.Ports(), what changed.
+// apply updates the table of one family. A backend for real clusters would write only the changes, c.Ports().
 func (b *Backend) apply(ctx context.Context, c *frontend.Changes) error {
 	return b.load(ctx, b.ruleset(c))
 }
 
-// Cleanup removes all that the backend has ever put into the kernel.
+// Cleanup removes everything that the backend ever wrote to the kernel.
 func Cleanup(ctx context.Context) error {
 	return nft(ctx, "add table ip mynft\ndelete table ip mynft\nadd table ip6 mynft\ndelete table ip6 mynft\n")
 }
 
-// Dump returns what is in the kernel.
+// Dump returns the backend's rules in the kernel.
 func Dump(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "nft", "--stateless", "list", "ruleset").Output()
 	return string(out), err
 }
 
-// nft runs a transaction: all of it is applied at one moment, or nothing.
+// nft runs a transaction, which the kernel applies atomically.
 func nft(ctx context.Context, transaction string) error {
 	cmd := exec.CommandContext(ctx, "nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(transaction)
@@ -61,8 +61,8 @@ func nft(ctx context.Context, transaction string) error {
 	return nil
 }
 
-// The frame of a table. NAT chains see the first packet of each connection only, so that connections that stand are
-// left alone. A mark says that the source is to be rewritten on the way out.
+// frame is a table's base chains. NAT chains see only the first packet of each connection, so existing connections are
+// left alone. A mark requests masquerading.
 const frame = `
 add table FAMILY mynft
 add chain FAMILY mynft prerouting { type nat hook prerouting priority -100; }
@@ -75,7 +75,6 @@ add rule FAMILY mynft output jump services
 add rule FAMILY mynft postrouting meta mark & 0x4000 != 0 masquerade
 `
 
-// rules collects the rules of one family.
 type rules struct {
 	bytes.Buffer
 	family string // ip or ip6
@@ -87,7 +86,7 @@ func (r *rules) add(chain string, parts ...string) {
 	fmt.Fprintf(r, "add rule %s mynft %s %s\n", r.family, chain, strings.Join(rule, " "))
 }
 
-// ruleset writes the whole table of a family.
+// ruleset returns the complete table of a family.
 func (b *Backend) ruleset(c *frontend.Changes) string {
 	r := &rules{family: "ip", pods: c.Node().LocalPods}
 	if c.Family() == model.IPv6 {
@@ -107,14 +106,13 @@ func (b *Backend) ruleset(c *frontend.Changes) string {
 			}
 		}
 	}
-	for _, a := range c.All().Hairpins().Added { // a pod that reaches itself
+	for _, a := range c.All().Hairpins().Added { // a pod that connects to itself through a service
 		r.add("postrouting", r.family, "saddr", a.String(), r.family, "daddr", a.String(), "ct status dnat masquerade")
 	}
 	return r.String()
 }
 
-// frontend writes the rows of a frontend, as examples/mock does: an address and port, a kind of source, and what
-// happens.
+// frontend writes a frontend's rows, like examples/mock: an address and port, a kind of source, and a route.
 func (r *rules) frontend(p *frontend.PortChange, fr frontend.Frontend, a netip.Addr) {
 	to := fmt.Sprintf("%s daddr %v %v dport %d", r.family, a, strings.ToLower(fr.Protocol.String()), fr.Port)
 	if fr.Restricted {
@@ -130,7 +128,7 @@ func (r *rules) frontend(p *frontend.PortChange, fr frontend.Frontend, a netip.A
 	r.route(p, to, routes.Other)
 }
 
-// route writes the rules of one row. Rules are tried in order, and the first that decides is the last.
+// route writes the rules of one row. The first rule that matches decides.
 func (r *rules) route(p *frontend.PortChange, match string, route model.Route) {
 	endpoints := p.Endpoints(route.Endpoints)
 	if len(endpoints) == 0 {
@@ -152,7 +150,7 @@ func (r *rules) route(p *frontend.PortChange, match string, route model.Route) {
 	}
 }
 
-// source matches sources that are pods of this node or, with "!= ", others; "" where nothing tells them apart.
+// source matches pods of this node or, with "!= ", all other sources; it returns "" if nothing detects local pods.
 func (r *rules) source(not string) string {
 	switch {
 	case r.pods.Bridge != "":

@@ -5,13 +5,13 @@ import (
 	"net/netip"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 )
 
-// The places that traffic comes from and goes to. Each pod of the node under test has its own network namespace; the
-// pods of other nodes are addresses in their node's namespace, which makes no difference from outside. remote-3 is on a
-// separate node, so that replies to it and to its node always return through the node under test. far-pod is behind a
-// link from its node, other-node, with a smaller MTU than all others: FarMTU.
+// The sources and destinations of traffic. Each pod of the node under test has its own network namespace; the pods of
+// other nodes are addresses in their node's namespace, which looks the same from outside. remote-3 is on a separate
+// node, so that replies to it and its node always return through the node under test. far-pod is behind a link of
+// other-node with a smaller MTU than all other links: FarMTU.
 const (
 	LocalPod1  = "local-1"
 	LocalPod2  = "local-2"
@@ -35,7 +35,7 @@ type Place struct {
 	V4, V6 netip.Addr
 }
 
-// Addr returns its address of a family.
+// Addr returns the place's address of a family.
 func (p Place) Addr(f model.Family) netip.Addr {
 	if f == model.IPv6 {
 		return p.V6
@@ -43,7 +43,7 @@ func (p Place) Addr(f model.Family) netip.Addr {
 	return p.V4
 }
 
-// Places lists all places, always in the same order.
+// Places returns all places, in a fixed order.
 func Places() []Place {
 	parse := netip.MustParseAddr
 	return []Place{
@@ -62,7 +62,7 @@ func Places() []Place {
 	}
 }
 
-// PlaceNamed returns a place, or panics: names come only from tables.
+// PlaceNamed returns a place. It panics on an unknown name, because names come only from tables.
 func PlaceNamed(name string) Place {
 	for _, p := range Places() {
 		if p.Name == name {
@@ -74,13 +74,13 @@ func PlaceNamed(name string) Place {
 
 // Plan is the address plan of one family.
 type Plan struct {
-	// LocalPods and AllPods are where pods get their addresses: on the node under test, and in the whole cluster.
+	// LocalPods and AllPods are the pod address ranges of the node under test and of the whole cluster.
 	LocalPods, AllPods netip.Prefix
-	// gateway is the address of the bridge that the local pods are behind.
+	// gateway is the address of the local pods' bridge.
 	gateway netip.Addr
-	// Clients is the range of the client outside, which has every address in it.
+	// Clients is the address range of the external client, which owns every address in it.
 	Clients netip.Prefix
-	// links are the networks between the node and its neighbours. The node has the first address.
+	// The networks of the links between the node and its neighbours. The node has the first address.
 	ToOtherNode, toThirdNode, toClient, toOutside netip.Prefix
 }
 
@@ -105,22 +105,30 @@ func PlanOf(f model.Family) Plan {
 	}
 }
 
-// HostAddresses are the addresses of the node's interfaces, the node's own first.
+// HostAddresses returns the addresses of the node's interfaces, the primary one first.
 func (p Plan) HostAddresses() []netip.Addr {
 	return []netip.Addr{Nth(p.toClient, 1), Nth(p.ToOtherNode, 1), Nth(p.toThirdNode, 1), Nth(p.toOutside, 1),
 		p.gateway}
 }
 
-// FarMTU is the MTU of the link from other-node to far-pod, in this direction only.
+// FarMTU is the MTU of the link from other-node to far-pod, in that direction only.
 const FarMTU = 1300
 
-// BridgeName is the interface on the node that the local pods are behind.
+// BridgeName is the node's interface to the local pods.
 const BridgeName = "kpl-br0"
 
-// HostPrefix is the range with that address alone.
+// ClusterIPs returns the range of cluster IPs. No host in the network has one of these addresses.
+func ClusterIPs(f model.Family) netip.Prefix {
+	if f == model.IPv6 {
+		return netip.MustParsePrefix("fd00:190::/112")
+	}
+	return netip.MustParsePrefix("10.190.0.0/16")
+}
+
+// HostPrefix returns the prefix of a single address.
 func HostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// Nth returns the address with that number in a range.
+// Nth returns the n-th address of a range.
 func Nth(p netip.Prefix, n int) netip.Addr {
 	b := p.Masked().Addr().AsSlice()
 	last := len(b) - 1
@@ -136,23 +144,23 @@ func Nth(p netip.Prefix, n int) netip.Addr {
 	return addr
 }
 
-// Ports that the servers in pods and on nodes listen on, for each protocol.
+// The ports on which the servers of pods and nodes listen, for each protocol.
 const (
 	ServerPort  = 8080
 	ServerPort2 = 8081
 	ServerPort3 = 8082
 )
 
-// No client has a source port from FirstReservedPort on and below EndOfReservedPorts.
+// Clients use no source port from FirstReservedPort up to, but not including, EndOfReservedPorts.
 const (
 	FirstReservedPort  = 30000
 	EndOfReservedPorts = 40000
 )
 
-// ServerPorts are all ports that servers listen on.
+// ServerPorts returns all ports on which servers listen.
 func ServerPorts() []uint16 { return []uint16{ServerPort, ServerPort2, ServerPort3} }
 
-// Wildcard is all addresses of a family.
+// Wildcard returns the unspecified address of a family with a port.
 func Wildcard(f model.Family, port uint16) netip.AddrPort {
 	if f == model.IPv6 {
 		return netip.AddrPortFrom(netip.IPv6Unspecified(), port)
@@ -160,10 +168,10 @@ func Wildcard(f model.Family, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.IPv4Unspecified(), port)
 }
 
-// ManyPodsPort is where the pods of Network.ServeManyPods listen, by TCP.
+// ManyPodsPort is the TCP port of the pods of Network.ServeManyPods.
 const ManyPodsPort = 8180
 
-// ManyPods is a range of pods of other-node, for clusters that are large. ServeManyPods has to start them.
+// ManyPods returns the pod range of other-node for large clusters. ServeManyPods starts their servers.
 func ManyPods(f model.Family) netip.Prefix {
 	if f == model.IPv6 {
 		return netip.MustParsePrefix("fd00:200::/64")

@@ -5,22 +5,22 @@ import (
 	"net/netip"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 )
 
-// Attempt is a connection to be tried: what the oracle is asked about, and the place where it really starts.
+// Attempt is a connection to be tried: its flow, and the place where it starts.
 type Attempt struct {
 	oracle.Flow
 	from Place
 	// About describes the flow in the words of the case, for messages.
 	About string
-	// Ports is where the source port comes from; zero: anywhere.
+	// Ports restricts the source port; zero means any.
 	Ports PortBand
-	// DropIsRight shortens the wait to Patience.Quiet.
+	// DropIsRight shortens the wait to Timeouts.Quiet, because no answer is expected.
 	DropIsRight bool
 }
 
-// FlowTo returns the flow from a place, with its own address, to another address. what describes that, for messages.
+// FlowTo returns the flow from a place's own address to another address. what describes the destination in messages.
 func (p Place) FlowTo(to netip.AddrPort, protocol model.Protocol, what string) Attempt {
 	return Attempt{from: p, About: p.Name + " to " + what, Flow: oracle.Flow{From: p.Kind,
 		Source: p.Addr(model.FamilyOf(to.Addr())), Destination: to, Protocol: protocol}}
@@ -33,5 +33,5 @@ func (f Attempt) String() string {
 	return fmt.Sprintf("%v (%s)", f.Flow, f.About)
 }
 
-// PortBand is a part of the port numbers.
+// PortBand is a range of port numbers.
 type PortBand struct{ first, last uint16 }

@@ -64,7 +64,7 @@ func (ns *namespace) delAddr(link string, addr netip.Prefix) error {
 	})
 }
 
-// awaitLocal waits until an address works: the kernel adds the route to an IPv6 address after the address.
+// awaitLocal waits until an address is usable: the kernel adds the local route of an IPv6 address after the address.
 func awaitLocal(addr netip.Addr) error {
 	var err error
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -77,11 +77,11 @@ func awaitLocal(addr netip.Addr) error {
 	return fmt.Errorf("address %v does not become local: %w", addr, err)
 }
 
-// rtoMin is the minimum time, in milliseconds, after which TCP retransmits a segment. By default it is 200; on a
-// machine that stalls for so long, segments would be retransmitted that were not lost.
+// rtoMin is the minimum retransmission timeout of TCP, in milliseconds. With the default of 200, a machine that stalls
+// that long would retransmit segments that were not lost.
 const rtoMin = 2000
 
-// addRoute adds a route by a link, to its network or, if that is valid, via a router.
+// addRoute adds a route through a link, via a router if that is valid.
 func (ns *namespace) addRoute(link string, to netip.Prefix, via netip.Addr, r netlink.Route) error {
 	return ns.onLink(link, func(l netlink.Link) error {
 		r.LinkIndex, r.Dst, r.Gw = l.Attrs().Index, ipNet(to), via.AsSlice()

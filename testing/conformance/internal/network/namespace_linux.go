@@ -13,14 +13,14 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// namespace is a network namespace. Its thread opens sockets and configures the network; what it runs must not block,
-// because all callers share it.
+// namespace is a network namespace with a thread that opens sockets and configures the network. Functions on the thread
+// must not block, because all callers share it.
 type namespace struct {
 	*osthread.Namespace
 	name string
 }
 
-// newNamespace makes a network namespace.
+// newNamespace creates a network namespace.
 func newNamespace(name string) (*namespace, error) {
 	ns, err := osthread.NewNamespace()
 	if err != nil {
@@ -46,14 +46,14 @@ func (ns *namespace) setSysctls(list []sysctl) error {
 	return ns.Do(func() error {
 		var errs []error
 		for _, s := range list {
-			// The kernel shows each thread the parameters of its own namespace.
+			// The kernel shows each thread the parameters of the thread's own namespace.
 			errs = append(errs, os.WriteFile(filepath.Join("/proc/sys/net", s.path), []byte(s.value), 0))
 		}
 		return errors.Join(errs...)
 	})
 }
 
-// Families returns the IP families of network namespaces on this machine, or why there are none.
+// Families returns the IP families that network namespaces have here, or why none can be created.
 func Families() ([]model.Family, error) {
 	ns, err := newNamespace("kpl-probe")
 	if err != nil {

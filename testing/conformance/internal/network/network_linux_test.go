@@ -11,9 +11,9 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/testleak"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
@@ -29,7 +29,7 @@ func testNetwork(t *testing.T) *Network {
 	t.Logf("network built in %v", time.Since(start))
 	t.Cleanup(func() {
 		n.Close()
-		testleak.None(t, leaks)
+		testkit.NoLeak(t, leaks)
 	})
 	return n
 }
@@ -56,7 +56,7 @@ func TestEveryPlaceReachesEveryServerDirectly(t *testing.T) {
 	}
 	start := time.Now()
 	got := make([]Seen, len(flows))
-	Concurrently(len(flows), func(i int) { got[i] = n.Try(flows[i], DefaultPatience()) })
+	Concurrently(len(flows), func(i int) { got[i] = n.Try(flows[i], DefaultTimeouts()) })
 	for i, s := range got {
 		want := oracle.Observation{Verdict: oracle.Deliver, Endpoint: flows[i].Destination, Source: flows[i].Source}
 		assert.Equal(t, want, s.Observation, "%v: %v", flows[i], s)
@@ -64,22 +64,64 @@ func TestEveryPlaceReachesEveryServerDirectly(t *testing.T) {
 	t.Logf("%d flows in %v", len(flows), time.Since(start))
 }
 
-// Each of many pods says who it is. A server of one address says that of itself, whatever its port.
+// Each of many pods answers with its own address. A server for one address answers with that, whatever its port.
 func TestManyPodsHaveOneServer(t *testing.T) {
 	n := testNetwork(t)
 	for _, f := range n.families {
 		require.NoError(t, n.ServeManyPods(f))
 		for _, i := range []int{1, 70_000, 500_000} {
 			pod := directFlow(LocalPod1, netip.AddrPortFrom(Nth(ManyPods(f), i), ManyPodsPort), model.TCP)
-			assert.Equal(t, pod.Destination, n.Try(pod, DefaultPatience()).Endpoint, "%v", pod)
+			assert.Equal(t, pod.Destination, n.Try(pod, DefaultTimeouts()).Endpoint, "%v", pod)
 		}
 		at := netip.AddrPortFrom(PlaceNamed(LocalPod2).Addr(f), ManyPodsPort)
 		stop, err := n.Serve(LocalPod2, model.TCP, Wildcard(f, ManyPodsPort))
 		require.NoError(t, err)
 		one := directFlow(LocalPod1, at, model.TCP)
-		assert.Equal(t, Wildcard(f, ManyPodsPort), n.Try(one, DefaultPatience()).Endpoint, "%v", one)
+		assert.Equal(t, Wildcard(f, ManyPodsPort), n.Try(one, DefaultTimeouts()).Endpoint, "%v", one)
 		stop()
 	}
+}
+
+// SYNs reports where its own SYNs arrive; it ignores other connections.
+func TestSYNsShowWhereTheyArrive(t *testing.T) {
+	n := testNetwork(t)
+	for _, f := range n.families {
+		require.NoError(t, n.ServeManyPods(f))
+		s, err := n.WatchSYNs(LocalPod1, f)
+		require.NoError(t, err)
+		defer s.Close()
+		at := func(i int) netip.AddrPort { return netip.AddrPortFrom(Nth(ManyPods(f), i), ManyPodsPort) }
+		const first, second, other, unrelated = 1, 500_000, 7, 8
+		require.Equal(t, oracle.Deliver, n.Try(directFlow(LocalPod2, at(other), model.TCP), DefaultTimeouts()).Verdict)
+		elsewhere := directFlow(LocalPod2, PlaceNamed(OtherNode).ServerAt(f), model.TCP)
+		require.Equal(t, oracle.Deliver, n.Try(elsewhere, DefaultTimeouts()).Verdict)
+		require.NoError(t, s.Send(netip.AddrPortFrom(at(unrelated).Addr(), 9)))
+		for _, i := range []int{first, second, second} {
+			require.NoError(t, s.Send(at(i)))
+		}
+		var pods []netip.Addr
+		require.Eventually(t, func() bool {
+			more, err := s.Arrived()
+			require.NoError(t, err)
+			pods = append(pods, more...)
+			return len(pods) >= 4
+		}, time.Minute, time.Millisecond)
+		assert.ElementsMatch(t, []netip.Addr{at(other).Addr(), at(first).Addr(), at(second).Addr(), at(second).Addr()}, pods)
+	}
+}
+
+// Each SYN starts a new connection, until all source ports have been used.
+func TestSourcePortsOfSYNsCollideWithNothing(t *testing.T) {
+	s := &SYNs{outFD: -1, from: netip.MustParseAddr("10.0.0.1"), next: map[netip.AddrPort]uint16{}}
+	to, seen := netip.MustParseAddrPort("10.0.0.2:80"), map[uint16]bool{}
+	for range sourcePorts {
+		require.Error(t, s.Send(to), "there is no socket")
+		port := s.next[to] - 1
+		assert.False(t, seen[port] || port < 1024 || port >= FirstReservedPort && port < EndOfReservedPorts, port)
+		seen[port] = true
+	}
+	require.Error(t, s.Send(to))
+	assert.EqualValues(t, 1025, s.next[to], "from the first one on")
 }
 
 func TestWhatNobodyAnswersIsTold(t *testing.T) {
@@ -88,7 +130,7 @@ func TestWhatNobodyAnswersIsTold(t *testing.T) {
 		for _, f := range model.Families() {
 			for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
 				closed := directFlow(from.Name, netip.AddrPortFrom(PlaceNamed(LocalPod1).Addr(f), 9), protocol)
-				s := n.Try(closed, DefaultPatience())
+				s := n.Try(closed, DefaultTimeouts())
 				assert.Equal(t, oracle.Reject, s.Verdict, "%v, a closed port: %v", closed, s)
 			}
 			for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
@@ -96,15 +138,15 @@ func TestWhatNobodyAnswersIsTold(t *testing.T) {
 					model.IPv4: "192.0.2.0/24", model.IPv6: "2001:db8:e::/64"}[f]), 10)
 				service := directFlow(from.Name, netip.AddrPortFrom(nobody, 80), protocol)
 				start := time.Now()
-				s := n.Try(service, DefaultPatience())
+				s := n.Try(service, DefaultTimeouts())
 				assert.Equal(t, oracle.NotOurs, s.Verdict, "%v, which nothing translates: %v", service, s)
-				assert.Less(t, time.Since(start), DefaultPatience().Answer, "the ICMP error is not waited for")
+				assert.Less(t, time.Since(start), DefaultTimeouts().Answer, "the ICMP error is not waited for")
 			}
 		}
 	}
 }
 
-// A machine that stalls for a moment is not taken for one that loses packets.
+// A machine that stalls for a moment does not count as one that loses packets.
 func TestTCPRepeatsNothingSoon(t *testing.T) {
 	n := testNetwork(t)
 	for _, from := range Places() {
@@ -115,9 +157,9 @@ func TestTCPRepeatsNothingSoon(t *testing.T) {
 			}
 			for _, f := range model.Families() {
 				a := directFlow(from.Name, netip.AddrPortFrom(PlaceNamed(to).Addr(f), ServerPort), model.TCP)
-				c, err := n.Open(a, time.Now().Add(DefaultPatience().Answer))
+				c, err := n.Open(a, time.Now().Add(DefaultTimeouts().Answer))
 				require.NoError(t, err, "%v", a)
-				_, err = c.Ask(time.Now().Add(DefaultPatience().Answer))
+				_, err = c.Ask(time.Now().Add(DefaultTimeouts().Answer))
 				assert.NoError(t, err, "%v", a)
 				assert.NoError(t, c.sock.raw.Control(func(fd uintptr) {
 					info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
@@ -131,7 +173,7 @@ func TestTCPRepeatsNothingSoon(t *testing.T) {
 	}
 }
 
-// Whatever a backend does to a connection is seen; only errors of the test's own sockets break the test.
+// Whatever a backend does to a connection is a result; only errors of the test's own sockets break the test.
 func TestErrorsAreClassified(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

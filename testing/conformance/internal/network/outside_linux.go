@@ -12,14 +12,14 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// outsideRouter answers every packet that reaches the namespace outside with "network unreachable", as a router without
-// a route would. It sends them itself because the kernel limits such errors to one a second, whatever its parameters.
+// outsideRouter answers every packet that reaches the outside namespace with "network unreachable", like a router
+// without a route. It does so in user space because the kernel sends at most one such error a second.
 type outsideRouter struct {
 	files []*os.File
 	wg    sync.WaitGroup
 }
 
-// outsideAddr reports whether an ICMP error comes from the router outside: the packet left the node unchanged.
+// outsideAddr reports whether an ICMP error comes from the outside router: then the packet left the node unchanged.
 func outsideAddr(a netip.Addr) bool {
 	return a == routerAddr(model.IPv4) || a == routerAddr(model.IPv6)
 }
@@ -92,7 +92,7 @@ func (r *outsideRouter) serve(ns *namespace, f model.Family) error {
 	return nil
 }
 
-// socket opens a socket in the namespace that close closes.
+// socket opens a socket in the namespace; close closes it.
 func (r *outsideRouter) socket(ns *namespace, family, kind, protocol int) (*os.File, error) {
 	fd, err := ns.socket(family, kind, protocol)
 	if err != nil {
@@ -103,8 +103,7 @@ func (r *outsideRouter) socket(ns *namespace, family, kind, protocol int) (*os.F
 	return f, nil
 }
 
-// unreachable makes the ICMP error for a packet, or returns nil for packets that get none: errors themselves, and
-// packets to the router.
+// unreachable returns the ICMP error for a packet, or nil for ICMP errors and packets to the router itself.
 func unreachable(packet []byte, f model.Family) (source netip.Addr, icmp []byte) {
 	var to netip.Addr
 	var protocol byte
@@ -125,7 +124,7 @@ func unreachable(packet []byte, f model.Family) (source netip.Addr, icmp []byte)
 	}
 	icmp = append(icmp, packet[:min(len(packet), 128)]...)
 	if f == model.IPv4 {
-		// For IPv6 the kernel does it.
+		// For IPv6 the kernel computes the checksum.
 		binary.BigEndian.PutUint16(icmp[2:], internetChecksum(icmp))
 	}
 	return source, icmp
@@ -146,7 +145,7 @@ func internetChecksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// bigEndian is htons.
+// bigEndian converts to network byte order, like htons.
 func bigEndian(v uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
 }

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// ServeManyPods gives other-node every address of [ManyPods], each with a server.
+// ServeManyPods adds every address of [ManyPods] to other-node and starts a server for each.
 func (n *Network) ServeManyPods(f model.Family) error {
 	node, pods := n.namespaces[OtherNode], ManyPods(f)
 	err := errors.Join(

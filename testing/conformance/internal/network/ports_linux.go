@@ -25,10 +25,10 @@ func sourcePort(n int) uint16 {
 	return uint16(EndOfReservedPorts + n - portsBelow)
 }
 
-// portAllocator hands out source ports in a random order, which the seed decides. Concurrent flows have different ones,
-// whatever their source: otherwise they could be masqueraded to the same address and port at the same moment, and the
-// kernel would drop one of the packets. And a combination of addresses, ports and protocol is not used again while the
-// kernel may remember it, so a flow is always new.
+// portAllocator allocates source ports in a random order that the seed determines. Concurrent flows get different
+// ports, whatever their source: otherwise masquerading could map them to the same address and port, and the kernel
+// would drop a packet. A combination of addresses, ports and protocol is not reused while connection tracking may have
+// an entry for it, so every flow is new.
 type portAllocator struct {
 	mu           sync.Mutex
 	next, stride int
@@ -42,7 +42,7 @@ type connectionKey struct {
 	protocol model.Protocol
 }
 
-// rememberedFor is longer than connection tracking keeps an entry of a connection that these tests have closed.
+// rememberedFor is longer than connection tracking keeps the entry of a closed connection.
 const rememberedFor = 3 * time.Minute
 
 func newPortAllocator(seed uint64) *portAllocator {
@@ -54,7 +54,7 @@ func newPortAllocator(seed uint64) *portAllocator {
 	return a
 }
 
-// With a stride that is coprime to the number of ports, each is used once before any is used again.
+// A stride that is coprime to the number of ports visits every port once before any is repeated.
 func greatestCommonDivisor(a, b int) int {
 	for b != 0 {
 		a, b = b, a%b
@@ -62,10 +62,10 @@ func greatestCommonDivisor(a, b int) int {
 	return a
 }
 
-// anyPort is all port numbers.
+// anyPort is the range of all source ports.
 var anyPort = PortBand{1024, 65535}
 
-// PortBands divide the port numbers, without the reserved ones, into sixteen parts.
+// PortBands divide the source ports, without the reserved ones, into sixteen ranges.
 func PortBands() []PortBand {
 	var bands []PortBand
 	for first := 0; first < 65536; first += 4096 {

@@ -37,7 +37,7 @@ func TestSourcePortsCollideWithNothing(t *testing.T) {
 	}
 }
 
-// The seed determines the order of the ports, and no part of them is left out.
+// The seed determines the order of the ports, and every port is used.
 func TestSourcePortsComeInTheOrderOfTheSeed(t *testing.T) {
 	order := func(seed uint64) (ports []uint16) {
 		a := newPortAllocator(seed)

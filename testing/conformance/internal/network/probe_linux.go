@@ -12,21 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 )
 
-// Seen is what happened to a flow. Verdict is NotOurs for packets that left the node unchanged.
+// Seen is the result of a flow. Verdict is NotOurs for packets that left the node unchanged.
 type Seen struct {
 	oracle.Observation
 	// Detail describes what was seen, for messages.
 	Detail string
-	// Accepted: the refusal came after the connection had been accepted.
+	// Accepted: the connection was accepted before it was refused.
 	Accepted bool
-	// Lost: a packet was lost and sent again.
+	// Lost: a packet was lost and retransmitted.
 	Lost bool
-	// port is the client's, or 0.
+	// port is the client's port, or 0.
 	port uint16
-	// Broken is an error of the test network itself.
+	// Broken is an error of the test network itself, not of the backend.
 	Broken error
 }
 
@@ -53,31 +53,31 @@ func (s Seen) outcome() string {
 	return s.Observation.String()
 }
 
-// Patience is how long to wait for what.
-type Patience struct {
-	// Answer is how long an answer, or a refusal, may take before a flow counts as dropped.
+// Timeouts limit how long a flow waits for an answer.
+type Timeouts struct {
+	// Answer is how long to wait for an answer or a refusal before a flow counts as dropped.
 	Answer time.Duration
-	// Quiet is how long to wait for an answer where a drop is right.
+	// Quiet is how long to wait where a drop is expected.
 	Quiet time.Duration
 }
 
-// DefaultPatience is for machines that are not emulated.
-func DefaultPatience() Patience {
-	return Patience{Answer: 10 * time.Second, Quiet: 100 * time.Millisecond}
+// DefaultTimeouts returns the timeouts for real, not emulated, machines.
+func DefaultTimeouts() Timeouts {
+	return Timeouts{Answer: 10 * time.Second, Quiet: 100 * time.Millisecond}
 }
 
-// Connection is a client's side of a connection.
+// Connection is the client's side of a connection.
 type Connection struct {
 	Flow  Attempt
 	Local netip.AddrPort
 	sock  *socket
 	n     *Network
 	asked int
-	lost  bool // a datagram had to be sent again
+	lost  bool // a datagram had to be resent
 }
 
-// Open opens a connection. For TCP it waits until it is established; the others send nothing yet. A connection that
-// fails is returned too, closed, if a port was found for it.
+// Open opens a connection. For TCP it waits until the connection is established; other protocols send nothing yet. If a
+// source port was allocated, a failed connection is returned too, closed.
 func (n *Network) Open(f Attempt, deadline time.Time) (*Connection, error) {
 	c := &Connection{Flow: f, n: n}
 	ns := n.namespaceOf(f.from)
@@ -115,13 +115,13 @@ func (n *Network) Open(f Attempt, deadline time.Time) (*Connection, error) {
 	return c, nil
 }
 
-// RawSCTP reports whether a flow goes over a raw socket.
+// RawSCTP reports whether a flow uses a raw socket.
 func (n *Network) RawSCTP(f Attempt) bool { return f.Protocol == model.SCTP && n.sctp == userSpaceSCTP }
 
 // Close ends the connection.
 func (c *Connection) Close() { c.sock.close() }
 
-// ForbidFragments makes the kernel send datagrams whole or not at all, whatever it knows about the path.
+// ForbidFragments makes the kernel send each datagram in one packet or not at all, whatever path MTU it has learned.
 func (c *Connection) ForbidFragments() error {
 	var result error
 	err := c.sock.raw.Control(func(fd uintptr) {
@@ -136,14 +136,14 @@ func (c *Connection) ForbidFragments() error {
 	return errors.Join(err, result)
 }
 
-// resendAfter is the time after which an unanswered datagram is sent again: if many flows begin at once, the kernel may
-// drop one whose translated ports another one has just taken.
+// resendAfter is the time after which an unanswered datagram is resent. If many flows start at once, the kernel may
+// drop one whose translated port another flow has just taken.
 const resendAfter = 500 * time.Millisecond
 
-// Ask asks who is at the other end.
+// Ask asks which server is at the other end.
 func (c *Connection) Ask(deadline time.Time) (Answer, error) { return c.AskLong(0, deadline) }
 
-// AskLong asks with a question of at least that many bytes. The answer repeats all of it.
+// AskLong sends a question of at least size bytes. The answer repeats all of it.
 func (c *Connection) AskLong(size int, deadline time.Time) (Answer, error) {
 	c.asked++
 	question := fmt.Sprintf("kpl-%d", c.asked)
@@ -163,7 +163,7 @@ func (c *Connection) AskLong(size int, deadline time.Time) (Answer, error) {
 	}
 }
 
-// filling returns a text of a length, which makes questions long. No two parts of it are the same.
+// filling returns a text of a given length. No two parts of it are equal.
 func filling(size int) string {
 	var b strings.Builder
 	for i := 0; b.Len() < size; i++ {
@@ -172,13 +172,12 @@ func filling(size int) string {
 	return b.String()[:size]
 }
 
-// askOnce sends the question, and waits for the answer to it.
 func (c *Connection) askOnce(question string, deadline time.Time) (Answer, error) {
 	if c.n.RawSCTP(c.Flow) {
 		return askUserSpaceSCTP(c.sock, c.Local.Port(), c.Flow.Destination, uint32(c.Local.Port())<<16|uint32(c.asked),
 			deadline)
 	}
-	// EPERM: a packet filter on output has dropped the packet. Its ICMP error, if any, arrives separately.
+	// EPERM: an output filter dropped the packet. Its ICMP error, if any, arrives separately.
 	if err := c.sock.send([]byte(question + "\n")); err != nil && !IsErrno(err, unix.EPERM) {
 		return Answer{}, err
 	}
@@ -195,7 +194,7 @@ func (c *Connection) askOnce(question string, deadline time.Time) (Answer, error
 		if err != nil {
 			return Answer{}, garbledError{err}
 		}
-		// An answer to an earlier question may still be under way.
+		// An answer to an earlier question may still be in flight.
 		if a.echo == question {
 			return a, nil
 		}
@@ -207,26 +206,26 @@ type brokenError struct{ error }
 
 func (e brokenError) Unwrap() error { return e.error }
 
-// garbledError says that the answer is not from a server of the test network.
+// garbledError says that an answer is not from a server of the test network.
 type garbledError struct{ error }
 
-// Try makes one new connection, asks who is there, and closes it.
-func (n *Network) Try(f Attempt, p Patience) Seen {
-	patience := p.Answer
+// Try makes one new connection, asks which server answers, and closes it.
+func (n *Network) Try(f Attempt, p Timeouts) Seen {
+	timeout := p.Answer
 	if f.DropIsRight {
-		patience = p.Quiet
+		timeout = p.Quiet
 	}
-	c, err := n.Open(f, time.Now().Add(patience))
+	c, err := n.Open(f, time.Now().Add(timeout))
 	if c == nil {
-		return classify(err, patience)
+		return classify(err, timeout)
 	}
 	defer c.Close()
 	var a Answer
 	if err == nil {
-		a, err = c.Ask(time.Now().Add(patience))
+		a, err = c.Ask(time.Now().Add(timeout))
 	}
 	if err != nil {
-		s := classify(err, patience)
+		s := classify(err, timeout)
 		s.port = c.Local.Port()
 		return s
 	}
@@ -240,8 +239,8 @@ func (n *Network) Try(f Attempt, p Patience) Seen {
 	return s
 }
 
-// classify says what an error means for the flow. Any error may be the backend's fault, except errors of the test's own
-// sockets before anything was sent.
+// classify converts an error to a flow's result. The backend may cause any error, except errors of the client's sockets
+// before anything was sent.
 func classify(err error, waited time.Duration) Seen {
 	var network *networkError
 	var broken brokenError
@@ -261,7 +260,7 @@ func classify(err error, waited time.Duration) Seen {
 	case !errors.As(err, &network):
 		return see(oracle.Drop)
 	case network.icmp && outsideAddr(network.from),
-		// SCTP sockets of the kernel do not tell the sender of an error. Only the router outside sends this one.
+		// The kernel's SCTP sockets do not report an error's sender. Only the outside router sends this error.
 		!network.icmp && !network.localCause && network.errno == unix.ENETUNREACH:
 		return see(oracle.NotOurs)
 	case network.icmp, network.errno == unix.ECONNREFUSED:
@@ -272,7 +271,7 @@ func classify(err error, waited time.Duration) Seen {
 		s := see(oracle.Reject)
 		s.Accepted = true
 		return s
-	case unix.EINVAL: // the error that the node's own processes get from a blackhole route
+	case unix.EINVAL: // a blackhole route causes this error for the node's own processes
 		return see(oracle.Drop)
 	case unix.EACCES, unix.EPERM, unix.EHOSTUNREACH, unix.ENETUNREACH: // routes of type prohibit and unreachable
 		return see(oracle.Reject)
@@ -280,13 +279,13 @@ func classify(err error, waited time.Duration) Seen {
 	return see(0)
 }
 
-// IsErrno reports whether an error is a number of the kernel's, from a socket or in an ICMP message.
+// IsErrno reports whether an error is this errno, from a socket or from an ICMP message.
 func IsErrno(err error, errno unix.Errno) bool {
 	var e *networkError
 	return errors.As(err, &e) && e.errno == errno || errors.Is(err, errno)
 }
 
-// Concurrently calls f with the numbers below n, some of them at the same time.
+// Concurrently calls f with 0 to n-1, a limited number at a time.
 func Concurrently(n int, f func(int)) {
 	slots := make(chan struct{}, 32)
 	var wg sync.WaitGroup

@@ -15,11 +15,11 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Connection tracking and NAT know SCTP in kernels that have no SCTP sockets. There the suite speaks the first two
-// messages of the handshake itself, over raw sockets: the client's INIT and the server's INIT ACK, whose cookie carries
-// the answer.
+// Some kernels without SCTP sockets support SCTP in connection tracking and NAT. There the suite exchanges the first
+// two messages of the handshake over raw sockets: the client's INIT and the server's INIT ACK, whose cookie carries the
+// answer.
 
-// sctpWay says how the test network speaks SCTP.
+// sctpWay selects how the test network speaks SCTP.
 type sctpWay int
 
 const (
@@ -27,7 +27,7 @@ const (
 	userSpaceSCTP                    // raw sockets
 )
 
-// probeSCTP finds out which way works.
+// probeSCTP determines which way works.
 func probeSCTP() (sctpWay, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
 	if err == nil {
@@ -39,8 +39,8 @@ func probeSCTP() (sctpWay, error) {
 	return 0, os.NewSyscallError("socket", err)
 }
 
-// repeatSoon has an SCTP socket of the kernel repeat its INIT after a fifth of a second instead of three. SCTP, unlike
-// TCP, forgets an ICMP error that comes while connect still holds the socket, and takes notice of the next one.
+// repeatSoon makes a kernel SCTP socket repeat its INIT after 0.2 s instead of 3 s. Unlike TCP, SCTP ignores an ICMP
+// error that arrives while connect holds the socket; it notices the next one.
 func repeatSoon(fd int) {
 	const rtoInfo = 0 // SCTP_RTOINFO
 	info := binary.NativeEndian.AppendUint32(nil, 0)
@@ -59,13 +59,13 @@ const (
 	sctpInitSize    = 16 // initiate tag, window, streams out and in, first TSN
 )
 
-// sctpPacket is an INIT or an INIT ACK, which has a cookie.
+// sctpPacket is an INIT, or an INIT ACK with a cookie.
 type sctpPacket struct {
 	from, to uint16
 	chunk    byte
-	// tag is the verification tag: 0 for an INIT, else what the peer chose.
+	// tag is the verification tag: 0 for an INIT, otherwise the one that the peer chose.
 	tag uint32
-	// own is the tag that the sender chooses.
+	// own is the sender's tag.
 	own    uint32
 	cookie []byte
 }
@@ -98,7 +98,7 @@ func (p sctpPacket) encode() []byte {
 	return b
 }
 
-// decodeSCTP reads what encode writes, and returns false for anything else.
+// decodeSCTP parses the output of encode, and returns false for anything else.
 func decodeSCTP(b []byte) (p sctpPacket, ok bool) {
 	if len(b) < sctpHeaderSize+sctpChunkHeader+sctpInitSize {
 		return p, false
@@ -119,7 +119,7 @@ func decodeSCTP(b []byte) (p sctpPacket, ok bool) {
 	return p, p.chunk == sctpInit || p.chunk == sctpInitAck
 }
 
-// skipIPHeader removes the header that raw IPv4 sockets, and they alone, hand over.
+// skipIPHeader removes the IP header, which only raw IPv4 sockets deliver.
 func skipIPHeader(b []byte, f model.Family) []byte {
 	if f == model.IPv6 || len(b) == 0 {
 		return b
@@ -130,7 +130,7 @@ func skipIPHeader(b []byte, f model.Family) []byte {
 	return nil
 }
 
-// serveUserSpaceSCTP answers every INIT that comes to an address, on the ports that servers have.
+// serveUserSpaceSCTP answers every INIT to an address, on the ports of the servers.
 func (s *servers) serveUserSpaceSCTP(ns *namespace, at netip.Addr) error {
 	sock, err := newSocket(ns, unix.SOCK_RAW, unix.IPPROTO_SCTP, netip.AddrPortFrom(at, 0))
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *servers) serveUserSpaceSCTP(ns *namespace, at netip.Addr) error {
 					case unix.EAGAIN:
 						return false
 					}
-					_ = sock.pendingError(int(fd)) // about an earlier answer
+					_ = sock.pendingError(int(fd)) // of an earlier answer
 				}
 			})
 			if closed != nil {
@@ -181,7 +181,7 @@ func addrOf(a unix.Sockaddr) netip.Addr {
 	return netip.Addr{}
 }
 
-// sentFrom reports whether an SCTP packet has a source port.
+// sentFrom returns a function that reports whether an SCTP packet has this source port.
 func sentFrom(port uint16) func(packet []byte) bool {
 	return func(packet []byte) bool { return len(packet) >= 2 && binary.BigEndian.Uint16(packet) == port }
 }

@@ -15,16 +15,16 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// ServerAt is where a place's first server listens.
+// ServerAt returns the address and port of a place's first server.
 func (p Place) ServerAt(f model.Family) netip.AddrPort {
 	return netip.AddrPortFrom(p.Addr(f), ServerPort)
 }
 
-// Answer is what a server says: where it listens, and who it thinks is asking.
+// Answer is a server's answer: the address it listens on, and the client's address as it sees it.
 type Answer struct {
 	Server netip.AddrPort
 	Client netip.AddrPort
-	// echo is the text of the question, which identifies its answer.
+	// echo is the text of the question, to match the answer to it.
 	echo string
 }
 
@@ -42,7 +42,7 @@ func decodeAnswer(b []byte) (Answer, error) {
 	return Answer{Server: server, Client: from, echo: fields[2]}, errors.Join(err1, err2)
 }
 
-// servers answer in pods and on nodes.
+// servers are the servers of pods and nodes.
 type servers struct {
 	wg    sync.WaitGroup
 	mu    sync.Mutex
@@ -82,12 +82,12 @@ func startServers(n *Network) (*servers, error) {
 	return s, nil
 }
 
-// Serve starts a server of a place for one address. It ends with the network, or with stop.
+// Serve starts a server of a place on one address, until stop is called or the network is closed.
 func (n *Network) Serve(name string, protocol model.Protocol, at netip.AddrPort) (stop func(), err error) {
 	return n.servers.serve(n.namespaceOf(PlaceNamed(name)), protocol, at, false)
 }
 
-// Close ends all servers and their connections.
+// close stops all servers and closes their connections.
 func (s *servers) close() {
 	s.mu.Lock()
 	s.ended = true
@@ -98,7 +98,7 @@ func (s *servers) close() {
 	s.wg.Wait()
 }
 
-// keep notes something to be closed at the end. After the end it closes it at once, and returns false.
+// keep registers c to be closed with the servers. If they are closed already, it closes c and returns false.
 func (s *servers) keep(c interface{ Close() error }) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,14 +117,14 @@ func (s *servers) drop(c interface{ Close() error }) {
 	s.mu.Unlock()
 }
 
-// serve starts a server. It ends with all others, or with stop. It says that its address is at or, if it is that of many
-// pods, the one that the client connected to; only servers of streams can do that.
+// serve starts a server. It answers that its address is at or, with many, the address that the client connected to,
+// which only stream servers know. It runs until stop or close.
 func (s *servers) serve(ns *namespace, protocol model.Protocol, at netip.AddrPort, many bool) (stop func(), err error) {
 	file, err := listen(ns, protocol, at)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %v/%v: %w", at, protocol, err)
 	}
-	defer func() { _ = file.Close() }() // The net package works on a duplicate.
+	defer func() { _ = file.Close() }() // The net package duplicates the descriptor.
 	if protocol == model.UDP {
 		conn, err := net.FilePacketConn(file)
 		if err != nil {
@@ -172,7 +172,7 @@ func listen(ns *namespace, protocol model.Protocol, at netip.AddrPort) (*os.File
 	return os.NewFile(uintptr(fd), "server "+at.String()), nil
 }
 
-// maxDatagram is larger than any datagram of these tests.
+// maxDatagram is larger than any datagram of the tests.
 const maxDatagram = 65536
 
 // serveDatagrams answers each datagram until the socket is closed.
@@ -184,7 +184,7 @@ func serveDatagrams(conn *net.UDPConn, at netip.AddrPort) {
 			return
 		}
 		if err != nil {
-			continue // an ICMP error about an earlier answer
+			continue // an ICMP error from an earlier answer
 		}
 		_, _ = conn.WriteToUDPAddrPort(Answer{at, from, strings.TrimSpace(string(buf[:n]))}.encode(), from)
 	}
@@ -198,7 +198,7 @@ func (s *servers) acceptStreams(listener net.Listener, at netip.AddrPort, many b
 			return
 		}
 		if err != nil {
-			continue // the client has gone already
+			continue // the client is gone already
 		}
 		if !s.keep(conn) {
 			return

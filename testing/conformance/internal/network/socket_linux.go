@@ -14,30 +14,30 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// socket is a client's socket in one of the namespaces. It is non-blocking, and the runtime's poller waits for it.
+// socket is a non-blocking client socket in a namespace, integrated with the runtime's poller.
 type socket struct {
 	file *os.File
 	raw  syscall.RawConn
-	// mine reports whether the packet in an ICMP error belongs to this flow. nil: it always does. Raw sockets get the
+	// mine reports whether the packet quoted in an ICMP error belongs to this flow; nil means always. Raw sockets get the
 	// errors of all flows between their two addresses, earlier ones included.
 	mine func(packet []byte) bool
 }
 
-// networkError is an error that a socket got from the network: an ICMP error or a TCP reset.
+// networkError is an error from the network: an ICMP error or a TCP reset.
 type networkError struct {
 	errno unix.Errno
-	// icmp: an ICMP error, sent by from.
+	// icmp: the error is an ICMP error that from sent.
 	icmp     bool
 	icmpType uint8
 	icmpCode uint8
 	from     netip.Addr
-	// localCause: the error is from the client's own network stack.
+	// localCause: the client's own network stack reports the error.
 	localCause bool
-	// info is the MTU, where a packet was too big.
+	// info is the path MTU if a packet was too big.
 	info uint32
 }
 
-// ToldMTU returns the MTU that a router's error about a packet that exceeds it tells, 0 for other errors.
+// ToldMTU returns the MTU in a router's "packet too big" error, or 0 for other errors.
 func ToldMTU(err error) uint32 {
 	var e *networkError
 	if !errors.As(err, &e) || !e.icmp || e.errno != unix.EMSGSIZE {
@@ -46,7 +46,7 @@ func ToldMTU(err error) uint32 {
 	return e.info
 }
 
-// ToldByICMP reports whether an error is an ICMP error, and not from the router outside.
+// ToldByICMP reports whether an error is an ICMP error from anywhere but the outside router.
 func ToldByICMP(err error) bool {
 	var e *networkError
 	return errors.As(err, &e) && e.icmp && !outsideAddr(e.from)
@@ -62,7 +62,7 @@ func (e *networkError) Error() string {
 	return e.errno.Error()
 }
 
-// newSocket opens a socket in a namespace, bound to an address. A bound port stays free for listeners elsewhere.
+// newSocket opens a socket in a namespace, bound to an address. Listeners elsewhere can still use the port.
 func newSocket(ns *namespace, kind, protocol int, local netip.AddrPort) (*socket, error) {
 	family, optionLevel, option := unix.AF_INET, unix.SOL_IP, unix.IP_RECVERR
 	if local.Addr().Is6() {
@@ -72,14 +72,14 @@ func newSocket(ns *namespace, kind, protocol int, local netip.AddrPort) (*socket
 	if err != nil {
 		return nil, err
 	}
-	// With this option ICMP errors are queued with their sender, including those that the kernel calls temporary, and
-	// none is lost that arrives while connect still holds the socket.
+	// With this option the kernel queues ICMP errors with their sender, including temporary ones, and keeps errors that
+	// arrive while connect holds the socket.
 	if err := unix.SetsockoptInt(fd, optionLevel, option, 1); err != nil {
 		_ = unix.Close(fd)
 		return nil, os.NewSyscallError("setsockopt", err)
 	}
 	if kind == unix.SOCK_STREAM {
-		// Close resets the connection: nothing lingers on either side.
+		// Close resets the connection, so that no state remains on either side.
 		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	}
 	if kind == unix.SOCK_STREAM && protocol == unix.IPPROTO_SCTP {
@@ -99,7 +99,7 @@ func newSocket(ns *namespace, kind, protocol int, local netip.AddrPort) (*socket
 
 func (s *socket) close() { _ = s.file.Close() }
 
-// connect connects. For streams it waits until the connection is established or the deadline has passed.
+// connect connects. For streams it waits until the connection is established, at most until the deadline.
 func (s *socket) connect(to netip.AddrPort, deadline time.Time) error {
 	if err := s.file.SetDeadline(deadline); err != nil {
 		return err
@@ -113,7 +113,7 @@ func (s *socket) connect(to netip.AddrPort, deadline time.Time) error {
 				result = s.errorOf(int(fd), err)
 				return true
 			}
-			// An error that has arrived meanwhile waits in the queue, and wakes the poller.
+			// An error that arrived in the meantime is in the queue, and wakes the poller.
 			return false
 		}
 		if e := s.pendingError(int(fd)); e != nil {
@@ -129,7 +129,7 @@ func (s *socket) connect(to netip.AddrPort, deadline time.Time) error {
 	return result
 }
 
-// send sends a datagram, or a few bytes on a stream, at once.
+// send sends a datagram, or a few bytes on a stream, without waiting.
 func (s *socket) send(b []byte) error {
 	var result error
 	err := s.raw.Control(func(fd uintptr) {
@@ -172,7 +172,7 @@ func (s *socket) receive(b []byte, deadline time.Time) (n int, err error) {
 	return max(n, 0), result
 }
 
-// retransmissions is how often TCP retransmitted something: each time a packet or its answer was lost.
+// retransmissions returns the number of TCP retransmissions. Each means that a packet or its acknowledgement was lost.
 func (s *socket) retransmissions() (n uint32, err error) {
 	err = s.raw.Control(func(fd uintptr) {
 		if info, e := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); e == nil {
@@ -182,11 +182,11 @@ func (s *socket) retransmissions() (n uint32, err error) {
 	return n, err
 }
 
-// maxForeignErrors is how many errors about other flows may arrive at once.
+// maxForeignErrors is the maximum number of errors from other flows that are skipped at once.
 const maxForeignErrors = 64
 
-// errorOf returns what is known about an error of a call on the socket, or nil if there is none or it is about another
-// flow.
+// errorOf returns the details of a socket call's error. It returns nil if there is no error, or if it belongs to
+// another flow.
 func (s *socket) errorOf(fd int, err error) error {
 	if err == nil {
 		return nil
@@ -211,13 +211,13 @@ func (s *socket) pendingError(fd int) error {
 	}
 	errno, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if err != nil || errno == 0 {
-		return nil //nolint:nilerr // the question failed: it is not an error about a flow
+		return nil //nolint:nilerr // getsockopt failed: not an error of the flow
 	}
-	// It may have arrived since the queue was read.
+	// The error may have arrived since the queue was read.
 	return s.errorOf(fd, unix.Errno(errno))
 }
 
-// queuedError takes an error about this flow off the socket's queue, or returns nil if there is none.
+// queuedError removes an error of this flow from the socket's queue, or returns nil.
 func (s *socket) queuedError(fd int) error {
 	control := make([]byte, 512)
 	packet := make([]byte, 64)
@@ -236,11 +236,11 @@ func (s *socket) queuedError(fd int) error {
 	return nil
 }
 
-// parseExtendedError reads struct sock_extended_err and the address of the ICMP error's sender behind it.
+// parseExtendedError parses struct sock_extended_err and the following address of the ICMP error's sender.
 func parseExtendedError(control []byte) *networkError {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
-		return nil //nolint:nilerr // what cannot be parsed is no error about a flow
+		return nil //nolint:nilerr // unparsable: not an error of the flow
 	}
 	const size = 16
 	for _, m := range messages {
@@ -291,7 +291,7 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
 }
 
-// kindOf returns the kind of socket that carries a protocol.
+// kindOf returns a protocol's socket type.
 func kindOf(p model.Protocol) int {
 	if p == model.UDP {
 		return unix.SOCK_DGRAM

@@ -24,13 +24,13 @@ import (
 //	         |   |   \____________________________________/
 //	  [ client ] [ outside ]
 //
-// The node routes between all of them. Its default route points outside, where every packet is answered with an ICMP
-// error. That tells a packet to a service address that left the node unchanged from one that the node dropped.
+// The node routes between all of them. Its default route leads to outside, which answers every packet with an ICMP
+// error: that distinguishes a packet to a service address that left the node unchanged from one that the node dropped.
 type Network struct {
 	families []model.Family
 
 	Node *namespace
-	// namespaces by the name of the place that has them, and that of the router outside.
+	// namespaces maps the names of places, and outside, to their namespaces.
 	namespaces map[string]*namespace
 	servers    *servers
 	router     *outsideRouter
@@ -38,33 +38,12 @@ type Network struct {
 	sctp       sctpWay
 }
 
-// New builds the network, in the IP families that the machine has, and starts its servers. The seed determines
-// the source ports of clients.
+// New creates the network in these IP families and starts its servers. The seed determines clients' source ports.
 func New(families []model.Family, seed uint64) (*Network, error) {
 	n := &Network{families: families, namespaces: map[string]*namespace{}, ports: newPortAllocator(seed)}
 	if err := n.build(); err != nil {
 		n.Close()
 		return nil, fmt.Errorf("build the test network: %w", err)
-	}
-	return n, nil
-}
-
-// NewNode returns a network that has only the node, with its addresses.
-func NewNode(families []model.Family) (*Network, error) {
-	n := &Network{families: families, namespaces: map[string]*namespace{}}
-	err := n.add(TheNode)
-	if err == nil {
-		err = n.addBridge(func(p Plan) []netip.Prefix {
-			var all []netip.Prefix
-			for _, a := range p.HostAddresses() {
-				all = append(all, HostPrefix(a))
-			}
-			return all
-		})
-	}
-	if err != nil {
-		n.Close()
-		return nil, err
 	}
 	return n, nil
 }
@@ -109,7 +88,7 @@ func (n *Network) build() error {
 	return err
 }
 
-// Close takes the network down.
+// Close removes the network.
 func (n *Network) Close() {
 	if n.servers != nil {
 		n.servers.close()
@@ -122,10 +101,10 @@ func (n *Network) Close() {
 	}
 }
 
-// outside is the name of the namespace in which every packet is answered with an ICMP error.
+// outside is the namespace that answers every packet with an ICMP error.
 const outside = "outside"
 
-// namespaceOf returns the namespace that a place is in.
+// namespaceOf returns a place's namespace.
 func (n *Network) namespaceOf(p Place) *namespace {
 	name := p.Name
 	switch name {
@@ -139,7 +118,7 @@ func (n *Network) namespaceOf(p Place) *namespace {
 	return n.namespaces[name]
 }
 
-// add makes a namespace with the kernel parameters that the tests need.
+// add creates a namespace and sets the kernel parameters that the tests need.
 func (n *Network) add(name string) error {
 	ns, err := newNamespace(name)
 	if err != nil {
@@ -159,7 +138,7 @@ func (n *Network) add(name string) error {
 		{"ipv4/conf/default/send_redirects", "0"},
 		{"ipv4/conf/all/rp_filter", "0"},
 		{"ipv4/conf/default/rp_filter", "0"},
-		{"ipv4/icmp_ratemask", "0"}, // every refused connection gets its error
+		{"ipv4/icmp_ratemask", "0"}, // no rate limit for the errors of refused connections
 	}
 	if slices.Contains(n.families, model.IPv6) {
 		sysctls = append(sysctls, []sysctl{
@@ -169,14 +148,14 @@ func (n *Network) add(name string) error {
 			{"ipv6/conf/all/accept_ra", "0"},
 			{"ipv6/conf/default/accept_ra", "0"},
 			{"ipv6/icmp/ratelimit", "0"},
-			{"ipv6/ip_nonlocal_bind", "1"}, // for the client, which owns a whole range
+			{"ipv6/ip_nonlocal_bind", "1"}, // for the client, which uses all addresses of a range
 		}...)
 	}
 	if err := ns.setSysctls(sysctls); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	// A kernel that can filter bridged packets does so by default. It then takes translated packets for bridged ones,
-	// which a bridge never sends back to the pod that they came from. Pods here are routed.
+	// Kernels with bridge netfilter enable it by default. It would treat translated packets as bridged ones, which a
+	// bridge never sends back to the pod that they came from. Pods here are routed.
 	for _, path := range []string{"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"} {
 		if err := ns.setSysctls([]sysctl{{path, "0"}}); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%s: %w", name, err)
@@ -185,9 +164,9 @@ func (n *Network) add(name string) error {
 	return ns.linkUp("lo")
 }
 
-// addBridge adds the bridge to the node, with addresses of each family.
-func (n *Network) addBridge(addresses func(Plan) []netip.Prefix) error {
-	// Its own hardware address: else it takes that of a pod, and may change it with every new one.
+// addBridge adds the bridge to the node, with the gateway's addresses.
+func (n *Network) addBridge() error {
+	// With a hardware address of its own: otherwise it takes a pod's, and may change it with every new pod.
 	mac := net.HardwareAddr{0x02, 'k', 'p', 'l', 0, 1}
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: BridgeName, HardwareAddr: mac}}
 	if err := n.Node.Do(func() error { return netlink.LinkAdd(bridge) }); err != nil {
@@ -195,19 +174,15 @@ func (n *Network) addBridge(addresses func(Plan) []netip.Prefix) error {
 	}
 	var errs []error
 	for _, f := range n.families {
-		for _, a := range addresses(PlanOf(f)) {
-			errs = append(errs, n.Node.addAddr(BridgeName, a))
-		}
+		p := PlanOf(f)
+		errs = append(errs, n.Node.addAddr(BridgeName, netip.PrefixFrom(p.gateway, p.LocalPods.Bits())))
 	}
 	return errors.Join(append(errs, n.Node.linkUp(BridgeName))...)
 }
 
-// wireBridge connects the local pods: each has only its own address, and reaches everything else through the node.
+// wireBridge connects the local pods. Each has only its own address, and reaches everything else through the node.
 func (n *Network) wireBridge() error {
-	err := n.addBridge(func(p Plan) []netip.Prefix {
-		return []netip.Prefix{netip.PrefixFrom(p.gateway, p.LocalPods.Bits())}
-	})
-	if err != nil {
+	if err := n.addBridge(); err != nil {
 		return err
 	}
 	for i, name := range []string{LocalPod1, LocalPod2, LocalPod3} {
@@ -234,7 +209,7 @@ func (n *Network) wireBridge() error {
 	return nil
 }
 
-// wirePod gives a pod its address, and routes everything else through its node.
+// wirePod gives a pod its address and a default route through its node.
 func (n *Network) wirePod(name string, f model.Family, node *namespace, link string, gateway netip.Addr) error {
 	pod, addr := n.namespaces[name], PlaceNamed(name).Addr(f)
 	return errors.Join(
@@ -244,7 +219,7 @@ func (n *Network) wirePod(name string, f model.Family, node *namespace, link str
 		introduce(node, link, gateway, pod, addr))
 }
 
-// wire connects the node to another namespace by a link with a network of each family.
+// wire links the node to another namespace, with a network of each family.
 func (n *Network) wire(name string, to *namespace, network func(Plan) netip.Prefix) error {
 	if err := veth(n.Node, name, to); err != nil {
 		return err
@@ -260,7 +235,7 @@ func (n *Network) wire(name string, to *namespace, network func(Plan) netip.Pref
 	return errors.Join(errs...)
 }
 
-// veth makes a pair of interfaces: name in one namespace, eth0 in the other. Both are up.
+// veth creates a pair of interfaces, both up: name in one namespace, eth0 in the other.
 func veth(from *namespace, name string, to *namespace) error {
 	err := from.Do(func() error {
 		return netlink.LinkAdd(&netlink.Veth{
@@ -272,8 +247,7 @@ func veth(from *namespace, name string, to *namespace) error {
 	return errors.Join(from.linkUp(name), to.linkUp("eth0"))
 }
 
-// introduce adds permanent neighbour entries for both ends of a link, so that no packet waits for address resolution or
-// is lost to it.
+// introduce adds permanent neighbour entries at both ends of a link, so that no packet waits for address resolution.
 func introduce(node *namespace, nodeLink string, nodeAddr netip.Addr, to *namespace, addr netip.Addr) error {
 	nodeMAC, err1 := node.hardwareAddr(nodeLink)
 	mac, err2 := to.hardwareAddr("eth0")
@@ -283,8 +257,8 @@ func introduce(node *namespace, nodeLink string, nodeAddr netip.Addr, to *namesp
 	return errors.Join(node.addNeighbour(nodeLink, addr, mac), to.addNeighbour("eth0", nodeAddr, nodeMAC))
 }
 
-// wireFarPod connects the far pod to its node. Only routers on the way to it know the small MTU. Its own link has a
-// larger one, so it does not announce the small one when a connection begins.
+// wireFarPod connects the far pod to its node. Only routers on the path know the small MTU: the pod's own link has a
+// larger one, so its TCP does not announce the small one.
 func (n *Network) wireFarPod() error {
 	const link = "kpl-far"
 	otherNode := n.namespaces[OtherNode]
@@ -339,7 +313,7 @@ func (n *Network) route() error {
 	return errors.Join(errs...)
 }
 
-// GiveToNode adds an address of each family to a link of the node.
+// GiveToNode adds an address of each family to one of the node's links.
 func (n *Network) GiveToNode(link string, addr func(model.Family) netip.Addr) error {
 	var errs []error
 	for _, f := range n.families {
@@ -348,7 +322,7 @@ func (n *Network) GiveToNode(link string, addr func(model.Family) netip.Addr) er
 	return errors.Join(errs...)
 }
 
-// TakeFromNode removes the addresses from the link, if they are there.
+// TakeFromNode removes the addresses from the link, if they exist.
 func (n *Network) TakeFromNode(link string, addr func(model.Family) netip.Addr) error {
 	var errs []error
 	for _, f := range n.families {

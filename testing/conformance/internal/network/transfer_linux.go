@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ending is how a large transfer ends.
+// Ending is the way a large transfer ends.
 type Ending int
 
 const (
-	ClientEndsFirst Ending = iota // and the server answers after that
-	ServerEndsFirst               // and the client sends after that
-	BothAtOnce                    // send all the time
+	ClientEndsFirst Ending = iota // then the server answers
+	ServerEndsFirst               // then the client sends
+	BothAtOnce                    // both send all the time
 	ClientResets                  // halfway
 	ServerResets                  // halfway
 )
@@ -32,17 +32,17 @@ func (e Ending) String() string {
 		"the client resets the connection halfway", "the server resets the connection halfway"}[e]
 }
 
-// Transfer is a large amount of data on one connection, in both directions. Both ends know what to expect.
+// transfer is a large amount of data on one connection, in both directions. Both ends know what to expect.
 type transfer struct {
 	id   string
 	seed uint64
 	size int64
 	Ending
-	// done gets the server's error, or nil.
+	// done receives the server's error, or nil.
 	done chan error
 }
 
-// transfers are those that servers expect, by the question that begins them.
+// transfers are the expected transfers, by their first line.
 type transfers struct {
 	mu   sync.Mutex
 	next uint64
@@ -62,7 +62,7 @@ func (ts *transfers) add(e Ending, size int64) *transfer {
 	return t
 }
 
-// begun returns the transfer that a line begins, nil if it is another question.
+// begun returns the transfer that starts with this line, or nil if it is another question.
 func (ts *transfers) begun(line string) *transfer {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -71,7 +71,7 @@ func (ts *transfers) begun(line string) *transfer {
 	return t
 }
 
-// content is what one side sends: bytes that depend only on the seed.
+// content returns one side's data, which depends only on the seed.
 func (t *transfer) content(fromClient bool) io.Reader {
 	var seed [32]byte
 	binary.LittleEndian.PutUint64(seed[:], t.seed)
@@ -81,13 +81,13 @@ func (t *transfer) content(fromClient bool) io.Reader {
 	return io.LimitReader(rand.NewChaCha8(seed), t.size)
 }
 
-// send sends one side's content.
+// send sends one side's data.
 func (t *transfer) send(w io.Writer, fromClient bool) error {
 	_, err := io.CopyBuffer(struct{ io.Writer }{w}, t.content(fromClient), make([]byte, 32<<10))
 	return err
 }
 
-// receive reads what the other side sends, up to its end.
+// receive reads and checks the other side's data, to its end.
 func (t *transfer) receive(r io.Reader, fromClient bool) error {
 	want := t.content(fromClient)
 	got, expected := make([]byte, 32<<10), make([]byte, 32<<10)
@@ -111,7 +111,7 @@ func (t *transfer) receive(r io.Reader, fromClient bool) error {
 	}
 }
 
-// Serve is the server's part.
+// serve runs the server's side.
 func (t *transfer) serve(conn *net.TCPConn, r *bufio.Reader) {
 	t.done <- t.exchange(r, conn, conn.CloseWrite, false, func() error {
 		_ = conn.SetLinger(0)
@@ -119,7 +119,7 @@ func (t *transfer) serve(conn *net.TCPConn, r *bufio.Reader) {
 	})
 }
 
-// exchange is the part of one side, the client or the server.
+// exchange runs one side of the transfer.
 func (t *transfer) exchange(r io.Reader, w io.Writer, endHalf func() error, client bool, reset func() error) error {
 	send := func() error {
 		err := t.send(w, client)
@@ -150,7 +150,7 @@ func (t *transfer) exchange(r io.Reader, w io.Writer, endHalf func() error, clie
 		return send()
 	}
 	if client == (t.Ending == ClientResets) {
-		// Half of its own data is sent, or the first half of the other's has arrived.
+		// Half of the own data is sent, or the first half of the other side's has arrived.
 		var err error
 		if client {
 			_, err = io.CopyN(w, t.content(true), t.size/2)
@@ -178,13 +178,13 @@ func (t *transfer) exchange(r io.Reader, w io.Writer, endHalf func() error, clie
 	return fmt.Errorf("waiting for the reset: %w", err)
 }
 
-// Transfer sends an amount of data each way. It goes on while data moves, however slowly.
-func (c *Connection) Transfer(e Ending, size int64, p Patience) error {
+// Transfer sends size bytes in each direction. It continues while data moves, however slowly.
+func (c *Connection) Transfer(e Ending, size int64, p Timeouts) error {
 	t := c.n.servers.transfers.add(e, size)
 	if err := c.sock.send([]byte(t.id + "\n")); err != nil {
 		return err
 	}
-	s := &patientStream{c.sock.file, p.Answer}
+	s := &timedStream{c.sock.file, p.Answer}
 	r := bufio.NewReader(s)
 	line, err := r.ReadBytes('\n')
 	if err != nil {
@@ -208,27 +208,27 @@ func (c *Connection) Transfer(e Ending, size int64, p Patience) error {
 	return nil
 }
 
-// patientStream is a socket's stream on which data has to move within a time.
-type patientStream struct {
-	file     *os.File
-	patience time.Duration
+// timedStream is a socket's stream with a timeout for each read and write.
+type timedStream struct {
+	file    *os.File
+	timeout time.Duration
 }
 
-func (s *patientStream) Read(b []byte) (int, error) {
-	if err := s.file.SetReadDeadline(time.Now().Add(s.patience)); err != nil {
+func (s *timedStream) Read(b []byte) (int, error) {
+	if err := s.file.SetReadDeadline(time.Now().Add(s.timeout)); err != nil {
 		return 0, err
 	}
 	return s.file.Read(b)
 }
 
-func (s *patientStream) Write(b []byte) (int, error) {
-	if err := s.file.SetWriteDeadline(time.Now().Add(s.patience)); err != nil {
+func (s *timedStream) Write(b []byte) (int, error) {
+	if err := s.file.SetWriteDeadline(time.Now().Add(s.timeout)); err != nil {
 		return 0, err
 	}
 	return s.file.Write(b)
 }
 
-// endHalf closes the sending half.
+// endHalf closes the sending direction.
 func (s *socket) endHalf() error {
 	var result error
 	err := s.raw.Control(func(fd uintptr) {

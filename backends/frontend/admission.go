@@ -1,0 +1,286 @@
+package frontend
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+)
+
+// budget is what families know of the limits.
+type budget struct {
+	Limits
+	// due are the tenants that may exceed them, or did.
+	due       map[*tenant]bool
+	affinity  bool // sticky endpoints are limited
+	blockSize int  // see admission
+	decided   int  // ports, for tests
+}
+
+// tenant is the services of a namespace, and what they ask for.
+type tenant struct {
+	namespace string
+	services  map[*service]bool
+	sorted    []*service // by age and name; nil until it is needed
+	of        [2]struct {
+		total      Budget
+		limited    int                     // ports that are not served, or without affinity
+		admissions map[*service]*admission // nil unless there are such ports
+	}
+}
+
+// admission is what has been decided about the ports of a service in a family, while its namespace asks for too much.
+// There may be hundreds of thousands of ports, so a change decides again only about those for which it may make a
+// difference: those of a block of which a port has changed, or for which more or less is left than its decisions hold
+// for.
+type admission struct {
+	ports   []*port // that the service asks for, by name; nil: not known
+	blocks  []block // of as many ports each as budget.blockSize says
+	tooMany bool    // source ranges: no port is served
+}
+
+type block struct {
+	isDue   bool
+	serves  bool   // any port
+	cost    Budget // of its ports that are served
+	limited int    // ports that are not, or without affinity
+	// While what is left before it is at least low and below high, the same ports are served, for the same reasons.
+	low, high rest
+}
+
+// rest is what is left for ports, by the limit that they would exceed.
+type rest [numExcesses]int
+
+// needs returns what of each limit an amount takes.
+func (b Budget) needs() rest {
+	return rest{ofOwnDestinations: b.Destinations, ofFrontends: b.Frontends, ofDestinations: b.Destinations,
+		ofOwnSticky: b.StickyEndpoints, ofSticky: b.StickyEndpoints}
+}
+
+func (b *block) holds(r rest) bool {
+	for e := range r {
+		if r[e] < b.low[e] || r[e] >= b.high[e] {
+			return false
+		}
+	}
+	return !b.isDue
+}
+
+// decide decides which ports of a block are served, and which with affinity. It reports whether any of that is new.
+func (b *block) decide(ports []*port, left rest, tooManyRanges bool) (isNew bool) {
+	*b = block{}
+	for e := range b.high {
+		b.high[e] = math.MaxInt
+	}
+	for _, p := range ports {
+		c, why := p.cost(), ofRanges
+		if !tooManyRanges {
+			why = b.exceeded(c.needs(), left)
+		}
+		if why.deniesAffinity() {
+			c.StickyEndpoints = 0
+		}
+		if !why.refuses() {
+			b.serves = true
+			b.cost.add(c)
+		}
+		if why != noExcess {
+			b.limited++
+		}
+		isNew = isNew || p.excess != why
+		p.excess = why
+	}
+	return isNew
+}
+
+// exceeded returns the first limit that the next port exceeds, and notes for which amounts that holds.
+func (b *block) exceeded(needs, left rest) excess {
+	used := b.cost.needs()
+	for e := range numExcesses {
+		n := used[e] + needs[e]
+		if n > left[e] {
+			b.high[e] = min(b.high[e], n)
+			return e
+		}
+		b.low[e] = max(b.low[e], n)
+	}
+	return noExcess
+}
+
+// admission returns what is known of a service in a family, brought up to date with its list of ports.
+func (s *service) admission(f *family) *admission {
+	known := &s.tenant.of[f.index].admissions
+	if *known == nil {
+		*known = map[*service]*admission{}
+	}
+	a := (*known)[s]
+	if a == nil {
+		a = &admission{}
+		(*known)[s] = a
+	}
+	if a.ports == nil {
+		a.ports = make([]*port, 0, len(s.ports.all))
+		for _, p := range s.ports.all {
+			if p.family == f && p.asks {
+				a.ports = append(a.ports, p)
+			}
+		}
+		slices.SortFunc(a.ports, func(a, b *port) int { return a.name.Compare(b.name) })
+		a.blocks = make([]block, (len(a.ports)+f.limits.blockSize-1)/f.limits.blockSize)
+		for i := range a.blocks {
+			a.blocks[i].isDue = true
+		}
+	}
+	return a
+}
+
+// touch notes that the cost of a port is another one, or that the service asks for it or no longer does.
+func (p *port) touch() {
+	a := p.service.tenant.of[p.family.index].admissions[p.service]
+	if a == nil {
+		return
+	}
+	at, found := slices.BinarySearchFunc(a.ports, p, func(a, b *port) int { return a.name.Compare(b.name) })
+	if found && p.asks {
+		a.blocks[at/p.family.limits.blockSize].isDue = true
+	} else {
+		a.ports = nil
+	}
+}
+
+// admit decides which ports of a service are served with what is left of its namespace's budget, and reports whether
+// any of that is new.
+func (s *service) admit(f *family, left *Budget, limited *int) (isNew bool) {
+	a, ranges, own, served := s.admission(f), int(s.ranges[f.index]), f.limits.Service, false
+	size := f.limits.blockSize
+	tooMany := ranges > left.SourceRanges
+	for i := range a.blocks {
+		b, ports := &a.blocks[i], a.ports[i*size:min((i+1)*size, len(a.ports))]
+		r := left.needs()
+		r[ofOwnDestinations], r[ofOwnSticky] = own.Destinations, own.StickyEndpoints
+		if tooMany != a.tooMany || !b.holds(r) {
+			isNew = b.decide(ports, r, tooMany) || isNew
+			f.limits.decided += len(ports)
+		}
+		*left = left.minus(b.cost)
+		own = own.minus(b.cost)
+		*limited += b.limited
+		served = served || b.serves
+	}
+	if a.tooMany = tooMany; served {
+		left.SourceRanges -= ranges
+	}
+	return isNew
+}
+
+// admit decides which ports are served, and with affinity, where limits are, or were, exceeded.
+func (t *Table) admit(update func(*service, *family)) {
+	for _, n := range slices.SortedFunc(maps.Keys(t.budget.due), func(a, b *tenant) int {
+		return cmp.Compare(a.namespace, b.namespace)
+	}) {
+		if n.sorted == nil {
+			n.sorted = slices.SortedFunc(maps.Keys(n.services), (*service).compareAge)
+		}
+		for _, f := range t.families {
+			left, limited := t.budget.Namespace, 0
+			for _, s := range n.sorted {
+				if s.object != nil && s.admit(f, &left, &limited) {
+					update(s, f)
+				}
+			}
+			if n.of[f.index].limited = limited; limited == 0 {
+				n.of[f.index].admissions = nil // they are seldom needed, and then made again
+			}
+		}
+	}
+	clear(t.budget.due)
+}
+
+// charge notes that the cost of a port is another one than before.
+func (p *port) charge(before Budget) {
+	if now := p.cost(); now != before {
+		p.touch()
+		p.service.charge(p.family, now.minus(before))
+	}
+}
+
+// charge notes that a service costs more, or less.
+func (s *service) charge(f *family, more Budget) {
+	i := f.index
+	s.destinations[i] += more.Destinations
+	s.sticky[i] += int32(more.StickyEndpoints)
+	u := &s.tenant.of[i]
+	u.total.add(more)
+	if l := f.limits; u.limited > 0 || u.total.exceeds(l.Namespace) || s.destinations[i] > l.Service.Destinations ||
+		int(s.sticky[i]) > l.Service.StickyEndpoints {
+		l.due[s.tenant] = true
+	}
+}
+
+// join makes a service one of its tenant's.
+func (t *Table) join(s *service) {
+	n := t.tenants[s.name.Namespace]
+	if n == nil {
+		n = &tenant{namespace: s.name.Namespace, services: map[*service]bool{}}
+		t.tenants[n.namespace] = n
+	}
+	s.tenant = n
+	n.services[s] = true
+	n.place(s)
+}
+
+// forget removes a service of which nothing is known any more.
+func (t *Table) forget(s *service) {
+	delete(t.services, s.name)
+	n := s.tenant
+	n.displace(s)
+	for i := range n.of {
+		delete(n.of[i].admissions, s)
+	}
+	if delete(n.services, s); len(n.services) == 0 {
+		delete(t.tenants, n.namespace)
+	}
+}
+
+// setAge follows the service's object.
+func (t *Table) setAge(s *service) {
+	age := s.object.Created.UnixMicro()
+	if s.object.Created.IsZero() {
+		age = math.MaxInt64
+	}
+	if age == s.age {
+		return
+	}
+	s.tenant.displace(s)
+	s.age = age
+	s.tenant.place(s)
+	t.decideAgain(s.tenant)
+}
+
+// decideAgain has what is decided about a tenant decided again, if anything is.
+func (t *Table) decideAgain(n *tenant) {
+	for i := range n.of {
+		if n.of[i].limited > 0 {
+			t.budget.due[n] = true
+		}
+	}
+}
+
+func (s *service) compareAge(o *service) int {
+	return cmp.Or(cmp.Compare(s.age, o.age), s.name.Compare(o.name))
+}
+
+// place puts a service where it belongs by its age.
+func (n *tenant) place(s *service) {
+	if n.sorted != nil {
+		at, _ := slices.BinarySearchFunc(n.sorted, s, (*service).compareAge)
+		n.sorted = slices.Insert(n.sorted, at, s)
+	}
+}
+
+// displace takes it out.
+func (n *tenant) displace(s *service) {
+	if at, found := slices.BinarySearchFunc(n.sorted, s, (*service).compareAge); found {
+		n.sorted = slices.Delete(n.sorted, at, at+1)
+	}
+}

@@ -1,0 +1,71 @@
+package backendtest
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+)
+
+// BesideTenants is a bystander's endpoint that changes beside a tenant, for each pair of dimensions of [Tenants.Pairs],
+// on the dataplane of a backend that open makes. Besides the processor time of such a change it reports by how much
+// that exceeds the one without the tenant, measured before in the same run, and the milliseconds that the tenant takes
+// to come, to change (among other things, session affinity is switched off) and to go. Nothing fails: the kernel's time
+// depends on the machine, so compare pairs.
+func BesideTenants(b *testing.B, open func(*testing.B) Backend) {
+	for i, s := range pairShapes() {
+		b.Run(s.String(), func(b *testing.B) { besideTenant(b, open(b), s, uint64(i)) })
+	}
+}
+
+func besideTenant(b *testing.B, backend Backend, s shape, seed uint64) {
+	defer func() { check(b, backend.Close()) }()
+	rng := rand.New(rand.NewPCG(seed, 26))
+	ctx := klog.NewContext(b.Context(), logr.Discard())
+	sync := func() { check(b, backend.Sync(ctx)) }
+	backend.SetNode(Node())
+	others := bystanders()
+	for _, s := range others {
+		Set(b, backend, s, bystanderEndpoint(s, 1), bystanderEndpoint(s, 2))
+	}
+	sync()
+	next := 3
+	change := func() { // one goes and another one comes, or back
+		for _, s := range others {
+			backend.DeleteEndpoint(bystanderEndpoint(s, 5-next).Key())
+			backend.SetEndpoint(bystanderEndpoint(s, next))
+		}
+		next = 5 - next
+		sync()
+	}
+	took := func(f func()) time.Duration {
+		w := Stopwatch{b: b}
+		before := w.cpu()
+		f()
+		return w.cpu() - before
+	}
+	const rounds = 20
+	alone := took(func() {
+		for range rounds {
+			change()
+		}
+	}) / rounds
+	tenant := newTenant(rng, s, false, 0)
+	tenant.set(backend)
+	coming := took(sync)
+	watch := NewStopwatch(b)
+	for b.Loop() {
+		watch.Time(change)
+	}
+	tenant.change(rng)
+	tenant.set(backend)
+	changing := took(sync)
+	tenant.remove(backend)
+	going := took(sync)
+	for unit, d := range map[string]time.Duration{"coming-ms": coming, "change-ms": changing, "going-ms": going} {
+		b.ReportMetric(float64(d.Milliseconds()), unit)
+	}
+	b.ReportMetric(float64(watch.Total)/float64(watch.N)/float64(alone), "times-alone")
+}

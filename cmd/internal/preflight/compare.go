@@ -1,0 +1,451 @@
+package preflight
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/klog/v2"
+
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/dropin"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
+)
+
+// move compares two proxies on a node.
+type move struct {
+	node      string
+	ips       []netip.Addr // of the Node object
+	given     []netip.Addr // other addresses of the host, from --host-addresses
+	objects   replay
+	kubeProxy bool // the first proxy is kube-proxy
+	flows     map[connection]int
+
+	old, new *proxy
+	// A pod of the node, and one of another node, in each family.
+	localPod, remotePod model.PerFamily[netip.Addr]
+}
+
+// proxy is one of the two proxies.
+type proxy struct {
+	config   *v1alpha2.KubeProxyConfiguration
+	families []model.Family
+	snapshot *sink.Snapshot
+	packets  oracle.Config
+	refused  []refusal
+	ignored  []difference // what is wrong with objects
+	// choice selects the addresses that serve node ports.
+	choice nodeaddr.Choice
+	// upstream: it is kube-proxy, not this library.
+	upstream bool
+}
+
+// refusal is a part of a service port that this library does not serve.
+type refusal struct {
+	port    model.PortName
+	owner   model.PortName // for frontend.AddressInUse
+	reason  frontend.Reason
+	message string
+}
+
+func (p *proxy) is(mode v1alpha2.ProxyMode) bool { return p.config.Mode == mode }
+
+// compare returns the differences on the node.
+func (m *move) compare(ctx context.Context, before, after dropin.Config) ([]difference, error) {
+	var err error
+	if m.old, err = m.compute(ctx, before); err != nil {
+		return nil, fmt.Errorf("--from: %w", err)
+	}
+	if m.new, err = m.compute(ctx, after); err != nil {
+		return nil, fmt.Errorf("--to: %w", err)
+	}
+	m.old.upstream = m.kubeProxy
+	m.findPods()
+	list := slices.Concat(m.ofObjects(), m.ofRefusals(), m.ofNode())
+	for _, name := range m.services() {
+		s := m.both(name)
+		list = append(list, m.ofService(s)...)
+		old, err := m.old.oracle(name)
+		if err != nil {
+			return nil, fmt.Errorf("--from: %w", err)
+		}
+		new, err := m.new.oracle(name)
+		if err != nil {
+			return nil, fmt.Errorf("--to: %w", err)
+		}
+		from := m.senders(s)
+		for _, p := range s.Ports {
+			for _, to := range m.destinations(s, p) {
+				list = append(list, m.ask(old, new, from.to(s, to.Addr()), s.PortName(p), to)...)
+			}
+		}
+	}
+	return list, nil
+}
+
+// services returns the names of the services of both proxies.
+func (m *move) services() []model.ServiceName {
+	all := map[model.ServiceName]bool{}
+	for _, p := range []*proxy{m.old, m.new} {
+		for entry := range p.snapshot.Services() {
+			all[entry.Service.Name] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(all), model.ServiceName.Compare)
+}
+
+// both returns a service with the addresses and ports that it has for any of the two proxies.
+func (m *move) both(name model.ServiceName) *model.Service {
+	old, new := m.old.snapshot.Service(name), m.new.snapshot.Service(name)
+	switch {
+	case old == nil:
+		return new.Service
+	case new == nil:
+		return old.Service
+	}
+	s := *new.Service
+	s.ClusterIPs = distinct(s.ClusterIPs, old.Service.ClusterIPs)
+	s.ExternalIPs = distinct(s.ExternalIPs, old.Service.ExternalIPs)
+	s.LoadBalancerIPs = distinct(s.LoadBalancerIPs, old.Service.LoadBalancerIPs)
+	s.Ports = slices.Clone(s.Ports)
+	for _, p := range old.Service.Ports {
+		if !slices.ContainsFunc(s.Ports, func(q model.ServicePort) bool {
+			return q.Port == p.Port && q.Protocol == p.Protocol && q.NodePort == p.NodePort
+		}) {
+			s.Ports = append(s.Ports, p)
+		}
+	}
+	return &s
+}
+
+// compute computes a proxy's state for the node.
+func (m *move) compute(ctx context.Context, c dropin.Config) (*proxy, error) {
+	families, _, err := config.DetectNodeIPs(c.Configuration, m.ips, model.Families())
+	if err != nil {
+		return nil, err
+	}
+	state, cluster, _, err := config.StateOptions(c.Configuration, m.node, families)
+	if err != nil {
+		return nil, err
+	}
+	cluster.EndpointLimits = c.EndpointLimits
+	choice, err := config.NodePortAddresses(c.Configuration)
+	if err != nil {
+		return nil, err
+	}
+	gates, err := config.Gates(c.Configuration)
+	if err != nil {
+		return nil, err
+	}
+	p := &proxy{config: c.Configuration, choice: choice, families: families.Families}
+	logger := funcr.NewJSON(func(line string) { p.ignored = append(p.ignored, ofLog(line)...) }, funcr.Options{})
+	table, err := frontend.New(frontend.Options{Families: families.Families, Limits: c.Limits,
+		LimitAffinity:     p.is(v1alpha2.ProxyModeIPTables),
+		Apply:             func(context.Context, *frontend.Changes) error { return nil },
+		NodePortAddresses: func(node *model.Node, f model.Family) []netip.Addr { return m.nodePorts(node, f, choice) },
+		OnProblem: func(_ context.Context, problem frontend.Problem) {
+			p.refused = append(p.refused, refusal{problem.Port, problem.Owner, problem.Reason, problem.Message})
+		}})
+	if err != nil {
+		return nil, err
+	}
+	running, cancel := context.WithCancel(klog.NewContext(ctx, logger))
+	defer cancel()
+	full := sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
+		p.snapshot = s
+		cancel()
+		return nil
+	})
+	feed := &kubeproxy.LocalFeed{Source: m.objects, State: state, Cluster: cluster, NodeCIDRTimeout: 1}
+	err = kubeproxy.Run(running, kubeproxy.Options{Feed: feed, Sink: sink.Tee(table, full)})
+	if err == nil && p.snapshot == nil {
+		err = cmp.Or(context.Cause(ctx), errors.New("there is no state"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.packets = oracle.Config{HostAddresses: m.hosts(p.snapshot.Node()),
+		NodePortCIDRs: choice.CIDRs, NodePortPrimary: choice.Primary,
+		LocalhostNodePorts: p.is(v1alpha2.ProxyModeIPTables) && *p.config.IPTables.LocalhostNodePorts &&
+			choice.Loopback(),
+		LoopbackProxy: p.is(v1alpha2.ProxyModeNFTables) && gates.Enabled(config.KubeProxyNFTablesLocalhostNodePorts)}
+	return p, nil
+}
+
+// hosts returns the addresses of the node's interfaces, as far as they are known.
+func (m *move) hosts(node *model.Node) []netip.Addr { return distinct(node.IPs, m.ips, m.given) }
+
+// distinct returns the addresses of lists, each once.
+func distinct(lists ...[]netip.Addr) (all []netip.Addr) {
+	for _, a := range slices.Concat(lists...) {
+		if !slices.Contains(all, a) {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// isHost reports whether an address is known to be the node's own.
+func (m *move) isHost(a netip.Addr) bool {
+	return a.IsLoopback() || slices.Contains(m.old.packets.HostAddresses, a) ||
+		slices.Contains(m.new.packets.HostAddresses, a)
+}
+
+// nodePorts returns the node's addresses that serve node ports.
+func (m *move) nodePorts(node *model.Node, f model.Family, choice nodeaddr.Choice) []netip.Addr {
+	return choice.Of(m.hosts(node), node).Of(f)
+}
+
+// oracle returns an oracle for one service, because an oracle for all services would search them for every answer.
+func (p *proxy) oracle(name model.ServiceName) (*oracle.Oracle, error) {
+	state := oracle.State{Node: p.snapshot.Node()}
+	if entry := p.snapshot.Service(name); entry != nil {
+		state.Services, state.Endpoints = []*model.Service{entry.Service}, entry.Endpoints
+	}
+	return oracle.New(state, p.packets)
+}
+
+// maxAddresses is the maximum number of addresses of a service port that are compared. With more, the rest behaves like
+// these.
+const maxAddresses = 1000
+
+// destinations returns the addresses of a service port on the node.
+func (m *move) destinations(s *model.Service, p model.ServicePort) (all []netip.AddrPort) {
+	vips := slices.Concat(s.ClusterIPs, s.LoadBalancerIPs, s.ExternalIPs)
+	for _, a := range vips[:min(len(vips), maxAddresses)] {
+		all = append(all, netip.AddrPortFrom(a, p.Port))
+	}
+	if p.NodePort == 0 {
+		return all
+	}
+	for _, a := range distinct(m.old.packets.HostAddresses, m.new.packets.HostAddresses,
+		[]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}) {
+		if s.ClusterIP(model.FamilyOf(a)).IsValid() {
+			all = append(all, netip.AddrPortFrom(a, p.NodePort))
+		}
+	}
+	return all
+}
+
+// sender is the source of a connection.
+type sender struct {
+	name string
+	kind oracle.SourceKind
+	addr netip.Addr
+}
+
+// findPods finds a pod of the node and a pod of another node, in each family.
+func (m *move) findPods() {
+	for _, p := range []*proxy{m.old, m.new} {
+		node := p.snapshot.Node()
+		for _, cidr := range node.PodCIDRs {
+			*m.localPod.At(model.FamilyOf(cidr.Addr())) = cidr.Addr().Next().Next()
+		}
+		for entry := range p.snapshot.Services() {
+			for _, e := range entry.Endpoints {
+				switch a := e.Target.Addr(); {
+				case slices.Contains(node.IPs, a):
+				case e.Local:
+					*m.localPod.At(model.FamilyOf(a)) = a
+				default:
+					*m.remotePod.At(model.FamilyOf(a)) = a
+				}
+			}
+		}
+	}
+}
+
+// outside returns an address outside the cluster, of a documentation range.
+func outside(f model.Family) netip.Addr {
+	if f == model.IPv6 {
+		return netip.MustParseAddr("2001:db8::77")
+	}
+	return netip.AddrFrom4([4]byte{198, 51, 100, 77})
+}
+
+// senders are those to a service, in each family.
+type senders struct {
+	all      model.PerFamily[[]sender] // one of each kind
+	inRanges model.PerFamily[sender]   // one that the source ranges allow, which concern load-balancer IPs alone
+}
+
+// senders returns the senders to a service.
+func (m *move) senders(s *model.Service) (from senders) {
+	for _, f := range model.Families() {
+		var all []sender
+		for _, a := range m.hosts(m.new.snapshot.Node()) {
+			if model.FamilyOf(a) == f {
+				all = append(all, sender{"the node", oracle.Node, a})
+				break
+			}
+		}
+		if a := m.noEndpoint(s, *m.localPod.At(f)); a.IsValid() {
+			all = append(all, sender{"a pod of this node", oracle.LocalPod, a})
+		}
+		if a := m.noEndpoint(s, *m.remotePod.At(f)); a.IsValid() {
+			all = append(all, sender{"a pod of another node", oracle.RemotePod, a})
+		}
+		*from.all.At(f) = append(all, sender{"outside", oracle.External, outside(f)})
+		*from.inRanges.At(f) = sender{"outside, in the source ranges", oracle.External, m.inRanges(s, f)}
+	}
+	return from
+}
+
+// to returns the senders that can reach an address of a service.
+func (from *senders) to(s *model.Service, a netip.Addr) []sender {
+	f := model.FamilyOf(a)
+	if a.IsLoopback() {
+		return []sender{{"the node", oracle.Node, a}}
+	}
+	all := *from.all.At(f)
+	if in := *from.inRanges.At(f); in.addr.IsValid() && slices.Contains(s.LoadBalancerIPs, a) {
+		return append(slices.Clip(all), in)
+	}
+	return all
+}
+
+// noEndpoint returns the address of a pod, or the next one that is no endpoint of a service: what a pod sends to itself
+// is a case of its own.
+func (m *move) noEndpoint(s *model.Service, a netip.Addr) netip.Addr {
+	used := func(a netip.Addr) bool {
+		return slices.ContainsFunc([]*proxy{m.old, m.new}, func(p *proxy) bool {
+			entry := p.snapshot.Service(s.Name)
+			return entry != nil && slices.ContainsFunc(entry.Endpoints, func(e *model.Endpoint) bool {
+				return e.Target.Addr() == a
+			})
+		})
+	}
+	for a.IsValid() && used(a) {
+		a = a.Next()
+	}
+	return a
+}
+
+// inRanges returns an address in the source ranges of a service that is neither the node's nor a pod's.
+func (m *move) inRanges(s *model.Service, f model.Family) netip.Addr {
+	node := m.new.snapshot.Node()
+	for _, r := range s.SourceRanges(f) {
+		if a := r.Addr(); !m.isHost(a) &&
+			!slices.ContainsFunc(node.PodCIDRs, func(c netip.Prefix) bool { return c.Contains(a) }) {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// ask returns the differences between two oracles for connections to a destination.
+func (m *move) ask(
+	old, new *oracle.Oracle, senders []sender, port model.PortName, to netip.AddrPort,
+) (list []difference) {
+	for _, from := range senders {
+		flow := oracle.Flow{From: from.kind, Source: from.addr, Destination: to, Protocol: port.Protocol}
+		before, err := old.Expect(flow)
+		after, err2 := new.Expect(flow)
+		if err != nil || err2 != nil {
+			continue // there is no such connection
+		}
+		e := difference{Object: port.String(), Destination: to.String(), Rule: m.rule(port, to, before, after)}
+		e.Before, e.After = inWords(before, after), inWords(after, before)
+		same := e.Before == e.After && slices.Equal(before.Endpoints, after.Endpoints)
+		if text, rule := m.old.deviation(m, port, before, from); text != "" {
+			e.Before, e.Rule = text, rule
+			same = text == inWords(after, oracle.Outcome{Verdict: after.Verdict})
+		}
+		switch {
+		case same:
+			continue
+		case e.Before == e.After:
+			e.After += ", of other addresses"
+		}
+		if to.Addr().IsLoopback() && m.flows != nil {
+			n := m.flows[connection{port.Protocol, to}]
+			e.Connections = &n
+		}
+		i := slices.IndexFunc(list, func(o difference) bool {
+			return o.Before == e.Before && o.After == e.After && o.Rule == e.Rule
+		})
+		if i < 0 {
+			i, list = len(list), append(list, e)
+		}
+		list[i].Senders = append(list[i].Senders, from.name)
+	}
+	return list
+}
+
+// rule returns the rule for the difference between two outcomes.
+func (m *move) rule(port model.PortName, to netip.AddrPort, before, after oracle.Outcome) string {
+	f := model.FamilyOf(to.Addr())
+	if slices.Contains(m.old.families, f) != slices.Contains(m.new.families, f) {
+		return "S49"
+	}
+	if old, new := m.old.snapshot.Service(port.Service), m.new.snapshot.Service(port.Service); old != nil && new != nil &&
+		slices.Contains(old.Service.ExternalIPs, to.Addr()) != slices.Contains(new.Service.ExternalIPs, to.Addr()) {
+		return "S6"
+	}
+	if m.isHost(to.Addr()) && (before.Verdict == oracle.NotOurs || after.Verdict == oracle.NotOurs) {
+		if to.Addr().IsLoopback() {
+			return "S36"
+		}
+		return "S35"
+	}
+	return cmp.Or(newRule(after, before), newRule(before, after))
+}
+
+// newRule returns the first rule that is a reason for an outcome, but not for the other one.
+func newRule(o, other oracle.Outcome) string {
+	for _, r := range o.Reasons {
+		if r.Rule != "" && !slices.Contains(other.Reasons, r) {
+			return r.Rule
+		}
+	}
+	return ""
+}
+
+const notServed = "not served"
+
+// inWords describes an outcome, with the number of endpoints if that can be compared with the other outcome.
+func inWords(o, other oracle.Outcome) string {
+	switch o.Verdict {
+	case oracle.Deliver:
+		masqueraded := 0
+		for _, e := range o.Endpoints {
+			if e.SourceNAT {
+				masqueraded++
+			}
+		}
+		source := "the client's address"
+		if masqueraded == len(o.Endpoints) {
+			source = "an address of the node"
+		} else if masqueraded > 0 {
+			source = fmt.Sprintf("an address of the node for %d of them", masqueraded)
+		}
+		if other.Verdict != oracle.Deliver && (masqueraded == 0 || masqueraded == len(o.Endpoints)) {
+			return fmt.Sprintf("delivered, with %s as the source", source)
+		}
+		return fmt.Sprintf("delivered to %s, with %s as the source", count(len(o.Endpoints), "endpoint"), source)
+	case oracle.Reject:
+		return "rejected"
+	case oracle.Drop:
+		return "dropped"
+	}
+	return notServed
+}
+
+// count returns "1 endpoint" or "2 endpoints".
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}

@@ -1,0 +1,233 @@
+package preflight
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Differences that are not in the answers of the oracle: kube-proxy's departures (docs/departures.md), and what a mode
+// does beyond a service's own addresses and ports.
+
+// ofObjects returns differences in the treatment of objects.
+func (m *move) ofObjects() []difference {
+	if !m.old.upstream {
+		return nil
+	}
+	return append(slices.Clone(m.new.ignored), m.ofSlices()...)
+}
+
+// ofNode returns the differences that do not depend on a service.
+func (m *move) ofNode() (list []difference) {
+	add := func(object, before, after, rule string) {
+		if before != after {
+			list = append(list, difference{Object: object, Before: before, After: after, Rule: rule})
+		}
+	}
+	const left = "left to the node's routes"
+	ports := func(p *proxy) string { return either(p.guardsClusterIPs(), "refused", left) }
+	cidrs := func(p *proxy) string { return either(p.guardsServiceCIDRs(), "dropped", left) }
+	if m.old.snapshot.NumServices()+m.new.snapshot.NumServices() > 0 {
+		add("ports of cluster IPs that no service has", ports(m.old), ports(m.new), "S33")
+	}
+	if len(m.new.snapshot.Node().ServiceCIDRs) > 0 {
+		add("addresses of the ServiceCIDRs that no service has", cidrs(m.old), cidrs(m.new), "S33")
+	}
+	add("how endpoints are chosen", m.old.scheduler(), m.new.scheduler(), "S57")
+	if len(m.given) > 0 {
+		return list // each address is compared
+	}
+	for _, f := range model.Families() {
+		before, after := m.old.elsewhere(f), m.new.elsewhere(f)
+		if before != after && m.hasNodePorts(f) {
+			add(fmt.Sprintf("node ports and health checks at %v addresses of the node that its Node object does not list", f),
+				before, after+m.exceptVIPs(f), "S35")
+		}
+	}
+	return list
+}
+
+// either returns one of two texts.
+func either(yes bool, is, otherwise string) string {
+	if yes {
+		return is
+	}
+	return otherwise
+}
+
+// scheduler says how an endpoint is chosen. In turn and at random count as the same.
+func (p *proxy) scheduler() string {
+	if s := p.config.IPVS.Scheduler; p.is(v1alpha2.ProxyModeIPVS) && s != "" && s != "rr" {
+		return "by scheduler " + s
+	}
+	return "evenly"
+}
+
+// hasNodePorts reports whether a service has node ports in a family.
+func (m *move) hasNodePorts(f model.Family) bool {
+	for _, p := range []*proxy{m.old, m.new} {
+		for entry := range p.snapshot.Services() {
+			s := entry.Service
+			if s.ClusterIP(f).IsValid() && (s.HealthCheck != nil ||
+				slices.ContainsFunc(s.Ports, func(p model.ServicePort) bool { return p.NodePort != 0 })) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// exceptVIPs adds to "not served" where health checks answer all the same (S65).
+func (m *move) exceptVIPs(f model.Family) string {
+	if m.new.elsewhere(f) == served {
+		return ""
+	}
+	for entry := range m.new.snapshot.Services() {
+		s := entry.Service
+		isVIP := func(a netip.Addr) bool { return model.FamilyOf(a) == f && m.new.answersAtVIP(s, a) }
+		if s.HealthCheck != nil && slices.ContainsFunc(slices.Concat(s.LoadBalancerIPs, s.ExternalIPs), isVIP) {
+			return ", but for health checks at a Service's own VIPs (S65)"
+		}
+	}
+	return ""
+}
+
+const served = "served"
+
+// elsewhere says which of the host's addresses that nobody knows serve node ports.
+func (p *proxy) elsewhere(f model.Family) string {
+	if !slices.Contains(p.families, f) {
+		return notServed
+	}
+	if p.choice.All(f) {
+		return served
+	}
+	var cidrs []string
+	for _, c := range p.choice.CIDRs {
+		if model.FamilyOf(c.Addr()) == f && !c.Addr().IsLoopback() {
+			cidrs = append(cidrs, c.String())
+		}
+	}
+	if len(cidrs) == 0 {
+		return notServed
+	}
+	return "served in " + strings.Join(cidrs, ", ")
+}
+
+// hasCIDR reports whether address ranges of a family serve node ports.
+func (p *proxy) hasCIDR(f model.Family) bool {
+	return slices.ContainsFunc(p.choice.CIDRs, func(c netip.Prefix) bool { return model.FamilyOf(c.Addr()) == f })
+}
+
+// ofService returns the differences that affect a service whatever the connection.
+func (m *move) ofService(s *model.Service) (list []difference) {
+	add := func(before, after, rule string) {
+		list = append(list, difference{Object: s.Name.String(), Before: before, After: after, Rule: rule})
+	}
+	list = append(m.ofOtherPorts(s), m.ofHealthCheck(s)...)
+	for _, f := range model.Families() {
+		if m.old.upstream && m.old.choice.Primary && !m.new.snapshot.Node().IP(f).IsValid() && !m.old.hasCIDR(f) &&
+			s.ClusterIP(f).IsValid() && slices.ContainsFunc(s.Ports, func(p model.ServicePort) bool { return p.NodePort != 0 }) {
+			add(fmt.Sprintf("its node ports are on all %v addresses, because the node has no primary one", f),
+				"they are on none", "S35")
+		}
+	}
+	hashes := func(p *proxy) bool { return p.is(v1alpha2.ProxyModeIPVS) && !p.upstream }
+	if s.SessionAffinityTimeout != 0 && hasLocalExternal(s) && hashes(m.old) != hashes(m.new) {
+		texts := [2]string{fmt.Sprintf("the node and its pods stay with an endpoint of its external addresses for %v",
+			s.SessionAffinityTimeout), "they stay with what a hash of their address says, without a timeout"}
+		if hashes(m.old) {
+			texts[0], texts[1] = texts[1], texts[0]
+		}
+		add(texts[0], texts[1], "S32")
+	}
+	return list
+}
+
+// ofOtherPorts returns the differences at ports of external and load-balancer IPs that no service has.
+func (m *move) ofOtherPorts(s *model.Service) (list []difference) {
+	for _, a := range externalAddresses(s) {
+		before, after := m.old.refusesOtherPorts(m, a), m.new.refusesOtherPorts(m, a)
+		if before != after {
+			list = append(list, difference{Object: s.Name.String(), Destination: "other ports of " + a.String(),
+				Before: either(before, "refused", notServed), After: either(after, "refused", notServed), Rule: "S33"})
+		}
+	}
+	return list
+}
+
+// externalAddresses returns the external and load-balancer IPs of a service, not more than are compared.
+func externalAddresses(s *model.Service) []netip.Addr {
+	all := slices.Concat(s.ExternalIPs, s.LoadBalancerIPs)
+	slices.SortFunc(all, netip.Addr.Compare)
+	all = slices.Compact(all)
+	return all[:min(len(all), maxAddresses)]
+}
+
+// ofHealthCheck returns the differences of a service's health check.
+func (m *move) ofHealthCheck(s *model.Service) (list []difference) {
+	if s.HealthCheck == nil {
+		return nil
+	}
+	add := func(before, after string) {
+		list = append(list, difference{Object: s.Name.String(), Before: before, After: after, Rule: "S38"})
+	}
+	node := m.new.snapshot.Node()
+	if m.old.upstream && node.IP(model.IPv4).IsValid() && node.IP(model.IPv6).IsValid() &&
+		s.ClusterIP(model.IPv4).IsValid() != s.ClusterIP(model.IPv6).IsValid() {
+		add(fmt.Sprintf("its health check answers in the service's family alone, on port %d", s.HealthCheck.NodePort),
+			"it answers in both families")
+	}
+	text := func(answers bool) string {
+		return either(answers, "its health check answers", "its health check does not answer")
+	}
+	for _, a := range slices.Concat(m.hosts(node), s.ClusterIPs, externalAddresses(s)) {
+		to := netip.AddrPortFrom(a, s.HealthCheck.NodePort).String()
+		before, after := m.old.answersHealthChecks(m, s, a), m.new.answersHealthChecks(m, s, a)
+		if before != after && s.ClusterIP(model.FamilyOf(a)).IsValid() &&
+			!slices.ContainsFunc(list, func(d difference) bool { return d.Destination == to }) {
+			rule := "S38"
+			if after && m.new.answersAtVIP(s, a) {
+				rule = "S65"
+			}
+			list = append(list, difference{Object: s.Name.String(), Destination: to, Before: text(before),
+				After: text(after), Rule: rule})
+		}
+	}
+	return list
+}
+
+// hasLocalExternal reports whether only local endpoints serve a service's external addresses.
+func hasLocalExternal(s *model.Service) bool {
+	return slices.ContainsFunc(s.Ports, func(p model.ServicePort) bool {
+		return slices.ContainsFunc(model.Families(), func(f model.Family) bool {
+			return p.Routes.At(f).External.Endpoints == model.LocalSet
+		})
+	}) && (len(s.ExternalIPs) > 0 || len(s.LoadBalancerIPs) > 0)
+}
+
+// ofLog returns the difference that a log line of package localstate reports, if any.
+func ofLog(line string) []difference {
+	var said struct {
+		Msg, Field, Reason                        string
+		Service, EndpointSlice, Node, ServiceCIDR json.RawMessage
+	}
+	if json.Unmarshal([]byte(line), &said) != nil {
+		return nil
+	}
+	kind, ok := strings.CutPrefix(said.Msg, "Ignoring an invalid value of ")
+	if !ok {
+		return nil
+	}
+	kind = kind[strings.LastIndex(kind, " ")+1:]
+	var name struct{ Namespace, Name string }
+	_ = json.Unmarshal(map[string]json.RawMessage{"Service": said.Service, "EndpointSlice": said.EndpointSlice,
+		"Node": said.Node, "ServiceCIDR": said.ServiceCIDR}[kind], &name)
+	return []difference{{Object: kind + " " + strings.TrimPrefix(name.Namespace+"/"+name.Name, "/"),
+		Before: "may be used as it is", After: "ignored: " + said.Field + ": " + said.Reason, Rule: "S3 to S5"}}
+}

@@ -1,0 +1,240 @@
+// Package preflight lists traffic that nodes would treat differently after a change of the service proxy: from
+// kube-proxy to this library's drop-in, from mode iptables or ipvs to nftables, or to another configuration. It
+// implements "kube-proxy preflight" and "kubectl serviceproxy preflight".
+//
+// For both configurations it asks package oracle for the outcome of a new connection to each address of each service:
+// from a pod of the node, the node itself, a pod of another node, and a client outside the cluster. It prints each
+// outcome that differs, with its rule in docs/semantics.md. It also names objects that kube-proxy treats differently in
+// every configuration: each departure in docs/departures.md that an object can show, such as malformed objects and
+// services that claim another service's address. It changes nothing, neither on the node nor in the cluster.
+// Departures that affect all services alike are only in docs/departures.md.
+//
+// It covers the services, addresses and IP families of both configurations. Where it does not know something, it says
+// so: a node that cannot be compared, a malformed document, or a variable in the arguments of a DaemonSet is an error,
+// and of addresses that a Node object does not list it says what changes there.
+package preflight
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/dropin"
+	"sigs.k8s.io/kube-proxy-lib/internal/source"
+	"sigs.k8s.io/kube-proxy-lib/watch"
+)
+
+// Main runs the program with these arguments (without the program's name), and returns its exit code.
+func Main(ctx context.Context, args []string) int {
+	n, err := run(ctx, args, os.Stdout)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "preflight:", err)
+		return 2
+	case n > 0:
+		return 1
+	}
+	return 0
+}
+
+const usage = `Lists the traffic that would be treated differently after a move to this kube-proxy, or to another mode.
+
+Usage:
+  kube-proxy preflight [flags]
+
+Examples:
+  # What changes for the services of a cluster that kubeadm made, if this kube-proxy serves them in mode nftables?
+  kube-proxy preflight --from daemonset --to nftables --kubeconfig FILE --all-nodes
+
+  # The same, for one node and as JSON, with the configuration that the new DaemonSet will have
+  kube-proxy preflight --from daemonset --to new.yaml --kubeconfig FILE --node-name NODE -o json
+
+  # The same, with the other addresses that nodes have
+  kube-proxy preflight --from ipvs --kubeconfig FILE --all-nodes --host-addresses a=198.51.100.1,b=198.51.100.2
+
+  # From the flags of another kube-proxy, with objects in files
+  kube-proxy preflight --from "--proxy-mode=ipvs --masquerade-all" --file DIR --node-name NODE
+
+  # On the node: does anybody use node ports on 127.0.0.1?
+  kube-proxy preflight --kubeconfig FILE --node-name NODE --connections
+
+The exit code is 0 if there is no difference, 1 if there is one, and 2 if something could not be read or compared.
+
+Flags:
+`
+
+// options are the values of the flags.
+type options struct {
+	objects     source.Flags
+	from, to    string
+	same, all   bool
+	hosts       string
+	addresses   map[string][]netip.Addr // of hosts, by node; "" is every node
+	connections bool
+	timeout     time.Duration
+	print       func(io.Writer, any) error // nil: text for people
+}
+
+func parse(args []string, out io.Writer) (*options, error) {
+	set := flag.NewFlagSet("preflight", flag.ContinueOnError)
+	set.SetOutput(out)
+	set.Usage = func() {
+		fmt.Fprint(out, usage)
+		set.PrintDefaults()
+	}
+	var o options
+	var format string
+	o.objects.Register(set, "")
+	o.register(set)
+	set.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for the cluster's objects")
+	set.StringVar(&format, "o", "text", "output `format`: text or json")
+	if err := set.Parse(args); err != nil {
+		return nil, err
+	}
+	switch {
+	case set.NArg() > 0:
+		return nil, fmt.Errorf("unexpected argument %q", set.Arg(0))
+	case format == "json":
+		o.print = printJSON
+	case format != "text":
+		return nil, fmt.Errorf("-o %q is neither text nor json", format)
+	}
+	return &o, o.check()
+}
+
+// register adds the flags that are not about the source of the objects and the output.
+func (o *options) register(set *flag.FlagSet) {
+	set.StringVar(&o.from, "from", "iptables", "`proxy` to move from: a mode, with kube-proxy's defaults; a "+
+		"configuration file; flags of kube-proxy; daemonset, for the arguments of DaemonSet kube-system/kube-proxy; or "+
+		"configmap, for config.conf in ConfigMap kube-system/kube-proxy")
+	set.StringVar(&o.to, "to", "nftables",
+		"`proxy` to move to: like --from, but with the modes and flags of this program")
+	set.BoolVar(&o.same, "same", false, "both proxies use this library: do not list what kube-proxy does differently")
+	set.BoolVar(&o.all, "all-nodes", false, "compare for all nodes instead of --node-name")
+	set.StringVar(&o.hosts, "host-addresses", "", "comma-separated `list` of addresses that nodes have beside those of "+
+		"their Node objects: ADDRESS, or NODE=ADDRESS with --all-nodes")
+	set.BoolVar(&o.connections, "connections", false, "count the connections to node ports on loopback addresses that "+
+		"this machine, the node, is tracking (Linux, root)")
+}
+
+// check checks the flags that belong together, and reads the list of addresses.
+func (o *options) check() error {
+	switch {
+	case o.all == (o.objects.NodeName != ""):
+		return errors.New("one of --node-name and --all-nodes is required")
+	case o.all && o.connections:
+		return errors.New("--connections is about one node: give --node-name")
+	}
+	o.addresses = map[string][]netip.Addr{}
+	for text := range strings.SplitSeq(o.hosts, ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		node, address, ok := strings.Cut(text, "=")
+		if !ok {
+			node, address = "", text
+		}
+		a, err := netip.ParseAddr(address)
+		if err != nil {
+			return fmt.Errorf("--host-addresses: %w", err)
+		}
+		o.addresses[node] = append(o.addresses[node], a)
+	}
+	return nil
+}
+
+// run runs the program. It returns the number of differences. An error may be that not everything could be compared.
+func run(ctx context.Context, args []string, out io.Writer) (int, error) {
+	o, err := parse(args, out)
+	if err != nil {
+		return 0, err
+	}
+	return o.run(ctx, out)
+}
+
+func (o *options) run(ctx context.Context, out io.Writer) (int, error) {
+	c := &comparison{options: o, out: out}
+	if err := c.read(ctx); err != nil {
+		return 0, err
+	}
+	list, failed := c.compare(ctx)
+	return len(list), errors.Join(c.print(list, failed), errors.Join(failed...))
+}
+
+// comparison is what is compared.
+type comparison struct {
+	*options
+	out           io.Writer
+	before, after dropin.Config
+	cluster       replay
+	nodes         []string // their names
+}
+
+// read reads the configurations and the cluster's objects. --timeout limits this alone.
+func (c *comparison) read(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout,
+		fmt.Errorf("no complete list of the cluster's objects after %v: is the API server reachable?", c.timeout))
+	defer cancel()
+	if c.before, err = Configuration(ctx, c.from, &c.objects.Cluster); err != nil {
+		return fmt.Errorf("--from: %w", err)
+	}
+	if c.after, err = Configuration(ctx, c.to, &c.objects.Cluster); err != nil {
+		return fmt.Errorf("--to: %w", err)
+	}
+	src, err := c.objects.Source()
+	if err != nil {
+		return err
+	}
+	if c.cluster, err = collect(ctx, src, watch.AllNodes); err != nil {
+		return err
+	}
+	if c.cluster.services() == 0 {
+		return errors.New("there are no Services: is the dump of the cluster complete?")
+	}
+	c.nodes = c.cluster.nodes()
+	for node := range c.addresses {
+		if node != "" && !slices.Contains(c.nodes, node) {
+			return fmt.Errorf("--host-addresses: there is no Node %q", node)
+		}
+	}
+	if !c.all {
+		err = known(c.nodes, c.objects.NodeName)
+		c.nodes = []string{c.objects.NodeName}
+	} else if len(c.nodes) == 0 {
+		err = errors.New("--all-nodes: there are no Nodes")
+	}
+	return err
+}
+
+// compare compares the proxies on each of the requested nodes. It returns the differences, and which nodes it could
+// not compare.
+func (c *comparison) compare(ctx context.Context) (list []difference, failed []error) {
+	var flows map[connection]int
+	if c.connections {
+		var err error
+		if flows, err = loopbackConnections(); err != nil {
+			return nil, []error{fmt.Errorf("--connections: %w", err)}
+		}
+	}
+	all := union{list: []difference{}, index: map[string]int{}} // [] in JSON, not null
+	for _, node := range c.nodes {
+		m := &move{node: node, ips: c.cluster.addresses(node), given: slices.Concat(c.addresses[""], c.addresses[node]),
+			objects: c.cluster.forNode(node), kubeProxy: !c.same, flows: flows}
+		list, err := m.compare(ctx, c.before, c.after)
+		if err != nil {
+			failed = append(failed, &notCompared{node, err})
+			continue
+		}
+		all.add(list, node)
+	}
+	return all.sorted(), failed
+}

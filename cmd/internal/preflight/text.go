@@ -1,0 +1,189 @@
+package preflight
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
+)
+
+// maxExamples is the maximum number of differences of a kind that are printed as text.
+const maxExamples = 3
+
+// print prints the differences, and what was compared.
+func (c *comparison) print(list []difference, failed []error) error {
+	if c.options.print != nil {
+		return c.options.print(c.out, list)
+	}
+	var b strings.Builder
+	for _, rule := range inGroups(list, func(d difference) string { return d.Rule }) {
+		c.printRule(&b, rule)
+	}
+	if len(list) == 0 && len(failed) < len(c.nodes) {
+		b.WriteString("no differences\n")
+	}
+	from := "this kube-proxy"
+	if !c.same {
+		from = "kube-proxy"
+	}
+	fmt.Fprintf(&b, "Compared on %s: %s, served by %s in mode %s, and by this one in mode %s.\n",
+		nodes(slices.DeleteFunc(slices.Clone(c.nodes), c.isIn(failed))), count(c.cluster.services(), "Service"), from,
+		c.before.Configuration.Mode, c.after.Configuration.Mode)
+	_, err := c.out.Write([]byte(b.String()))
+	return err
+}
+
+func printJSON(out io.Writer, list any) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(list)
+}
+
+// notCompared is why a node was not compared.
+type notCompared struct {
+	node string
+	err  error
+}
+
+func (e *notCompared) Error() string {
+	return fmt.Sprintf("node %s was not compared: %v", e.node, e.err)
+}
+func (e *notCompared) Unwrap() error { return e.err }
+
+// isIn returns a function that reports whether a node was not compared.
+func (c *comparison) isIn(failed []error) func(string) bool {
+	return func(node string) bool {
+		return slices.ContainsFunc(failed, func(err error) bool {
+			e := (*notCompared)(nil)
+			return !errors.As(err, &e) || e.node == node
+		})
+	}
+}
+
+// printRule prints the differences with one cause.
+func (c *comparison) printRule(b *strings.Builder, list []difference) {
+	what, remedy := explain(list[0].Rule, c.after.Configuration.Mode)
+	objects := inGroups(list, func(d difference) string { return d.Object })
+	fmt.Fprintf(b, "%s: %s, %s\n", cmp.Or(list[0].Rule, "Other"), what, count(len(objects), "object"))
+	if remedy != "" {
+		fmt.Fprintf(b, "  To keep it: %s.\n", remedy)
+	}
+	for _, kind := range inGroups(list, difference.kind) {
+		d := kind[0]
+		if len(d.Senders) > 0 {
+			fmt.Fprintf(b, "  From %s: %s; then %s\n", strings.Join(d.Senders, ", "), d.Before, d.After)
+		} else {
+			fmt.Fprintf(b, "  %s; then %s\n", d.Before, d.After)
+		}
+		shown := kind
+		if len(kind) > maxExamples+1 {
+			shown = kind[:maxExamples]
+		}
+		for _, d := range shown {
+			fmt.Fprintf(b, "    %s\n", c.where(d))
+		}
+		if more := len(kind) - len(shown); more > 0 {
+			fmt.Fprintf(b, "    and %d more, which -o json lists\n", more)
+		}
+	}
+	b.WriteString("\n")
+}
+
+// kind is equal for differences that are alike but for the object and its address.
+func (d difference) kind() string {
+	return strings.Join(append([]string{d.Before, d.After}, d.Senders...), "\x00")
+}
+
+// where says for which object, and where, there is a difference.
+func (c *comparison) where(d difference) string {
+	text := d.Object
+	if d.Destination != "" {
+		text += " at " + d.Destination
+	}
+	if c.all {
+		text += ", on " + nodes(d.Nodes)
+	}
+	if d.Connections != nil {
+		text += fmt.Sprintf("; the node is tracking %s", count(*d.Connections, "connection"))
+	}
+	return text
+}
+
+// nodes lists the names of nodes, or the first and the number of the others.
+func nodes(names []string) string {
+	switch n := len(names); {
+	case n == 0:
+		return "no node"
+	case n > 3:
+		return fmt.Sprintf("%s and %d more nodes", strings.Join(names[:2], ", "), n-2)
+	}
+	return strings.Join(names, ", ")
+}
+
+// inGroups returns the differences in groups of the same key, in the order of the largest group, then of the key.
+func inGroups(list []difference, key func(difference) string) (groups [][]difference) {
+	byKey := map[string][]difference{}
+	for _, d := range list {
+		byKey[key(d)] = append(byKey[key(d)], d)
+	}
+	for _, group := range byKey {
+		groups = append(groups, group)
+	}
+	slices.SortFunc(groups, func(a, b []difference) int {
+		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(key(a[0]), key(b[0])))
+	})
+	return groups
+}
+
+// explain returns what a rule is about, and how to keep what there was, if that is possible with the mode.
+func explain(rule string, to v1alpha2.ProxyMode) (what, remedy string) {
+	const limits = "--service-limits and --namespace-limits of the new proxy"
+	switch rule {
+	case "S3 to S5", "S4":
+		return "malformed fields of objects", ""
+	case "S6":
+		return "external IPs", "feature gate AllowServiceExternalIPs"
+	case "S17":
+		return "endpoints that are listed more than once", ""
+	case "S22":
+		return "topology hints", ""
+	case "S25":
+		return "services without endpoints", ""
+	case "S26":
+		return "source ranges", ""
+	case "S27", "S58":
+		return "traffic policy Local", ""
+	case "S28", "S29", "S30":
+		return "which source address endpoints see", "the old values of masqueradeAll and detectLocal"
+	case "S32":
+		return "session affinity", ""
+	case "S33":
+		return "ports and addresses that no service has", ""
+	case "S35":
+		return "which addresses serve node ports", "nodePortAddresses (--nodeport-addresses)"
+	case "S36", "S36a":
+		switch to {
+		case v1alpha2.ProxyModeNFTables:
+			remedy = "feature gate KubeProxyNFTablesLocalhostNodePorts, with localhost in nodePortAddresses"
+		case v1alpha2.ProxyModeIPTables:
+			remedy = "iptables.localhostNodePorts (--iptables-localhost-nodeports)"
+		}
+		return "node ports on loopback addresses", remedy
+	case "S38":
+		return "health checks of load balancers", "nodePortAddresses (--nodeport-addresses)"
+	case "S65":
+		return "health checks at VIPs of the node", ""
+	case "S49":
+		return "IP families", "ipFamilyPolicy"
+	case "S59":
+		return "addresses that several Services claim", "let only one of them have the address"
+	case "S60", "frontend.Limits":
+		return "Services that are too large", limits
+	}
+	return "see docs/semantics.md", ""
+}

@@ -1,0 +1,184 @@
+package preflight
+
+import (
+	"net/netip"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
+)
+
+// What kube-proxy's modes do otherwise than the rules of docs/semantics.md say, as its conformance reports show it
+// (docs/conformance.md) and its code explains.
+
+// deviation returns what kube-proxy does with a connection where that is not what the oracle expects of it, and the
+// rule from which it departs; otherwise "".
+func (p *proxy) deviation(m *move, port model.PortName, expected oracle.Outcome, from sender) (text, rule string) {
+	switch {
+	case !p.upstream:
+		return "", ""
+	case p.packets.LoopbackProxy && expected.Flow.Destination.Addr().IsLoopback():
+		if expected.Flow.Protocol != model.TCP || !p.choosesLoopback(expected.Flow.Family()) {
+			return rejected, "S36a"
+		}
+	case p.is(v1alpha2.ProxyModeIPTables):
+		return p.iptables(m, port, expected, from)
+	case p.is(v1alpha2.ProxyModeIPVS):
+		return p.ipvs(port, expected, from)
+	}
+	return "", ""
+}
+
+// choosesLoopback reports whether a range of nodePortAddresses has loopback addresses alone.
+func (p *proxy) choosesLoopback(f model.Family) bool {
+	return slices.ContainsFunc(p.choice.CIDRs, func(c netip.Prefix) bool {
+		return model.FamilyOf(c.Addr()) == f && c.Addr().IsLoopback()
+	})
+}
+
+// iptables is deviation for mode iptables. What it refuses and drops of external traffic is not in OUTPUT, does not
+// depend on source ranges, and holds for node ports at all addresses of the node, whatever nodePortAddresses say.
+func (p *proxy) iptables(m *move, port model.PortName, expected oracle.Outcome, from sender) (text, rule string) {
+	to := expected.Flow.Destination.Addr()
+	host, f := m.isHost(to), expected.Flow.Family()
+	empty := len(p.endpoints(port, f, model.ClusterSet|model.LocalSet)) == 0
+	switch {
+	case empty && from.kind == oracle.Node && !host && p.isExternal(to, port):
+		return notServed, "S25"
+	case empty && expected.Verdict == oracle.Drop && p.isVIP(to, port):
+		return rejected, "S26"
+	case !host || expected.Verdict != oracle.NotOurs:
+		return "", ""
+	case empty:
+		return rejected, "S35"
+	case p.external(port, f).Endpoints == model.LocalSet && len(p.endpoints(port, f, model.LocalSet)) == 0:
+		return "dropped", "S35"
+	}
+	return "", ""
+}
+
+// ipvs is deviation for mode ipvs: its virtual server of a service with a Local policy has the endpoints of this node,
+// or all if there are none, for every client; and its source ranges let the node in.
+func (p *proxy) ipvs(port model.PortName, expected oracle.Outcome, from sender) (text, rule string) {
+	f := expected.Flow.Family()
+	local, all := p.endpoints(port, f, model.LocalSet), p.endpoints(port, f, model.ClusterSet|model.LocalSet)
+	outside := from.kind == oracle.External || from.kind == oracle.RemotePod
+	switch {
+	case len(all) == 0 && expected.Verdict == oracle.Drop:
+		switch byRanges := hasReason(expected, "S26"); {
+		case !byRanges:
+			return rejected, "S58"
+		case from.kind == oracle.Node:
+			return rejected, "S26"
+		}
+	case expected.Verdict == oracle.Drop && hasReason(expected, "S26"):
+		if from.kind == oracle.Node {
+			return "delivered if the program has bound an address of the node, otherwise dropped", "S26"
+		}
+	case expected.Verdict == oracle.Drop && expected.Route.Endpoints == model.LocalSet:
+		switch isExternal := !p.isClusterIP(expected.Flow.Destination.Addr(), port); {
+		case !isExternal && p.external(port, f).Endpoints == 0:
+			return rejected, "S58"
+		case isExternal && outside:
+			return "sent to endpoints of other nodes, whose replies do not come back through this one", "S58"
+		}
+		return "delivered to endpoints of other nodes", "S58"
+	case !outside && expected.Verdict == oracle.Deliver && expected.Route.Endpoints == model.ClusterSet &&
+		!p.isClusterIP(expected.Flow.Destination.Addr(), port) && p.external(port, f).Endpoints == model.LocalSet &&
+		len(local) > 0 && !slices.Equal(local, targets(expected)):
+		return "delivered to the endpoints of this node alone", "S27"
+	}
+	return "", ""
+}
+
+const rejected = "rejected"
+
+func targets(o oracle.Outcome) (list []netip.AddrPort) {
+	for _, e := range o.Endpoints {
+		list = append(list, e.Endpoint)
+	}
+	return list
+}
+
+func hasReason(o oracle.Outcome, rule string) bool {
+	return slices.ContainsFunc(o.Reasons, func(r oracle.Reason) bool { return r.Rule == rule })
+}
+
+// endpoints returns the endpoints of a service port that are in any of the sets, in order.
+func (p *proxy) endpoints(port model.PortName, f model.Family, sets model.EndpointSets) (list []netip.AddrPort) {
+	if entry := p.snapshot.Service(port.Service); entry != nil {
+		for _, e := range entry.PortEndpoints(port.Port, port.Protocol) {
+			if e.Family() == f && e.Sets&sets != 0 {
+				list = append(list, e.Target)
+			}
+		}
+	}
+	return list
+}
+
+// external returns the route of external traffic to a service port.
+func (p *proxy) external(port model.PortName, f model.Family) model.Route {
+	if entry := p.snapshot.Service(port.Service); entry != nil {
+		for _, sp := range entry.Service.Ports {
+			if entry.Service.PortName(sp) == port {
+				return sp.Routes.At(f).External
+			}
+		}
+	}
+	return model.Route{}
+}
+
+// isClusterIP reports whether an address is a cluster IP of a service.
+func (p *proxy) isClusterIP(a netip.Addr, port model.PortName) bool {
+	entry := p.snapshot.Service(port.Service)
+	return entry != nil && slices.Contains(entry.Service.ClusterIPs, a)
+}
+
+// isVIP reports whether an address is a load-balancer IP of a service.
+func (p *proxy) isVIP(a netip.Addr, port model.PortName) bool {
+	entry := p.snapshot.Service(port.Service)
+	return entry != nil && slices.Contains(entry.Service.LoadBalancerIPs, a)
+}
+
+// isExternal reports whether an address is an external IP or load-balancer IP of a service.
+func (p *proxy) isExternal(a netip.Addr, port model.PortName) bool {
+	entry := p.snapshot.Service(port.Service)
+	return entry != nil && slices.Contains(entry.Service.ExternalIPs, a) || p.isVIP(a, port)
+}
+
+// refusesOtherPorts reports whether new connections to ports of an address that no service has are refused, because the
+// address is on the dummy interface of mode ipvs.
+func (p *proxy) refusesOtherPorts(m *move, a netip.Addr) bool {
+	return p.is(v1alpha2.ProxyModeIPVS) && !m.isHost(a)
+}
+
+// guardsClusterIPs reports whether unused ports of cluster IPs are refused (S33).
+func (p *proxy) guardsClusterIPs() bool { return !p.is(v1alpha2.ProxyModeIPTables) }
+
+// guardsServiceCIDRs reports whether addresses of the ServiceCIDRs that no service has are dropped (S33).
+func (p *proxy) guardsServiceCIDRs() bool {
+	return p.is(v1alpha2.ProxyModeNFTables) || p.is(v1alpha2.ProxyModeIPVS) && !p.upstream
+}
+
+// answersHealthChecks reports whether a service's health check answers at an address of the host, or at one that mode
+// ipvs adds to it (S38, S65). There kube-proxy's answers at all addresses of services, this library's not at cluster
+// IPs.
+func (p *proxy) answersHealthChecks(m *move, s *model.Service, a netip.Addr) bool {
+	f := model.FamilyOf(a)
+	switch {
+	case !slices.Contains(p.families, f):
+		return false
+	case p.answersAtVIP(s, a):
+		return m.isHost(a) || p.is(v1alpha2.ProxyModeIPVS)
+	case !m.isHost(a):
+		return p.is(v1alpha2.ProxyModeIPVS) && p.choice.All(f) && (p.upstream || !slices.Contains(s.ClusterIPs, a))
+	}
+	return slices.Contains(m.nodePorts(p.snapshot.Node(), f, p.choice), a)
+}
+
+// answersAtVIP reports whether an address is a VIP or external IP of a service, at which its health check answers if
+// the host has it, whatever nodePortAddresses say (S65).
+func (p *proxy) answersAtVIP(s *model.Service, a netip.Addr) bool {
+	return !p.upstream && !a.IsLoopback() && (slices.Contains(s.LoadBalancerIPs, a) || slices.Contains(s.ExternalIPs, a))
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
+)
+
+// objects are the objects of a node's cluster, in an API server that the proxy reaches on the node.
+type objects interface {
+	// Put and Requests are methods of [judge.Host].
+	Put(ctx context.Context, set, deleted []metav1.Object) error
+	Requests() string
+	// Disturbed returns an error if the API server was unreachable since the last call.
+	Disturbed() error
+	// client returns the API server's URL on the node, and a kubeconfig file for it.
+	client() (url string, kubeconfig []byte)
+	// close removes the objects and stops their server.
+	close()
+}
+
+// inProcess is an API server in this process, with the objects of one node's cluster.
+type inProcess struct {
+	api    *apiserver.Server
+	server *http.Server
+	// url is that of the server, and address where it listens.
+	url, address string
+}
+
+func newInProcess(listener net.Listener) (*inProcess, error) {
+	api, err := apiserver.New()
+	if err != nil {
+		return nil, err
+	}
+	p := &inProcess{api: api, url: "http://" + listener.Addr().String(), address: listener.Addr().String()}
+	p.serve(listener)
+	return p, nil
+}
+
+func (p *inProcess) serve(listener net.Listener) {
+	p.server = &http.Server{Handler: p.api, ReadHeaderTimeout: time.Minute}
+	go func(s *http.Server) { _ = s.Serve(listener) }(p.server) // returns after close
+}
+
+// away ends all connections and refuses new ones, until back.
+func (p *inProcess) away() error { return p.server.Close() }
+
+func (p *inProcess) back(ctx context.Context, r judge.Return) error {
+	switch r {
+	case judge.HistoryGone:
+		p.api.Compact()
+	case judge.LowerVersions:
+		p.api.Restore()
+	}
+	var listen net.ListenConfig
+	listener, err := listen.Listen(ctx, "tcp", p.address)
+	if err == nil {
+		p.serve(listener)
+	}
+	return err
+}
+
+// Put implements objects.
+func (p *inProcess) Put(_ context.Context, set, deleted []metav1.Object) error {
+	return errors.Join(p.api.Set(set...), p.api.Delete(deleted...))
+}
+
+// Requests implements objects.
+func (p *inProcess) Requests() string {
+	var list []string
+	seen := map[string]bool{}
+	for _, r := range p.api.Requests() {
+		if text := r.String(); !seen[text] {
+			seen[text] = true
+			list = append(list, text)
+		}
+	}
+	if len(list) == 0 {
+		return "nothing"
+	}
+	return strings.Join(list, ", ")
+}
+
+// Disturbed implements objects.
+func (p *inProcess) Disturbed() error { return nil }
+
+func (p *inProcess) client() (url string, kubeconfig []byte) {
+	return p.url, []byte(apiserver.Kubeconfig(p.url))
+}
+
+func (p *inProcess) close() { _ = p.server.Close() }

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+)
+
+// daemons are programs that leave the process group of the command that starts them.
+func daemons() map[string]string {
+	return map[string]string{
+		"a session of its own":          "setsid sh -c 'echo ready; sleep 1000; true' & wait; true",
+		"a daemon, and the shell ended": "setsid sh -c 'echo ready; sleep 1000; true' & true",
+		"a container":                   "setsid unshare -m -p -f sh -c 'echo ready; exec sleep 1000' & wait; true",
+		"out of the node's network":     "setsid unshare --net sh -c 'echo ready; sleep 1000; true' & wait; true",
+	}
+}
+
+// onNode calls f on a thread of a network namespace that only the test has.
+func onNode(t *testing.T, f func()) {
+	t.Helper()
+	need.Root(t)
+	n, err := osthread.NewNamespace()
+	require.NoError(t, err)
+	t.Cleanup(n.Close)
+	require.NoError(t, n.Do(func() error { f(); return nil }))
+}
+
+// startedOnNode starts a command that prints ready. Its output ends with the last process that has it.
+func startedOnNode(t *testing.T, command string) (p *process, output *os.File) {
+	t.Helper()
+	if strings.Contains(command, "unshare ") {
+		need.Program(t, "unshare")
+	}
+	output, log, err := os.Pipe()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = output.Close() })
+	onNode(t, func() {
+		cmd := exec.Command("sh", "-c", command)
+		cmd.SysProcAttr = attributes()
+		p, err = start(cmd, log)
+	})
+	require.NoError(t, err)
+	require.NoError(t, log.Close())
+	_, err = io.ReadFull(output, make([]byte, len("ready\n")))
+	require.NoError(t, err)
+	return p, output
+}
+
+// Whatever a program starts on the node ends when the program is stopped. Nothing else does.
+func TestDaemonsEndWithTheProgram(t *testing.T) {
+	need.Root(t)
+	bystander := exec.Command("sh", "-c", "exec sleep 1000")
+	require.NoError(t, bystander.Start())
+	t.Cleanup(func() {
+		_ = bystander.Process.Kill()
+		_ = bystander.Wait()
+	})
+	for name, command := range daemons() {
+		t.Run(name, func(t *testing.T) {
+			p, output := startedOnNode(t, command)
+			killed := p.stop()
+			assert.Equal(t, name == "a container", killed, "its first process has no handler for SIGTERM")
+			rest, err := io.ReadAll(output) // until nobody has it any more
+			require.NoError(t, err)
+			assert.Empty(t, rest)
+			assert.False(t, p.run())
+		})
+	}
+	require.NoError(t, bystander.Process.Signal(syscall.Signal(0)), "a process of the machine has ended")
+}
+
+// They also end if the judge is killed.
+func TestDaemonsEndWithTheJudge(t *testing.T) {
+	for name, command := range daemons() {
+		t.Run(name, func(t *testing.T) {
+			p, output := startedOnNode(t, command)
+			require.NoError(t, p.guard.held.Close())
+			rest, err := io.ReadAll(output)
+			require.NoError(t, err)
+			assert.Empty(t, rest)
+			p.stop()
+		})
+	}
+}
+
+// The kernel gives the number of a namespace that is gone to the next one. As long as a program's processes are sought,
+// that must not be another program's.
+func TestNoOtherProgramGetsTheNumberOfItsNamespace(t *testing.T) {
+	log, err := os.CreateTemp(t.TempDir(), "")
+	require.NoError(t, err)
+	defer func() { _ = log.Close() }()
+	begin := func() *process {
+		cmd := exec.Command("sh", "-c", "exec sleep 0.1")
+		cmd.SysProcAttr = attributes()
+		p, err := start(cmd, log)
+		assert.NoError(t, err)
+		return p
+	}
+	onNode(t, func() {
+		first := begin()
+		assert.NotEmpty(t, first.mount)
+		<-first.ended
+		for range 5 {
+			other := begin()
+			<-other.ended
+			assert.NotEqual(t, first.mount, other.mount)
+			other.stop()
+		}
+		first.stop()
+	})
+}
+
+// The processor time of a daemon is the program's: it makes no excuse for its results.
+func TestADaemonsTimeIsTheProgramsTime(t *testing.T) {
+	p, _ := startedOnNode(t, "setsid sh -c 'echo ready; while :; do :; done' & wait; true")
+	defer p.stop()
+	require.Eventually(t, func() bool {
+		used, _ := p.usage()
+		return used > 20*time.Millisecond
+	}, time.Minute, time.Millisecond)
+}

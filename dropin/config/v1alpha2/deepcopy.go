@@ -1,0 +1,16 @@
+package v1alpha2
+
+import "k8s.io/apimachinery/pkg/runtime"
+
+// DeepCopy returns a copy that shares nothing with c.
+func (c *KubeProxyConfiguration) DeepCopy() *KubeProxyConfiguration {
+	if c == nil {
+		return nil
+	}
+	// By way of the fields as a file has them, which no value of this type can fail.
+	fields, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
+	out := &KubeProxyConfiguration{}
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(fields, out)
+	c.Logging.DeepCopyInto(&out.Logging) // the conversion changes the form of quantities
+	return out
+}

@@ -1,0 +1,154 @@
+package dropin
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
+)
+
+// In mode ipvs nothing but a service's ports is taken at an address of another node, whether the Node or the service
+// comes first.
+func TestModeIPVSLeavesOtherNodesTheirAddresses(t *testing.T) {
+	needModesOfLinux(t)
+	r := newRig(t, append(cluster(), kube.Node("n2").InternalIP("192.0.2.2", "2001:db8::2").Build(),
+		kube.Service("default/ext").ClusterIP("10.96.0.20").Port("http", 80).
+			ExternalIP("192.0.2.2").ExternalIP("192.0.2.3").Build())...)
+	watching := make(chan struct{}, 10)
+	r.client.PrependWatchReactor("nodes", func(a clienttesting.Action) (bool, apiwatch.Interface, error) {
+		w, ok := a.(clienttesting.WatchAction)
+		if !ok || w.GetWatchRestrictions().Fields.String() != "metadata.name!=n1" {
+			return false, nil, nil
+		}
+		found, err := r.client.Tracker().Watch(a.GetResource(), a.GetNamespace())
+		watching <- struct{}{}
+		return true, found, err
+	})
+	stop := r.start(t, "--proxy-mode=ipvs")
+	await := func(want ...string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			dump := r.ipvs.Dump()
+			for _, w := range want {
+				if w, not := strings.CutPrefix(w, "not "); strings.Contains(dump, w) == not {
+					return false
+				}
+			}
+			return true
+		}, time.Minute, time.Millisecond, "%v", want)
+	}
+	await("-A -t 192.0.2.2:80", "-A -t 192.0.2.3:80", "not address 192.0.2.2", "address 192.0.2.3", "deliver IPv4")
+
+	<-watching
+	nodes := r.client.CoreV1().Nodes()
+	_, err := nodes.Create(t.Context(), kube.Node("n3").InternalIP("192.0.2.3").Build(), metav1.CreateOptions{})
+	require.NoError(t, err)
+	await("not address 192.0.2.3", "-A -t 192.0.2.3:80")
+	require.NoError(t, nodes.Delete(t.Context(), "n2", metav1.DeleteOptions{}))
+	await("address 192.0.2.2")
+	require.NoError(t, stop())
+	require.NoError(t, r.run("--cleanup"))
+	assert.Empty(t, r.ipvs.Dump())
+}
+
+// Watching all Nodes is expensive in a big cluster: only mode ipvs does, and only with an external address.
+func TestNobodyWatchesAllNodesWithoutNeed(t *testing.T) {
+	needModesOfLinux(t)
+	for mode, external := range map[string]bool{"--proxy-mode=ipvs": false, "--proxy-mode=nftables": true} {
+		objects := cluster()
+		if external {
+			objects = append(objects,
+				kube.Service("default/ext").ClusterIP("10.96.0.20").Port("http", 80).ExternalIP("192.0.2.2").Build())
+		}
+		r := newRig(t, objects...)
+		ready := make(chan struct{})
+		c, err := ParseCommand([]string{mode}, &strings.Builder{})
+		require.NoError(t, err)
+		c.Config.machine = r.machine
+		c.Config.OnReady = func() { close(ready) }
+		stop := r.startFunc(t, c.Run)
+		<-ready
+		require.NoError(t, stop())
+		for _, a := range r.client.Actions() {
+			if w, ok := a.(clienttesting.WatchAction); ok && a.GetResource().Resource == "nodes" {
+				assert.Equal(t, "metadata.name=n1", w.GetWatchRestrictions().Fields.String(), mode)
+			}
+		}
+	}
+}
+
+func TestOtherNodesTellsWhatChangesOfAddresses(t *testing.T) {
+	o := newOtherNodes(t.Context(), nil, fake.NewClientset(), "n1")
+	o.begin = func() {}
+	text := func() string {
+		list, known := o.Addresses()
+		return fmt.Sprint(list, known)
+	}
+	told := func() bool {
+		select {
+		case <-o.Changed():
+			return true
+		default:
+			return false
+		}
+	}
+	require.Equal(t, "[] false", text())
+	two := kube.Node("n2").InternalIP("192.0.2.2", "2001:db8::2")
+	trimmed, err := o.Transformer()(two.Build())
+	require.NoError(t, err)
+	require.NoError(t, o.Replace([]any{kube.Node("n1").InternalIP("192.0.2.1").Build(), trimmed}, "7"))
+	require.True(t, told())
+	require.Equal(t, "[192.0.2.2 2001:db8::2] true", text(), "without this node's own")
+	first, _ := o.Addresses()
+
+	require.NoError(t, o.Update(two.Zone("a").Build()))
+	require.False(t, told(), "no address changes")
+	require.NoError(t, o.Add(kube.Node("n3").InternalIP("192.0.2.2").Build()))
+	require.True(t, told())
+	require.Equal(t, "[192.0.2.2 2001:db8::2] true", text(), "two nodes have one address")
+	require.NoError(t, o.Delete(two.Build()))
+	require.True(t, told())
+	require.Equal(t, "[192.0.2.2] true", text())
+	require.Equal(t, "[192.0.2.2 2001:db8::2]", fmt.Sprint(first), "a list that was returned is never changed")
+
+	// A watch that could not be resumed: what has gone meanwhile is gone.
+	require.NoError(t, o.Replace([]any{kube.Node("n4").InternalIP("192.0.2.4").Build()}, "8"))
+	require.True(t, told())
+	require.Equal(t, "[192.0.2.4] true", text())
+	require.Error(t, o.Add("no Node"))
+	require.Error(t, o.Delete("no Node"))
+}
+
+// Without the permission nothing is known of the nodes, ever: nobody waits for it.
+func TestWithoutPermissionNoNodeIsKnown(t *testing.T) {
+	r := newRig(t)
+	client := fake.NewClientset()
+	client.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", nil)
+	})
+	ctx, cancel := context.WithCancel(r.ctx)
+	var wg sync.WaitGroup
+	o := newOtherNodes(ctx, &wg, client, "n1")
+	o.Addresses()
+	<-o.Changed()
+	list, known := o.Addresses()
+	require.Empty(t, list)
+	require.True(t, known)
+	cancel()
+	wg.Wait()
+	require.Contains(t, r.logged(), "May not read Nodes")
+}

@@ -1,0 +1,54 @@
+package dropin
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// While it waits for the Node, Run ends with its context however that ends.
+func TestAContextThatEndsDuringTheStartIsNoError(t *testing.T) {
+	needModesOfLinux(t)
+	for name, end := range map[string]func(context.Context) (context.Context, context.CancelFunc){
+		"cancelled": context.WithCancel,
+		"a deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithDeadline(ctx, time.Unix(0, 0))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			ctx, cancel := end(r.ctx)
+			defer cancel()
+			r.client.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+				cancel()
+				return true, nil, errors.New("nobody answers")
+			})
+			require.NoError(t, r.runIn(ctx, arguments))
+		})
+	}
+}
+
+func TestOnReadyComesAfterTheFirstRules(t *testing.T) {
+	needModesOfLinux(t)
+	r := newRig(t, cluster()...)
+	ready := make(chan string, 2)
+	stop := r.startFunc(t, func(ctx context.Context) error {
+		c, err := ParseCommand(arguments, io.Discard)
+		if err != nil {
+			return err
+		}
+		c.Config.machine = r.machine
+		c.Config.OnReady = func() { ready <- r.nft.Dump(tableIPv4) }
+		return c.Run(ctx)
+	})
+	assert.Contains(t, <-ready, "10.244.1.5")
+	require.NoError(t, stop())
+	assert.Empty(t, ready, "once")
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// balancers are what the database has of a service: for a group of nodes, or for one node instead of its group's.
+type balancers struct {
+	rows []loadBalancer
+	// check is the health check that a node answers for load balancers outside the cluster; nil: none.
+	check *model.HealthCheck
+}
+
+// loadBalancer has rules that share their options, like a row of OVN's table Load_Balancer.
+type loadBalancer struct {
+	options
+	rules []rule
+}
+
+// options have OVN's names in brackets.
+type options struct {
+	at       place
+	protocol model.Protocol
+	affinity time.Duration // of a client's address [affinity_timeout]; 0: none
+	reject   bool          // a rule without backends refuses connections, instead of dropping them [reject]
+	skipSNAT bool          // backends see the client's address [skip_snat]
+	template bool          // the addresses of the rules are variables of the node [template]
+}
+
+// place is whose traffic a load balancer serves: in OVN, the switches of pods, the gateway routers, or both.
+type place string
+
+const (
+	everywhere place = "everywhere"
+	switches   place = "on switches"
+	routers    place = "on routers"
+)
+
+// rule is what happens to connections to one address and port.
+type rule struct {
+	vip      string // "10.96.0.1:80"; of a template "^NODE_IPv4_0:30080"
+	backends []backend
+}
+
+// backend is an endpoint, with its pod for the database's own health checks [ip_port_mappings].
+type backend struct {
+	target netip.AddrPort
+	pod    string // "" if it is not known
+}
+
+// balance returns a service's load balancers for all nodes of a class or, with a part, for one of them. svc is the
+// service as it is there. addresses is how many addresses the nodes have in each family, for node ports. Source ranges
+// are not load balancers: see [model.Service.SourceRanges].
+func balance(entry *sink.ServiceEntry, svc *model.Service, part *localstate.NodePart, class localstate.Class,
+	addresses model.PerFamily[int]) *balancers {
+	b := &balancers{check: svc.HealthCheck}
+	for _, port := range svc.Ports {
+		endpoints := combine(entry, svc.PortName(port), part, class)
+		for _, ip := range svc.ClusterIPs {
+			route := port.Routes.At(model.FamilyOf(ip)).ClusterIP
+			b.add(svc, port.Protocol, netip.AddrPortFrom(ip, port.Port).String(), endpoints, route, route)
+		}
+		for _, ip := range slices.Concat(svc.ExternalIPs, svc.LoadBalancerIPs) {
+			routes := port.Routes.At(model.FamilyOf(ip))
+			b.add(svc, port.Protocol, netip.AddrPortFrom(ip, port.Port).String(), endpoints, routes.ExternalFromPod,
+				routes.External)
+		}
+		for _, f := range model.Families() {
+			for i := 0; port.NodePort != 0 && svc.ClusterIP(f).IsValid() && i < *addresses.At(f); i++ {
+				routes := port.Routes.At(f)
+				b.add(svc, port.Protocol, fmt.Sprintf("^%s:%d", variable(f, i), port.NodePort), endpointsOf(endpoints, f),
+					routes.ExternalFromPod, routes.External)
+			}
+		}
+	}
+	return b
+}
+
+// variable is the name of a node's i-th address in a family.
+func variable(f model.Family, i int) string { return fmt.Sprintf("NODE_%v_%d", f, i) }
+
+// variables are the addresses of a node by their names.
+func variables(node *model.Node) map[string]string {
+	vars := map[string]string{}
+	var n model.PerFamily[int]
+	for _, ip := range node.IPs {
+		f := model.FamilyOf(ip)
+		text := ip.String()
+		if f == model.IPv6 {
+			text = "[" + text + "]"
+		}
+		vars[variable(f, *n.At(f))] = text
+		*n.At(f)++
+	}
+	return vars
+}
+
+// add adds the rule for an address and port, by one route on switches and another one on routers.
+func (b *balancers) add(svc *model.Service, protocol model.Protocol, vip string, endpoints []*model.Endpoint,
+	onSwitch, onRouter model.Route) {
+	template := strings.HasPrefix(vip, "^")
+	if !template {
+		endpoints = endpointsOf(endpoints, model.FamilyOf(netip.MustParseAddrPort(vip).Addr()))
+	}
+	put := func(at place, route model.Route) {
+		opts := options{at: at, protocol: protocol, affinity: svc.SessionAffinityTimeout, template: template,
+			reject: route.Empty == model.Reject, skipSNAT: route.Masquerade == model.MasqueradeNever}
+		r := rule{vip: vip}
+		for _, e := range endpoints {
+			if e.Sets.Has(route.Endpoints) {
+				r.backends = append(r.backends, backend{e.Target, podOf(e)})
+			}
+		}
+		i := slices.IndexFunc(b.rows, func(row loadBalancer) bool { return row.options == opts })
+		if i < 0 {
+			i, b.rows = len(b.rows), append(b.rows, loadBalancer{options: opts})
+		}
+		b.rows[i].rules = append(b.rows[i].rules, r)
+	}
+	if onSwitch == onRouter {
+		put(everywhere, onSwitch)
+		return
+	}
+	put(switches, onSwitch)
+	put(routers, onRouter)
+}
+
+func podOf(e *model.Endpoint) string {
+	if ref := e.Details.Get().TargetRef; ref.Kind == "Pod" {
+		return ref.Namespace + "/" + ref.Name
+	}
+	return ""
+}
+
+func endpointsOf(all []*model.Endpoint, f model.Family) []*model.Endpoint {
+	return slices.DeleteFunc(slices.Clone(all), func(e *model.Endpoint) bool { return e.Family() != f })
+}
+
+// String returns a line for each rule, after one for the options that it shares with others.
+func (b *balancers) String() string {
+	if b == nil {
+		return ""
+	}
+	var text strings.Builder
+	for _, row := range b.rows {
+		fmt.Fprintf(&text, "\n  %v, %s", row.protocol, row.at)
+		if row.affinity > 0 {
+			fmt.Fprintf(&text, ", affinity %v", row.affinity)
+		}
+		for _, option := range []struct {
+			name string
+			set  bool
+		}{{"reject", row.reject}, {"skip_snat", row.skipSNAT}, {"template", row.template}} {
+			if option.set {
+				text.WriteString(", " + option.name)
+			}
+		}
+		for _, r := range row.rules {
+			fmt.Fprintf(&text, "\n    %s ->", r.vip)
+			for _, backend := range r.backends {
+				text.WriteString(" " + backend.target.String())
+				if backend.pod != "" {
+					text.WriteString(" (" + backend.pod + ")")
+				}
+			}
+			if len(r.backends) == 0 {
+				text.WriteString(" none")
+			}
+		}
+	}
+	if b.check != nil {
+		local := b.check.LocalEndpoints
+		fmt.Fprintf(&text, "\n  health check at port %d: endpoints here: %d IPv4, %d IPv6", b.check.NodePort, local.IPv4,
+			local.IPv6)
+	}
+	return text.String()
+}

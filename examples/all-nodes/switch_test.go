@@ -1,0 +1,132 @@
+package main
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
+)
+
+// ovn plays the database, and the switches and routers that follow it: a node has its own load balancers of a service
+// if there are any, otherwise those of its group.
+type ovn struct {
+	has     map[string]map[model.ServiceName]*balancers
+	members map[string]member
+}
+
+type member struct {
+	group string
+	vars  map[string]string
+}
+
+func newOVN() *ovn {
+	return &ovn{has: map[string]map[model.ServiceName]*balancers{}, members: map[string]member{}}
+}
+
+func (o *ovn) write(where string, service model.ServiceName, b *balancers) {
+	if o.has[where] == nil {
+		o.has[where] = map[model.ServiceName]*balancers{}
+	}
+	if o.has[where][service] = b; b == nil {
+		delete(o.has[where], service)
+	}
+	if len(o.has[where]) == 0 {
+		delete(o.has, where)
+	}
+}
+
+func (o *ovn) join(node, group string, variables map[string]string) {
+	if o.members[node] = (member{group, variables}); group == "" {
+		delete(o.members, node)
+	}
+}
+
+// of returns the load balancers of a node, by service.
+func (o *ovn) of(node string) map[model.ServiceName]*balancers {
+	all := maps.Clone(o.has[o.members[node].group])
+	if all == nil {
+		all = map[model.ServiceName]*balancers{}
+	}
+	maps.Copy(all, o.has[node])
+	return all
+}
+
+// outcome is what happens to a connection.
+type outcome struct {
+	verdict  oracle.Verdict
+	backends []netip.AddrPort
+	affinity string
+	snat     bool // on a router
+}
+
+// connect opens a connection on a node's switch or router.
+func (o *ovn) connect(node string, at place, to netip.AddrPort, protocol model.Protocol) outcome {
+	for _, b := range o.of(node) {
+		for _, row := range b.rows {
+			if row.protocol != protocol || row.at != at && row.at != everywhere {
+				continue
+			}
+			for _, r := range row.rules {
+				if o.expand(node, row, r.vip) != to.String() {
+					continue
+				}
+				out := outcome{verdict: oracle.Deliver, affinity: row.affinity.String(), snat: at == routers && !row.skipSNAT}
+				for _, backend := range r.backends {
+					out.backends = append(out.backends, backend.target)
+				}
+				slices.SortFunc(out.backends, model.CompareTargets)
+				switch {
+				case len(out.backends) > 0:
+				case row.reject:
+					return outcome{verdict: oracle.Reject}
+				default:
+					return outcome{verdict: oracle.Drop}
+				}
+				return out
+			}
+		}
+	}
+	return outcome{verdict: oracle.NotOurs}
+}
+
+// expand replaces the variable of a template; without a value the rule is no rule of this node.
+func (o *ovn) expand(node string, row loadBalancer, vip string) string {
+	if !row.template {
+		return vip
+	}
+	name, port, _ := strings.Cut(strings.TrimPrefix(vip, "^"), ":")
+	value := o.members[node].vars[name]
+	if value == "" {
+		return ""
+	}
+	return value + ":" + port
+}
+
+// expected is what the rules say of the same connection.
+func expected(o *oracle.Oracle, at place, to netip.AddrPort, protocol model.Protocol) (outcome, error) {
+	flow := oracle.Flow{From: oracle.External, Source: netip.MustParseAddr("192.0.2.99"), Destination: to,
+		Protocol: protocol}
+	if to.Addr().Is6() {
+		flow.Source = netip.MustParseAddr("2001:db8:f::99")
+	}
+	if at == switches {
+		flow.From, flow.Source = oracle.LocalPod, netip.MustParseAddr("10.244.9.9")
+		if to.Addr().Is6() {
+			flow.Source = netip.MustParseAddr("fd01:9::9")
+		}
+	}
+	says, err := o.Expect(flow)
+	out := outcome{verdict: says.Verdict}
+	if says.Verdict != oracle.Deliver {
+		return out, err
+	}
+	out.affinity = says.AffinityTimeout.String()
+	for _, e := range says.Endpoints {
+		out.backends = append(out.backends, e.Endpoint)
+		out.snat = out.snat || at == routers && e.SourceNAT
+	}
+	return out, err
+}

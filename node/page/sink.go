@@ -1,0 +1,192 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/syncing"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// feeder is the middleware through which a page gets its data. It passes every call to the next sink and to a full
+// state; Sync returns the result of the next sink.
+type feeder struct {
+	*sink.TeeSink
+	page *Page
+	next *sink.Forward
+	full *sink.FullState
+	new  *sink.Snapshot // for the page to show after this Sync
+	// unserved are services of which the backend does not serve a part.
+	unserved map[model.ServiceName]bool
+	// suspects are services whose problems may have changed in this Sync: true if the service itself has.
+	suspects map[model.ServiceName]bool
+
+	// The error of the last Sync, the result without times, and the service ports that failed.
+	err     error
+	result  syncResult
+	failing map[model.ServiceName][]string
+}
+
+// Sink wraps next, which is the backend or middleware around it: it passes every call on, and the page shows the
+// result. Sync returns what next returns. If next is a [sink.Describer], a [sink.Repairer] or a [sink.ProblemReporter],
+// the page uses that.
+//
+// A page has one sink.
+func (p *Page) Sink(next sink.Sink) sink.Sink {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.backend = next
+	f := &feeder{page: p, next: sink.NewForward(next), unserved: map[model.ServiceName]bool{},
+		suspects: map[model.ServiceName]bool{}}
+	if r, ok := next.(sink.ProblemReporter); ok {
+		r.ReportProblems(func(name model.ServiceName, any bool) {
+			f.suspects[name] = false
+			if f.unserved[name] = any; !any {
+				delete(f.unserved, name)
+			}
+		})
+	}
+	f.full = sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
+		f.new = s
+		return nil
+	})
+	f.TeeSink = sink.Tee(f.next, f.full)
+	return f
+}
+
+// Sync implements [sink.Sink].
+func (f *feeder) Sync(ctx context.Context) error {
+	start := time.Now()
+	err := f.next.Sync(ctx)
+	end := time.Now()
+	f.new = nil
+	_ = f.full.Sync(ctx) // the callback does not fail
+	f.page.synced(f, start, end, err)
+	if len(f.suspects) > 100 { // the map would stay big, and take long to clear
+		f.suspects = map[model.ServiceName]bool{}
+	}
+	clear(f.suspects)
+	return err
+}
+
+// synced shows the result of a Sync. The snapshot is nil if nothing changed.
+func (p *Page) synced(f *feeder, start, end time.Time, err error) {
+	f.look(err)
+	result := f.result
+	result.At, result.Duration = end.UTC(), end.Sub(start).Round(time.Microsecond).String()
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first := p.sync == nil
+	failedBefore := !first && p.sync.whole == result.whole
+	p.sync = &result
+	p.busy.turn(end)
+	changed := p.follow(f.new, end.UTC(), first, f.suspects)
+	for _, family := range model.Families() {
+		if !result.failed.Has(family) {
+			*p.applied.At(family) = appliedState{p.snapshot, result.At}
+		}
+	}
+	for name, changed := range f.suspects {
+		d := diagnose(name, p.snapshot.Service(name), f.failing[name], f.unserved[name])
+		if (p.problems.set(d) || d.Status == statusUnserved) && !changed {
+			p.told++
+		}
+	}
+	if len(f.suspects) > 0 {
+		p.shown, p.busiest = p.problems.copy(), nil
+	}
+	p.log.addSync(syncPoint{At: result.At, Micros: end.Sub(start).Microseconds(), Services: changed,
+		Failed: result.Failed})
+	if err != nil && !failedBefore && !errors.Is(err, context.Canceled) {
+		p.log.add(event{At: end.UTC(), Kind: kindError, Text: result.Error})
+	}
+	close(p.updated)
+	p.updated = make(chan struct{})
+}
+
+// look takes over an error, unless it is that of the Sync before. The services that failed in either become suspects.
+func (f *feeder) look(err error) {
+	if syncing.SameError(err, f.err) {
+		return
+	}
+	for name := range f.failing {
+		f.suspects[name] = false
+	}
+	f.err, f.result, f.failing = err, syncResult{failed: sink.FailedFamilies(err)}, nil
+	f.result.Failed = f.result.failed != 0
+	if err != nil {
+		f.result.whole = err.Error()
+		f.result.Error = shorten(f.result.whole)
+	}
+	for _, e := range sink.PortErrors(err) {
+		if f.failing == nil {
+			f.failing = map[model.ServiceName][]string{}
+		}
+		name := e.Port.Service
+		f.failing[name] = append(f.failing[name], e.Error())
+		f.suspects[name] = false
+	}
+}
+
+// follow takes over a snapshot, unless it is nil, and adds the services that differ from the one before to suspects. It
+// returns how many do.
+func (p *Page) follow(next *sink.Snapshot, at time.Time, first bool, suspects map[model.ServiceName]bool) (n int) {
+	if next == nil {
+		return 0
+	}
+	before := p.snapshot
+	if p.snapshot = next; first {
+		p.log.listed(at, next)
+	} else if !next.Node().Equal(before.Node()) && next.Node() != nil {
+		p.log.add(event{At: at, Kind: kindNode, Text: next.Node().String()})
+	}
+	for c := range next.ChangesSince(before) {
+		n++
+		suspects[c.Name] = true
+		p.totals.follow(&c)
+		if !first {
+			p.busy.add(c.Name)
+			p.log.change(at, &c, n)
+		}
+	}
+	if n > maxPerSync && !first {
+		p.log.add(event{At: at, Kind: kindChange, Text: fmt.Sprintf("and %d more services", n-maxPerSync)})
+	}
+	return n
+}
+
+// totals has the numbers of services and endpoints, by family.
+type totals model.PerFamily[total]
+
+// total has the numbers of one family.
+type total struct {
+	Services  int `json:"services"`
+	Endpoints int `json:"endpoints"`
+}
+
+// follow counts a change.
+func (t *totals) follow(c *sink.Change) {
+	families := (*model.PerFamily[total])(t)
+	for by, e := range map[int]*sink.ServiceEntry{-1: c.Old, 1: c.New} {
+		for _, f := range model.Families() {
+			if e != nil && slices.ContainsFunc(e.Service.Ports, func(p model.ServicePort) bool {
+				return *p.Routes.At(f) != (model.Routes{})
+			}) {
+				families.At(f).Services += by
+			}
+		}
+	}
+	for before, after := range c.Endpoints() {
+		if before != nil {
+			families.At(before.Family()).Endpoints--
+		}
+		if after != nil {
+			families.At(after.Family()).Endpoints++
+		}
+	}
+}

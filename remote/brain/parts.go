@@ -1,0 +1,187 @@
+package brain
+
+import (
+	"iter"
+	"maps"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
+)
+
+// ownParts are the parts of one node in the services of its class. It is immutable.
+type ownParts struct {
+	revision uint64
+	parts    map[model.ServiceName]*localstate.NodePart
+	sum      wire.Digest // of parts
+}
+
+// change returns a copy in which some parts are replaced, or deleted where the new part is nil. o may be nil.
+func (o *ownParts) change(changes map[model.ServiceName]*localstate.NodePart, revision uint64) *ownParts {
+	next := &ownParts{revision: revision, parts: map[model.ServiceName]*localstate.NodePart{}}
+	if o != nil {
+		maps.Copy(next.parts, o.parts)
+		next.sum = o.sum
+	}
+	for name, part := range changes {
+		if before := next.parts[name]; before != nil {
+			next.sum = next.sum.Sub(wire.PartDigest(name, before))
+			delete(next.parts, name)
+		}
+		if part != nil {
+			next.sum = next.sum.Add(wire.PartDigest(name, part))
+			next.parts[name] = part
+		}
+	}
+	return next
+}
+
+// nodeParts are the parts of the nodes in the zone of a class: those of all nodes together may be as many as the
+// endpoints in the cluster. Of nodes of other zones it has only the names: they are foreign. When such a node joins,
+// because its zone has changed or because its Node came after its endpoints, its parts are computed for all services
+// with its endpoints.
+type nodeParts struct {
+	zone   string
+	zoneOf func(node string) string // by the Node objects
+
+	// Guarded by the Server's work.
+	cluster *localstate.State
+	owners  map[model.ServiceName][]string // the nodes that have a part in a service, sorted
+
+	// Written with the Server's work and mu held.
+	own     map[string]*ownParts
+	empty   int                 // how often a node in own has lost its last part
+	foreign map[string]struct{} // see Server.adopt
+
+	foreignLimit int // the size of foreign at which nodes that are gone are dropped from it
+}
+
+// isForeign reports whether it does not keep the parts of a node.
+func (p *nodeParts) isForeign(node string) bool {
+	_, is := p.foreign[node]
+	return is
+}
+
+// updateOwn computes the parts of nodes in some services again. It returns the nodes whose parts changed, and nodes of
+// other zones.
+func (p *nodeParts) updateOwn(names []model.ServiceName, revision uint64) (own map[string]*ownParts, foreign []string) {
+	kept := map[string]bool{} // a node's zone may change meanwhile
+	keep := func(node string) bool {
+		keeps, known := kept[node]
+		if !known {
+			_, isForeign := p.foreign[node]
+			keeps = p.own[node] != nil || !isForeign && p.zoneOf(node) == p.zone
+			kept[node] = keeps
+			if !keeps && !isForeign {
+				foreign = append(foreign, node)
+			}
+		}
+		return keeps
+	}
+	return p.ownOf(names, keep, p.cluster.ChangedParts, revision), foreign
+}
+
+// ownOf computes the parts in some services of the nodes for which keep returns true. partsOf is ChangedParts of the
+// class's State, or a function that returns all parts.
+func (p *nodeParts) ownOf(names []model.ServiceName, keep func(node string) bool, partsOf partsFunc,
+	revision uint64) map[string]*ownParts {
+	news := map[string]map[model.ServiceName]*localstate.NodePart{} // nil: gone
+	for _, name := range names {
+		parts, all := partsOf(name, keep)
+		for node := range p.lost(name, parts, all) {
+			note(news, node, name, nil)
+		}
+		for node, part := range parts {
+			if before := p.own[node]; part != nil && (before == nil || !part.Equal(before.parts[name])) {
+				note(news, node, name, part)
+			}
+		}
+		p.noteOwners(name, parts, all)
+	}
+	own := make(map[string]*ownParts, len(news))
+	for node, changes := range news {
+		own[node] = p.own[node].change(changes, revision) // without parts, too: that is news, and has a revision
+	}
+	return own
+}
+
+type partsFunc func(name model.ServiceName, keep func(node string) bool) (
+	parts map[string]*localstate.NodePart, all bool)
+
+// allParts is a partsFunc.
+func (p *nodeParts) allParts(name model.ServiceName, keep func(node string) bool) (
+	parts map[string]*localstate.NodePart, all bool) {
+	return p.cluster.NodeParts(name, keep), true
+}
+
+// lost yields the nodes that no longer have a part in a service. parts are all parts of the service, or only those that
+// changed.
+func (p *nodeParts) lost(name model.ServiceName, parts map[string]*localstate.NodePart, all bool) iter.Seq[string] {
+	owners := p.owners[name]
+	return func(yield func(string) bool) {
+		if all {
+			for _, node := range owners {
+				if parts[node] == nil && !yield(node) {
+					return
+				}
+			}
+			return
+		}
+		for node, part := range parts {
+			if _, had := slices.BinarySearch(owners, node); had && part == nil && !yield(node) {
+				return
+			}
+		}
+	}
+}
+
+// noteOwners records which nodes have a part in a service.
+func (p *nodeParts) noteOwners(name model.ServiceName, parts map[string]*localstate.NodePart, all bool) {
+	owners := p.owners[name]
+	if all {
+		owners = slices.Sorted(maps.Keys(parts))
+	} else {
+		for node, part := range parts {
+			switch at, is := slices.BinarySearch(owners, node); {
+			case is && part == nil:
+				owners = slices.Delete(owners, at, at+1)
+			case !is && part != nil:
+				owners = slices.Insert(owners, at, node)
+			}
+		}
+	}
+	if len(owners) == 0 {
+		delete(p.owners, name)
+	} else {
+		p.owners[name] = owners
+	}
+}
+
+func note(news map[string]map[model.ServiceName]*localstate.NodePart, node string, name model.ServiceName,
+	part *localstate.NodePart) {
+	if news[node] == nil {
+		news[node] = map[model.ServiceName]*localstate.NodePart{}
+	}
+	news[node][name] = part
+}
+
+// maxForgotten is how many nodes are remembered that have no parts any more, or no Node.
+const maxForgotten = 1000
+
+// forgetNodes drops nodes that have no parts and are not connected.
+func (p *nodeParts) forgetNodes(connected func(node string) bool) {
+	if p.empty > maxForgotten {
+		maps.DeleteFunc(p.own, func(node string, own *ownParts) bool { return len(own.parts) == 0 && !connected(node) })
+		p.empty = 0
+	}
+	if len(p.foreign) > p.foreignLimit {
+		there := map[string]bool{}
+		p.cluster.ServicesOn(func(node string) bool {
+			there[node] = true
+			return false
+		})
+		maps.DeleteFunc(p.foreign, func(node string, _ struct{}) bool { return !there[node] })
+		p.foreignLimit = 2*len(p.foreign) + maxForgotten
+	}
+}

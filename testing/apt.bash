@@ -1,0 +1,30 @@
+# For scripts that download packages of other releases of Debian, or for other processors, by name. Nothing is
+# installed, and nothing of the machine's own apt changes.
+
+# debian_mirror prints the mirror of Debian in the machine's own sources.
+debian_mirror() {
+	# Often one of these files is missing.
+	(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources} 2>/dev/null || true) |
+		grep -o '^[^#]*' | grep -om 1 '[^ ]*://[^ ]*/debian/\?\( \|$\)' ||
+		{ echo "no mirror of Debian in apt's sources" >&2; return 1; }
+}
+
+# apt_of RELEASE ARCH FOLDER sets apt to the options for apt's programs that make them know this release alone, for a
+# processor, with the mirror of the machine's own sources. What they keep is in the folder; run apt-get update first.
+apt_of() {
+	local mirror
+	mirror=$(debian_mirror) || return 1
+	mkdir -p "$3"/{lists,cache/archives}/partial
+	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $1 main" >"$3/sources.list"
+	: >"$3/status"
+	apt=(-o Acquire::Retries=3 -o APT::Sandbox::User=root -o Acquire::Languages=none
+		-o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false
+		-o APT::Architecture="$2" -o APT::Architectures="$2"
+		-o Dir::Etc::sourcelist="$3/sources.list" -o Dir::Etc::sourceparts=-
+		-o Dir::State="$3" -o Dir::State::status="$3/status" -o Dir::Cache="$3/cache")
+}
+
+# packages_of_nft prints the packages of nft and its libraries. The other ones that these depend on have programs.
+packages_of_nft() {
+	apt-cache "${apt[@]}" depends --recurse --important nftables | grep -E '^(nftables|lib[a-z0-9.-]+)$' | sort -u
+}

@@ -1,0 +1,336 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
+)
+
+// lane runs one case after the other on its own network.
+type lane struct {
+	*judging
+	kind    laneKind
+	testbed *testbed // nil if none is open
+	// asked is the setup that the cases request. The testbed's differs if the program cannot be configured.
+	asked setup
+	// release ends what watches the network.
+	release func()
+}
+
+// begin starts the program, and observes its configuration if nothing specifies it.
+func (l *lane) begin(ctx context.Context) error {
+	set := l.base
+	if l.Configures {
+		set = l.queue[0].setup
+	}
+	l.usual = set
+	observes := !l.Configures && l.Assume == nil
+	found := set
+	err := l.start(ctx, observes, func() (err error) {
+		l.end()
+		if err = l.open(ctx, set); err == nil && observes {
+			found, err = l.testbed.observe(ctx)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	l.asked = l.queue[0].setup
+	l.say("the program is ready after %v", l.figures.starts[0].Round(10*time.Millisecond))
+	if !observes {
+		return nil
+	}
+	l.say("it behaves like this: %v", found)
+	l.base = found
+	return l.start(ctx, false, func() error {
+		l.end()
+		return l.open(ctx, found)
+	})
+}
+
+// open creates a network with a running program.
+func (l *lane) open(ctx context.Context, set setup) error {
+	if err := l.prepare(ctx, set); err != nil {
+		return err
+	}
+	return l.begun(ctx, set)
+}
+
+func (l *lane) begun(ctx context.Context, set setup) error {
+	if err := l.testbed.start(ctx, set); err != nil {
+		return err
+	}
+	return l.testbed.put(ctx)
+}
+
+// nodeOf returns the description of the node that a program gets.
+func nodeOf(e Env) judge.Node {
+	return judge.Node{Families: e.Families, NodeIPs: e.NodeIPs, HostAddresses: e.HostAddresses}
+}
+
+// placeError says that the program's network could not be created, which is not the program's fault.
+type placeError struct{ error }
+
+func (e *placeError) Unwrap() error { return e.error }
+
+// prepare creates a network without starting the program.
+func (l *lane) prepare(ctx context.Context, set setup) error {
+	if err := l.place(ctx, set); err != nil {
+		return &placeError{err}
+	}
+	return nil
+}
+
+func (l *lane) place(ctx context.Context, set setup) (err error) {
+	f := Factory{Lacks: l.lacks, RepairsItself: true}
+	timeouts, err := timeoutsHere()
+	if err != nil {
+		return err
+	}
+	timeouts.Answer, timeouts.repair = timeouts.Answer/5, 2*timeouts.repair
+	n, err := network.New(l.families, l.Seed+rand.Uint64N(1<<20))
+	if err != nil {
+		return err
+	}
+	b, err := newTestbedOn(n, f, timeouts, l.Seed)
+	if err != nil {
+		return err
+	}
+	l.testbed = b
+	env := set.env(f.families())
+	b.try = l.patient(n.Try)
+	p := &program{machine: l.machine, spent: l.spent, try: n.Try, families: env.Families, figures: l.figures,
+		startTimeout: l.StartTimeout,
+		silence:      timeouts.Answer / 2, always: append(set.objects(env.Families), otherNodes(env.Families)...)}
+	p.describe(nil)
+	err = b.host.Do(func() (err error) {
+		p.host, err = l.Open(ctx, nodeOf(env), set.configuration(env.Families))
+		return err
+	})
+	if err != nil {
+		b.close()
+		l.testbed = nil
+		return fmt.Errorf("prepare the program: %w", err)
+	}
+	b.program = p
+	endControl, endCount := l.control(n), l.spent.add(p.host)
+	l.release = func() {
+		endControl()
+		endCount()
+	}
+	b.factory.New = func(context.Context, Env) (sink.Sink, error) { return p, nil }
+	b.factory.Dump = func(ctx context.Context, _ Env) (string, error) { return p.host.Dump(ctx) }
+	if l.Cleans {
+		b.factory.Cleanup = func(ctx context.Context, _ Env) error { return p.host.Cleanup(ctx) }
+	}
+	if l.Breaks {
+		b.factory.Break = func(ctx context.Context, _ Env) error { return p.host.Break(ctx) }
+	}
+	return nil
+}
+
+// end stops the program and removes the network.
+func (l *lane) end() {
+	b := l.testbed
+	if l.testbed = nil; b == nil {
+		return
+	}
+	if b.sink != nil {
+		_ = b.drop()
+	}
+	b.program.host.Close()
+	l.release()
+	b.close()
+}
+
+// work runs cases until the queue is empty.
+func (l *lane) work(ctx context.Context) {
+	for ctx.Err() == nil {
+		var now *setup
+		if l.testbed != nil {
+			now = &l.asked
+		}
+		c, ok := l.next(l.kind, now)
+		if !ok {
+			return
+		}
+		if why := l.whyUnbroken(); c.hook == breakHook && why != "" {
+			r := result(c, report.NotRun, why)
+			r.Interrupted = true
+			l.add(r)
+			continue
+		}
+		if c.tries > 0 {
+			l.machine.AwaitQuiet(ctx, l.patience)
+		}
+		r, whole := l.judgeCase(ctx, c)
+		if ctx.Err() != nil {
+			l.add(early(c))
+			return
+		}
+		if r.Verdict == report.NotJudged {
+			l.end()
+			if l.tryAgain(c) {
+				l.say("%s: %s, so it is tried again", c.name, r.Why)
+				continue
+			}
+		}
+		l.add(r)
+		// The node's state is unknown, or a program that lost its API server may wait long before it reconnects.
+		if r.Verdict == report.Failed || r.Verdict == report.NotRun || c.outage || l.disturbed() != nil {
+			l.end()
+		}
+		l.noteStart(c.setup, whole)
+	}
+}
+
+// noteStart records whether the program became ready. Three consecutive failed starts end the run. If the program
+// rejects a case's configuration, only that case fails.
+func (l *lane) noteStart(set setup, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil && l.Configures && set != l.usual {
+		return
+	}
+	if err == nil {
+		l.failedStarts = 0
+		return
+	}
+	if l.failedStarts++; l.failedStarts == 3 {
+		l.problem = err
+	}
+}
+
+// judgeCase runs a case. whole is an error that concerns the program, not just the case.
+func (l *lane) judgeCase(ctx context.Context, c testCase) (r report.Result, whole error) {
+	began := time.Now()
+	_ = l.disturbed()
+	err := l.try(ctx, c)
+	r = result(c, report.Passed, "")
+	busy := ""
+	if err != nil || l.testbed.program.late {
+		busy = l.machine.Busy(began)
+	}
+	if err != nil && busy == "" && c.tries == 0 {
+		busy = l.machine.Shared(began)
+	}
+	if why := l.reasonToLeaveOut(err); why != "" {
+		r.Verdict, r.Why, r.Elapsed, r.Interrupted = report.NotRun, why, time.Since(began), true
+		return r, nil
+	}
+	switch b := l.testbed; {
+	case err != nil && busy != "":
+		r.Verdict, r.Why = report.NotJudged, busy
+	case err != nil:
+		r.Verdict, r.Why = report.Failed, "it did not happen as it should"
+		r.Failures, r.More = failuresOf(err)
+		if isProgramError(err) {
+			r.Why, whole = "the program was not there", err
+		}
+		if c.hook == breakHook && whole == nil {
+			r.Why = "the rules that were removed did not come back. Nothing else is judged on this network"
+		}
+		if b != nil {
+			r.Ruleset = b.dump(ctx)
+			l.explain(ctx, &r, err, c.hook != breakHook)
+		}
+	case busy == "" && b.program.late:
+		r.Verdict, r.Why = report.Slow, "something was right only after a while"
+	}
+	r.Elapsed = time.Since(began)
+	return r, whole
+}
+
+// reasonToLeaveOut returns why a case's error is not the program's fault, or "".
+func (l *lane) reasonToLeaveOut(err error) string {
+	if err == nil {
+		return ""
+	}
+	var refused *judge.RefusedError
+	if errors.As(err, &refused) {
+		return refused.Error()
+	}
+	var unbroken *breakError
+	if errors.As(err, &unbroken) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.unbroken = "its rules cannot be removed, as another case has shown"
+		return fmt.Sprintf("its rules cannot be removed, so that it could repair them: %v", unbroken)
+	}
+	var place *placeError
+	if errors.As(err, &place) {
+		return place.Error()
+	}
+	if err := l.disturbed(); err != nil {
+		return fmt.Sprintf("the API server was away: %v", err)
+	}
+	return ""
+}
+
+// whyUnbroken returns why the program's rules cannot be removed, or "".
+func (l *lane) whyUnbroken() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.unbroken
+}
+
+// disturbed returns an error if, since the last call, the host disturbed the program.
+func (l *lane) disturbed() error {
+	if l.testbed == nil {
+		return nil
+	}
+	if h, ok := l.testbed.program.host.(interface{ Disturbed() error }); ok {
+		return h.Disturbed()
+	}
+	return nil
+}
+
+// restarts is the maximum number of times that a case restarts the program.
+const restarts = 4
+
+// try runs a case, on the running program if that has the same setup.
+func (l *lane) try(ctx context.Context, c testCase) error {
+	if l.testbed != nil && l.asked != c.setup {
+		l.end()
+	}
+	if l.testbed == nil {
+		set := l.base
+		if l.Configures {
+			set = c.setup
+		}
+		if err := l.open(ctx, set); err != nil {
+			return err
+		}
+		l.asked = c.setup
+	}
+	ctx, cancel := context.WithTimeout(ctx, caseTimeout+restarts*l.StartTimeout)
+	defer cancel()
+	b := l.testbed
+	b.program.late = false
+	if !c.continues && len(b.described.services) > 0 {
+		if err := b.put(ctx); err != nil {
+			return fmt.Errorf("remove the services of the case before: %w", err)
+		}
+	}
+	return c.run(ctx, b)
+}
+
+// otherNodes returns the other Nodes, which a program may need for routes.
+func otherNodes(families []model.Family) []metav1.Object {
+	var list []metav1.Object
+	for _, name := range []string{otherNode, thirdNode} {
+		list = append(list, nodeObject(name, families))
+	}
+	return list
+}

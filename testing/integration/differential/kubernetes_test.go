@@ -1,0 +1,22 @@
+package differential
+
+import (
+	"context"
+
+	v1informers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/kubernetes/pkg/proxy"
+	"k8s.io/kubernetes/pkg/proxy/config"
+)
+
+// What the next Kubernetes has elsewhere. testdata/next has this file for it, which "../use next" puts in its place.
+
+type nodeManager = *proxy.NodeManager
+
+// nodeIPsField is the manager's field with the addresses of the Node object.
+const nodeIPsField = "nodeIPs"
+
+func newNodeManager() nodeManager { return &proxy.NodeManager{} }
+
+func watchTopology(nodes v1informers.NodeInformer, to config.NodeTopologyHandler) {
+	config.NewNodeTopologyConfig(context.Background(), nodes, 0).RegisterEventHandler(to)
+}

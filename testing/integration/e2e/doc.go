@@ -1,0 +1,33 @@
+// Package e2e runs a Kubernetes cluster on one Linux machine, as root and without Docker, with any service proxy on its
+// nodes, and Kubernetes' own tests against it.
+//
+// The script build makes all programs, from Go modules and Debian's packages; the command in the folder cluster starts
+// a cluster, exchanges the proxy, runs tests, and ends the cluster. From testing/integration:
+//
+//	e2e/build
+//	go build -o /tmp/cluster ./e2e/cluster
+//	/tmp/cluster up --nodes 3
+//	/tmp/cluster proxy 'kube-proxy --kubeconfig {kubeconfig} --hostname-override {node} --proxy-mode nftables'
+//	/tmp/cluster test --name kube-proxy --version v1.37.2 --mode nftables --report report.yaml
+//	/tmp/cluster down
+//
+// # What runs where
+//
+// A cluster is a tree of processes in namespaces. The first one, the machine, is in mount, process, network, IPC and
+// UTS namespaces of its own. It runs the control plane (package cluster), a bridge that all nodes are connected to, and
+// a load balancer: it routes the address of a Service of type LoadBalancer to the nodes. Each node is a process in
+// further namespaces, also of cgroups, with /var, /run, /proc and /sys of its own; it runs kubelet, containerd and the
+// proxy. The nodes are in three zones. Pods get their addresses from the plugins ptp and host-local, and host ports
+// from portmap. DNS is CoreDNS.
+//
+// Nothing is written outside of one folder, and of one cgroup in each hierarchy. When the first process ends, the
+// kernel ends all others, and no interface or mount is left. Sysctls that are not a namespace's are left as they are:
+// kubelet is shown the values that it would set.
+//
+// # What differs from a real cluster
+//
+// All nodes have one kernel, and with it one table of loaded modules. Whoever is in the machine's namespaces may do
+// everything: kubelet asks nobody for a password, and proxies have all rights. All images have the same files, Debian
+// with the programs that tests run, whatever their name; the pause container is sleep. CoreDNS has only the plugins
+// that a cluster and the tests configure. There is no route to the world.
+package e2e

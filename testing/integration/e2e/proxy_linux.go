@@ -1,0 +1,84 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Proxy ends the service proxy of all nodes, and starts another one on each, as a shell runs the command. In it
+// {kubeconfig} stands for the path of a kubeconfig with all rights, {node} for the node's name, {nodeIPs} for its two
+// addresses, {podCIDRs} for those of its pods, {clusterCIDRs} for those of all pods, and {dir} for a folder of the
+// node. An empty command starts none. Between the two a node runs cleanup, unless that is empty: a proxy leaves its
+// rules when it ends.
+func (c *Cluster) Proxy(ctx context.Context, command, cleanup string) error {
+	for i := range c.nodes {
+		n := &c.nodes[i]
+		if err := c.endProxy(ctx, n); err != nil {
+			return fmt.Errorf("the proxy of node %s: %w", n.Name, err)
+		}
+		if cleanup != "" {
+			if out, err := c.inside(ctx, n, "sh", "-c", n.replace(c, cleanup)).CombinedOutput(); err != nil {
+				return fmt.Errorf("clean up node %s: %w: %s", n.Name, err, out)
+			}
+		}
+		if command == "" {
+			continue
+		}
+		if err := c.startProxy(ctx, n, command); err != nil {
+			return fmt.Errorf("the proxy of node %s: %w", n.Name, err)
+		}
+	}
+	return os.WriteFile(c.Options.file("proxy"), []byte(command), 0o644)
+}
+
+// pidFile has the process ID of the node's proxy, in the node's namespace, and that of its group.
+func (c nodeConfig) pidFile() string { return filepath.Join(c.Dir, "proxy.pid") }
+
+// replace replaces what stands for something else in a command.
+func (c nodeConfig) replace(of *Cluster, command string) string {
+	return strings.NewReplacer("{kubeconfig}", of.Options.file("kubeconfig-inside"), "{node}", c.Name,
+		"{nodeIPs}", strings.Join(c.IPs, ","), "{podCIDRs}", strings.Join(c.PodCIDRs, ","),
+		"{clusterCIDRs}", clusterCIDRs, "{dir}", filepath.Join(c.Dir, "proxy")).Replace(command)
+}
+
+func (c *Cluster) startProxy(ctx context.Context, n *nodeConfig, command string) error {
+	if err := os.MkdirAll(filepath.Join(n.Dir, "proxy"), 0o755); err != nil {
+		return err
+	}
+	// Whoever enters the node's namespaces is not in its cgroups yet.
+	script := fmt.Sprintf(`for file in %s; do [ ! -e "$file" ] || echo $$ >"$file"; done; echo $$ >%s; exec %s`,
+		strings.Join(programGroups, " "), n.pidFile(), n.replace(c, command))
+	// The first shell ends, and the node's first process becomes the parent of the proxy.
+	out, err := c.inside(ctx, n, "sh", "-c", `setsid sh -c "$0" >>"$1" 2>&1 </dev/null &`, script,
+		filepath.Join(n.Dir, "proxy.log")).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("start: %w: %s", err, out)
+	}
+	return poll(ctx, "it starts", func() (bool, error) {
+		info, err := os.Stat(n.pidFile())
+		return err == nil && info.Size() > 0, err
+	})
+}
+
+// endProxy ends the node's proxy, if it has one, and all processes that it has started.
+func (c *Cluster) endProxy(ctx context.Context, n *nodeConfig) error {
+	pid, err := os.ReadFile(n.pidFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	group := "-" + strings.TrimSpace(string(pid))
+	_ = c.inside(ctx, n, "kill", "-TERM", "--", group).Run() // it may have ended
+	if err := poll(ctx, "it ends", func() (bool, error) {
+		return c.inside(ctx, n, "kill", "-0", "--", group).Run() != nil, nil
+	}); err != nil {
+		return err
+	}
+	return os.Remove(n.pidFile())
+}

@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// junit is as ginkgo writes it.
+const junit = `<?xml version="1.0" encoding="UTF-8"?>
+<testsuites tests="6" disabled="1" errors="0" failures="2">
+  <testsuite name="Kubernetes e2e suite">
+    <testcase name="[SynchronizedBeforeSuite]" status="passed" time="1"></testcase>
+    <testcase name="[It] [sig-network] Services should serve" status="passed" time="1"></testcase>
+    <testcase name="[It] [sig-network] Services should fail" status="failed" time="1">
+      <failure message="timed out&#xA;at line 7" type="failed">details</failure>
+    </testcase>
+    <testcase name="[It] [sig-network] Services should panic" status="panicked" time="1">
+      <error message="panic: nil" type="panicked">details</error>
+    </testcase>
+    <testcase name="[It] [sig-network] Ingress" status="skipped" time="0">
+      <skipped message="skipped - Only supported for providers [gce]"></skipped>
+    </testcase>
+    <testcase name="[It] [sig-storage] Volumes" status="skipped" time="0">
+      <skipped message="skipped"></skipped>
+    </testcase>
+  </testsuite>
+</testsuites>`
+
+func TestReport(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "junit.xml")
+	require.NoError(t, os.WriteFile(path, []byte(junit), 0o644))
+	results, err := readResults(path)
+	require.NoError(t, err)
+	r := &Report{Tested: Tested{Name: "kube-proxy", Version: "v1.37.2", Mode: "nftables"}, Kubernetes: "v1.37.2", Nodes: 3}
+	r.add(results)
+	assert.Equal(t, 4, r.Selected, "what its name does not select is not counted, nor what surrounds the tests")
+	assert.Equal(t, 1, r.Passed)
+	assert.Equal(t, []Skipped{{Test: "[sig-network] Ingress", Reason: "Only supported for providers [gce]"}}, r.Skipped)
+	assert.Equal(t, []Failure{{Test: "[sig-network] Services should fail", Message: "timed out"},
+		{Test: "[sig-network] Services should panic", Message: "panic: nil"}}, r.Failures)
+
+	r.Failures[0].Again, r.Failures[1].Again = "passed", "failed"
+	assert.Equal(t, []string{"[sig-network] Services should panic"}, r.Again())
+	assert.Equal(t, "kube-proxy v1.37.2, nftables, Kubernetes v1.37.2, 3 nodes: of 4 tests 1 passed, 1 skipped, "+
+		"2 failed, 1 of these also alone", r.Summary())
+	assert.Equal(t, r.Again(), r.Worse(&Report{}))
+	assert.Empty(t, r.Worse(r), "a failure of both is nobody's")
+	other := *r
+	assert.True(t, r.Comparable(&other))
+	other.Selected++
+	assert.False(t, r.Comparable(&other), "of other tests")
+
+	path = filepath.Join(t.TempDir(), "report.yaml")
+	require.NoError(t, r.Write(path))
+	again, err := ReadReport(path)
+	require.NoError(t, err)
+	assert.Equal(t, r, again)
+}
+
+func TestOutcomeOfATestThatRanAgain(t *testing.T) {
+	other := result{test: "[sig-storage] Volumes"}
+	assert.Equal(t, "passed", outcome([]result{other, {test: "a", outcome: "passed"}}))
+	assert.Equal(t, "failed", outcome([]result{{test: "a", outcome: "failed"}, other}))
+	assert.Equal(t, "0 tests ran", outcome([]result{other}), "which is no success")
+}

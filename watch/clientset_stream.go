@@ -1,0 +1,122 @@
+package watch
+
+import (
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/klog/v2"
+)
+
+// A streamed list ends with a bookmark. Some tunnels and proxies drop it: then client-go waits forever, although all
+// objects have come.
+const (
+	// streamQuiet is how long a streamed list may send nothing that existed when it began before it is given up.
+	streamQuiet = 30 * time.Second
+	// maxUnended is how many streamed lists in a row may break off before they are given up.
+	maxUnended = 3
+)
+
+// errUnended makes a reflector list without streaming.
+var errUnended = errors.New("streamed lists do not end")
+
+// timer is what a stream uses of a [time.Timer].
+type timer interface {
+	Stop() bool
+	Reset(d time.Duration) bool
+}
+
+// afterFunc is [time.AfterFunc].
+func afterFunc(d time.Duration, f func()) timer { return time.AfterFunc(d, f) }
+
+// stream gives up streamed lists that do not end. The reflector's goroutine uses it, and the timer.
+type stream struct {
+	after func(d time.Duration, f func()) timer // afterFunc, but for tests
+
+	mu      sync.Mutex
+	watch   apiwatch.Interface // of the list that is streamed now; nil if none is
+	timer   timer              // gives it up
+	begun   int                // lists since the last that ended
+	objects int                // that the latest one has sent
+	newest  uint64             // resourceVersion of them
+	lost    bool               // streamed lists do not end here
+	told    bool               // that lost has been reported
+}
+
+// usable reports whether to stream the next list. logger and report are told once that it is not.
+func (s *stream) usable(logger klog.Logger, report func()) bool {
+	s.mu.Lock()
+	s.stop()
+	s.lost = s.lost || s.begun >= maxUnended
+	lost, told, objects := s.lost, s.told, s.objects
+	s.told = lost
+	s.mu.Unlock()
+	if lost && !told {
+		logger.Error(nil, "A streamed list does not end: does a tunnel or proxy on the way to the API server drop the "+
+			"bookmark k8s.io/initial-events-end? Listing without streaming", "objects", objects)
+		report()
+	}
+	return !lost
+}
+
+// begin records that a list is being streamed.
+func (s *stream) begin(w apiwatch.Interface) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watch, s.objects, s.newest = w, 0, 0
+	s.begun++
+	s.timer = s.after(streamQuiet, func() { s.giveUp(w) })
+}
+
+// giveUp ends a streamed list, so that the reflector begins another one.
+func (s *stream) giveUp(w apiwatch.Interface) {
+	s.mu.Lock()
+	current := s.watch == w
+	s.lost = s.lost || current
+	s.mu.Unlock()
+	if current {
+		w.Stop()
+	}
+}
+
+// sent records an object of a streamed list. A server that has sent the whole list goes on with changes, each newer
+// than everything before. They do not delay the fallback: a busy cluster would do so forever.
+func (s *stream) sent(resourceVersion string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.objects++
+	version, err := strconv.ParseUint(resourceVersion, 10, 64)
+	if err == nil && version > s.newest {
+		s.newest = version
+		return
+	}
+	if s.watch != nil {
+		s.timer.Reset(streamQuiet)
+	}
+}
+
+// ended records that a list is complete.
+func (s *stream) ended() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stop()
+	s.begun = 0
+}
+
+// stop stops waiting for the end. The caller holds mu.
+func (s *stream) stop() {
+	if s.watch != nil {
+		s.timer.Stop()
+		s.watch = nil
+	}
+}
+
+// reportUnended tells a handler that wants to know it that streamed lists of a kind do not end.
+func reportUnended(h Handler, k kind) {
+	if h, ok := h.(interface{ ListUnended(metav1.Object) }); ok {
+		h.ListUnended(newObject(k))
+	}
+}
