@@ -71,16 +71,16 @@ func TestWithoutARecordOnlyAddressesOfServicesAreOurs(t *testing.T) {
 func TestALoadBalancerIsRecordedBeforeItIsCreated(t *testing.T) {
 	m := newMachine(t)
 	b := m.start(t)
-	m.hns.Fail = func(call string) error {
+	m.hns.SetFail(func(call string) error {
 		if strings.HasPrefix(call, "create load balancer") {
 			text, err := os.ReadFile(m.record)
 			require.NoError(t, err)
 			require.Equal(t, "+ IPv4 10.96.0.10 80 TCP\n", string(text))
 		}
 		return nil
-	}
+	})
 	put(t, b, web()...)
-	m.hns.Fail = nil
+	m.hns.SetFail(nil)
 	b.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
 	require.NoError(t, b.Sync(t.Context()))
 	text, err := os.ReadFile(m.record)
@@ -245,15 +245,15 @@ func TestAnHNSThatDoesNotAnswerIsNotTakenForEmpty(t *testing.T) {
 	down := errors.New("the service is not running")
 	for _, method := range []string{"Network", "Endpoints", "LoadBalancers"} {
 		m.hns.TakeCalls()
-		m.hns.FailRead = func(call string) error {
+		m.hns.SetFailRead(func(call string) error {
 			if call == method {
 				return down
 			}
 			return nil
-		}
+		})
 		b.ForceResync()
 		require.ErrorIs(t, b.Sync(t.Context()), down)
-		m.hns.FailRead = nil
+		m.hns.SetFailRead(nil)
 		require.NoError(t, b.Sync(t.Context()))
 		require.Empty(t, m.writes())
 	}
@@ -266,10 +266,10 @@ func TestACheckThatFailedIsMadeAgain(t *testing.T) {
 	put(t, b, web()...)
 	want := m.hns.Dump()
 	m.hns.RemoveLoadBalancers(func(dp.LoadBalancer) bool { return true })
-	m.hns.FailRead = func(string) error { return errors.New("the service is not running") }
+	m.hns.SetFailRead(func(string) error { return errors.New("the service is not running") })
 	_, err := b.families[model.IPv4].look(t.Context(), nil)
 	require.Error(t, err)
-	m.hns.FailRead = nil
+	m.hns.SetFailRead(nil)
 	require.True(t, b.repair(t))
 	require.Equal(t, want, m.hns.Dump())
 }
@@ -293,12 +293,12 @@ func TestDeletionsBeforeACancelledSyncAreRecorded(t *testing.T) {
 	b := m.start(t)
 	put(t, b, append(web(), api()...)...)
 	ctx, cancel := context.WithCancel(t.Context())
-	m.hns.Fail = func(call string) error {
+	m.hns.SetFail(func(call string) error {
 		if strings.HasPrefix(call, "delete load balancer") {
 			cancel()
 		}
 		return nil
-	}
+	})
 	for _, name := range []string{"api", "web"} {
 		b.DeleteService(model.ServiceName{Namespace: "default", Name: name})
 	}

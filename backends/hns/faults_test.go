@@ -42,12 +42,12 @@ func failsOnly(t *testing.T, err error, port string) {
 func TestALoadBalancerThatFailsFailsItsServicePortAlone(t *testing.T) {
 	m := newMachine(t)
 	b := m.start(t)
-	m.hns.Fail = func(call string) error {
+	m.hns.SetFail(func(call string) error {
 		if call == "create load balancer 10.96.0.10:80/TCP" {
 			return errors.New("the parameter is incorrect (0x57)")
 		}
 		return nil
-	}
+	})
 	backendtest.Set(t, b, append(web(), api()...)...)
 	err := b.Sync(t.Context())
 	failsOnly(t, err, webPort)
@@ -58,7 +58,7 @@ func TestALoadBalancerThatFailsFailsItsServicePortAlone(t *testing.T) {
 	m.hns.TakeCalls()
 	failsOnly(t, b.Sync(t.Context()), webPort)
 	require.Empty(t, m.writes(), "it is tried again when the runner says so")
-	m.hns.Fail = nil
+	m.hns.SetFail(nil)
 	b.ResyncFailed()
 	require.NoError(t, b.Sync(t.Context()))
 	require.Contains(t, m.hns.Dump(), "load balancer 10.96.0.10:80/TCP")
@@ -158,16 +158,16 @@ func TestAnEndpointThatCannotBeDeletedIsTriedAgain(t *testing.T) {
 	m := newMachine(t)
 	b := m.start(t)
 	put(t, b, web()...)
-	m.hns.Fail = func(call string) error {
+	m.hns.SetFail(func(call string) error {
 		if call == "delete endpoint 10.244.2.5" {
 			return errors.New("the endpoint is in use")
 		}
 		return nil
-	}
+	})
 	b.DeleteEndpoint(endpointKey("10.244.2.5:8080"))
 	require.NoError(t, b.Sync(t.Context()))
 	require.Contains(t, m.hns.Dump(), "remote endpoint 10.244.2.5")
-	m.hns.Fail = nil
+	m.hns.SetFail(nil)
 	b.repair(t)
 	require.NotContains(t, m.hns.Dump(), "remote endpoint 10.244.2.5")
 }
@@ -190,14 +190,14 @@ func TestACancelledSyncLosesNothing(t *testing.T) {
 	backendtest.Set(t, b, api()...)
 	ctx, cancel := context.WithCancel(t.Context())
 	calls := 0
-	m.hns.Fail = func(string) error {
+	m.hns.SetFail(func(string) error {
 		if calls++; calls == 1 {
 			cancel()
 		}
 		return nil
-	}
+	})
 	require.ErrorIs(t, b.Sync(ctx), context.Canceled)
-	m.hns.Fail = nil
+	m.hns.SetFail(nil)
 	require.NoError(t, b.Sync(t.Context()))
 	require.Contains(t, m.hns.Dump(), "load balancer 10.96.0.11:80/TCP")
 	require.Contains(t, m.hns.Dump(), "load balancer IPv4 node port 30080/TCP")
@@ -258,12 +258,12 @@ func TestOfManyEndpointsThatCannotBeDeletedTheFirstAreNamed(t *testing.T) {
 		backendtest.Set(t, b, fm.Endpoint(webPort, fmt.Sprintf("10.244.3.%d:8080", i)).Build())
 	}
 	require.NoError(t, b.Sync(t.Context()))
-	m.hns.Fail = func(call string) error {
+	m.hns.SetFail(func(call string) error {
 		if strings.HasPrefix(call, "delete endpoint") {
 			return errors.New("busy")
 		}
 		return nil
-	}
+	})
 	require.Equal(t, 10, strings.Count(b.CleanUp(t.Context()).Error(), "busy"))
 }
 
@@ -271,12 +271,12 @@ func TestOfManyEndpointsThatCannotBeDeletedTheFirstAreNamed(t *testing.T) {
 func TestAnEndpointThatHNSRefusesIsAskedForOnceInEachSync(t *testing.T) {
 	m := newMachine(t)
 	b := m.start(t)
-	m.hns.Fail = func(call string) error {
+	m.hns.SetFail(func(call string) error {
 		if call == "create endpoint 10.244.2.5" {
 			return errors.New("the address is invalid")
 		}
 		return nil
-	}
+	})
 	many := fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80)
 	for i := range 100 {
 		many.ExternalIP(fmt.Sprint("198.51.100.", i))
@@ -296,7 +296,7 @@ func TestAnEndpointThatHNSRefusesIsAskedForOnceInEachSync(t *testing.T) {
 	b.ResyncFailed()
 	failsOnly(t, b.Sync(t.Context()), webPort)
 	require.LessOrEqual(t, tries(), 2, "the second time after looking whether somebody else has made it")
-	m.hns.Fail = nil
+	m.hns.SetFail(nil)
 	b.ResyncFailed()
 	require.NoError(t, b.Sync(t.Context()))
 	require.Equal(t, 101, strings.Count(m.hns.Dump(), ", 10.244.2.5"), "load balancers that have it")
@@ -328,12 +328,12 @@ func TestFailedDeletionsAreLoggedInOneLine(t *testing.T) {
 		many.ExternalIP(fmt.Sprint("198.51.100.", i))
 	}
 	put(t, b, many.Build())
-	m.hns.Fail = func(call string) error {
+	m.hns.SetFail(func(call string) error {
 		if strings.HasPrefix(call, "delete") {
 			return errors.New("busy")
 		}
 		return nil
-	}
+	})
 	var lines []string
 	logger := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
 	b.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
@@ -341,12 +341,12 @@ func TestFailedDeletionsAreLoggedInOneLine(t *testing.T) {
 	require.Len(t, lines, 1)
 	require.Contains(t, lines[0], "Could not delete load balancers, trying again later")
 	require.Contains(t, lines[0], "and 91 more errors")
-	m.hns.Fail = func(call string) error {
+	m.hns.SetFail(func(call string) error {
 		if strings.HasPrefix(call, "delete endpoint") {
 			return errors.New("busy")
 		}
 		return nil
-	}
+	})
 	lines = nil
 	b.ResyncFailed()
 	require.NoError(t, b.Sync(klog.NewContext(t.Context(), logger)))
@@ -390,12 +390,12 @@ func TestAnErrorSaysWhetherOutsideClientsReachThePort(t *testing.T) {
 	m := newMachine(t)
 	b := m.start(t)
 	var fails string
-	m.hns.Fail = func(call string) error {
+	m.hns.SetFail(func(call string) error {
 		if strings.HasPrefix(call, "create load balancer "+fails) {
 			return errors.New("the parameter is incorrect (0x57)")
 		}
 		return nil
-	}
+	})
 	service := func(vips ...string) *model.Service {
 		return fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).NodePort(30080).
 			LoadBalancerIP(vips...).Build()

@@ -23,21 +23,24 @@ func (m *machine) stop(after int) (unanswered *int) {
 		*unanswered++
 		return fmt.Errorf("%s failed in Win32: the interface is unknown (0x6b5): %w", call, dp.ErrNotRunning)
 	}
-	m.hns.Fail = func(call string) error {
+	m.hns.SetFail(func(call string) error {
 		if after--; after >= 0 {
 			return nil
 		}
-		m.hns.FailRead = down
+		m.hns.SetFailRead(down)
 		return down(call)
-	}
+	})
 	if after == 0 {
-		m.hns.FailRead = down
+		m.hns.SetFailRead(down)
 	}
 	return unanswered
 }
 
 // startAgain starts HNS again.
-func (m *machine) startAgain() { m.hns.Fail, m.hns.FailRead = nil, nil }
+func (m *machine) startAgain() {
+	m.hns.SetFail(nil)
+	m.hns.SetFailRead(nil)
+}
 
 // isOutage checks that a Sync failed for the families, because HNS was not running.
 func isOutage(t *testing.T, err error) {
@@ -88,7 +91,7 @@ func TestAfterAnOutageLoadBalancersAreChangedInPlace(t *testing.T) {
 	put(t, b, web()...)
 	backendtest.Set(t, b, fm.Endpoint(webPort, "10.244.1.6:8080").Local().Build())
 	for range 3 {
-		m.hns.Fail = func(string) error { return dp.ErrNotRunning }
+		m.hns.SetFail(func(string) error { return dp.ErrNotRunning })
 		isOutage(t, b.Sync(t.Context()))
 		b.ResyncFailed()
 	}
@@ -107,7 +110,7 @@ func TestAfterAnOutageDuringARepairLoadBalancersAreChangedInPlace(t *testing.T) 
 	require.NoError(t, err)
 	list[0].Endpoints = list[0].Endpoints[:1]
 	require.NoError(t, m.hns.UpdateLoadBalancer(t.Context(), list[0]))
-	m.hns.Fail = func(string) error { return dp.ErrNotRunning }
+	m.hns.SetFail(func(string) error { return dp.ErrNotRunning })
 	_, err = b.families[model.IPv4].look(t.Context(), nil)
 	require.ErrorIs(t, err, dp.ErrNotRunning)
 	m.startAgain()
@@ -125,10 +128,10 @@ func TestASyncStopsInTheMiddleOfAService(t *testing.T) {
 		backendtest.Set(t, b, fm.Endpoint(webPort, fmt.Sprintf("10.244.3.%d:8080", i)).Build())
 	}
 	unanswered := 0
-	m.hns.Fail = func(string) error {
+	m.hns.SetFail(func(string) error {
 		unanswered++
 		return dp.ErrNotRunning
-	}
+	})
 	isOutage(t, b.Sync(t.Context()))
 	require.LessOrEqual(t, unanswered, 2, "the second time after looking whether somebody else has made it")
 }
@@ -157,7 +160,8 @@ func TestAnOutageDeletesNothing(t *testing.T) {
 					return nil
 				}
 			}
-			m.hns.Fail, m.hns.FailRead = unanswered("create endpoint 10.244.2.6"), unanswered("Endpoints")
+			m.hns.SetFail(unanswered("create endpoint 10.244.2.6"))
+			m.hns.SetFailRead(unanswered("Endpoints"))
 			m.hns.TakeCalls()
 			isOutage(t, b.Sync(t.Context()))
 			require.Equal(t, []string{"create endpoint 10.244.2.6"}, m.writes())
@@ -181,12 +185,12 @@ func TestADeletionThatHNSDidNotAnswerFailsTheSync(t *testing.T) {
 				b.DeleteService(model.ServiceName{Namespace: "default", Name: fmt.Sprint("s", i)})
 			}
 			m.hns.TakeCalls()
-			m.hns.Fail = func(call string) error {
+			m.hns.SetFail(func(call string) error {
 				if strings.HasPrefix(call, what) {
 					return dp.ErrNotRunning
 				}
 				return nil
-			}
+			})
 			isOutage(t, b.Sync(t.Context()))
 			tries := 0
 			for _, call := range m.writes() {
@@ -247,13 +251,13 @@ func TestFailuresAreCountedByKindAndReason(t *testing.T) {
 		"203.0.113.1:10256/TCP":    fmt.Errorf("the parameter 4711 is incorrect"),
 	}
 	failing := ""
-	m.hns.Fail = func(call string) error {
+	m.hns.SetFail(func(call string) error {
 		operation, key, _ := strings.Cut(call, " load balancer ")
 		if operation == failing {
 			return reasons[key]
 		}
 		return nil
-	}
+	})
 	// counts checks what was counted of an operation, and forgets it.
 	counts := func(operation string, refused ...string) {
 		t.Helper()
@@ -303,7 +307,7 @@ func TestFailedDeletionsOfLeftoversAreCountedByKind(t *testing.T) {
 	put(t, m.start(t), wide()...)
 	registry := prometheus.NewPedanticRegistry()
 	b := m.start(t, func(o *Options) { o.Metrics = registry })
-	m.hns.Fail = func(string) error { return fmt.Errorf("no (0x803b0000)") }
+	m.hns.SetFail(func(string) error { return fmt.Errorf("no (0x803b0000)") })
 	put(t, b, backendtest.Node())
 	require.Equal(t, map[string]float64{"delete IPv4 clusterip other": 1, "delete IPv4 nodeport other": 1,
 		"delete IPv4 externalip other": 2}, failuresOf(t, registry))

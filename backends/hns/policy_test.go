@@ -299,12 +299,12 @@ func TestARemoteEndpointThatAppearsBeforeWeCreateItIsUsed(t *testing.T) {
 	b := m.start(t)
 	put(t, b, web()...)
 	m.hns.AddEndpoint(network, dp.Endpoint{Remote: true, IPs: []netip.Addr{netip.MustParseAddr("10.244.2.9")}})
-	m.hns.Fail = func(call string) error {
+	m.hns.SetFail(func(call string) error {
 		if call == "create endpoint 10.244.2.9" {
 			return errors.New("the address is in use")
 		}
 		return nil
-	}
+	})
 	put(t, b, fm.Endpoint(webPort, "10.244.2.9:8080").Build())
 	require.Contains(t, m.balancers(), "10.244.2.5, 10.244.2.9\n")
 }

@@ -65,7 +65,8 @@ func TestAFailureOfAnyCallLosesNothing(t *testing.T) {
 						return nil
 					}
 					b := m.start(t, overlay)
-					m.hns.Fail, m.hns.FailRead = fail, fail
+					m.hns.SetFail(fail)
+					m.hns.SetFailRead(fail)
 					for i, wave := range sweepWaves(t) {
 						wave(b)
 						err := b.Sync(t.Context())

@@ -290,12 +290,12 @@ func TestAFailedListingDeletesNothing(t *testing.T) {
 			b.DeleteEndpoint(endpointKey("10.244.2.5:8080"))
 			backendtest.Set(t, b, fm.Endpoint(webPort, "10.244.1.9:8080").Local().Build())
 			before := m.hns.Dump()
-			m.hns.FailRead = func(method string) error {
+			m.hns.SetFailRead(func(method string) error {
 				if method == "Endpoints" {
 					return errors.New("the service is busy")
 				}
 				return nil
-			}
+			})
 			err := b.Sync(t.Context())
 			require.ErrorContains(t, err, "the service is busy")
 			require.True(t, sink.FailedFamilies(err).Has(model.IPv4))
@@ -310,12 +310,12 @@ func TestAHealthCheckStaysWhenTheEndpointOfTheNodeCannotBeRead(t *testing.T) {
 	b := m.start(t, func(o *Options) { o.RootEndpoint, o.HealthzPort = "root", 10256 })
 	put(t, b, wide()...)
 	before := m.balancers()
-	m.hns.FailRead = func(method string) error {
+	m.hns.SetFailRead(func(method string) error {
 		if method == "EndpointByName" {
 			return errors.New("the service is busy")
 		}
 		return nil
-	}
+	})
 	b.ForceResync()
 	failsOnly(t, b.Sync(t.Context()), webPort)
 	require.Equal(t, before, m.balancers())
@@ -350,14 +350,14 @@ func TestAServiceThatIsDeletedAfterAFailedSyncIsForgotten(t *testing.T) {
 	isOutage(t, b.Sync(t.Context()))
 	m.startAgain()
 	backendtest.Set(t, b, web()...)
-	m.hns.FailRead = func(method string) error {
+	m.hns.SetFailRead(func(method string) error {
 		if method == "LoadBalancers" {
 			return errors.New("the service is busy")
 		}
 		return nil
-	}
+	})
 	require.Error(t, b.Sync(t.Context()))
-	m.hns.FailRead = nil
+	m.hns.SetFailRead(nil)
 	b.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
 	b.DeleteEndpoint(endpointKey("10.244.1.5:8080"))
 	b.DeleteEndpoint(endpointKey("10.244.2.5:8080"))
@@ -396,7 +396,8 @@ func TestANetworkThatIsRecreatedInTheMiddleIsFilledAgain(t *testing.T) {
 					}
 					return nil
 				}
-				m.hns.Fail, m.hns.FailRead = renew, renew
+				m.hns.SetFail(renew)
+				m.hns.SetFailRead(renew)
 				_ = b.Sync(t.Context())
 				m.startAgain()
 				for range 3 {

@@ -139,12 +139,12 @@ func TestAFailureLosesNothing(t *testing.T) {
 		t.Run(call, func(t *testing.T) {
 			k := newKernel(t)
 			b := k.start(t)
-			k.ipvs.Fail = func(c string) error {
+			k.ipvs.SetFail(func(c string) error {
 				if c == call {
 					return syscall.ENOMEM
 				}
 				return nil
-			}
+			})
 			for _, v := range web() {
 				if s, ok := v.(*model.Service); ok {
 					b.SetService(s)
@@ -155,7 +155,7 @@ func TestAFailureLosesNothing(t *testing.T) {
 			err := b.Sync(t.Context())
 			require.ErrorIs(t, err, syscall.ENOMEM)
 			require.ErrorContains(t, err, "IPv4: ")
-			k.ipvs.Fail = nil
+			k.ipvs.SetFail(nil)
 			b.ResyncFailed()
 			require.NoError(t, b.Sync(t.Context()))
 			require.Equal(t, want.ipvs.Dump(), k.ipvs.Dump())
@@ -181,7 +181,7 @@ func TestASchedulerIsFoundWhileAnotherProcessLooksForIt(t *testing.T) {
 	const probe = "virtual server IPv4 mark 0x7fffffff"
 	for _, call := range []string{"add " + probe, "delete " + probe} {
 		failed := false
-		k.ipvs.Fail = func(c string) error {
+		k.ipvs.SetFail(func(c string) error {
 			if c != call || failed {
 				return nil
 			}
@@ -189,7 +189,7 @@ func TestASchedulerIsFoundWhileAnotherProcessLooksForIt(t *testing.T) {
 				return syscall.EEXIST // and the other one deletes it
 			}
 			return syscall.ESRCH
-		}
+		})
 		k.start(t)
 		require.True(t, failed)
 	}
@@ -254,13 +254,13 @@ func TestAddressesAreGuardedForAsLongAsTheyAreThere(t *testing.T) {
 		return table != nil && len(table.Sets["bound-ips"].Elements) == 1
 	}
 	checked := 0
-	k.ipvs.Fail = func(call string) error {
+	k.ipvs.SetFail(func(call string) error {
 		if call == "add address 10.96.0.10" || call == "delete address 10.96.0.10" {
 			checked++
 			require.True(t, guarded(), call)
 		}
 		return nil
-	}
+	})
 	put(t, b, web()...)
 	b.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
 	put(t, b)
@@ -317,7 +317,7 @@ func TestAParameterThatCannotBeSetFailsNothingIfConnectionsAreTracked(t *testing
 // The largest depends on the kernel's configuration.
 func TestTimeoutsThatTheKernelRefusesDoNotKeepServicesFromBeingServed(t *testing.T) {
 	k := newKernel(t)
-	k.ipvs.Fail = failOn("set timeouts", syscall.EINVAL)
+	k.ipvs.SetFail(failOn("set timeouts", syscall.EINVAL))
 	b := k.start(t, func(o *Options) { o.Timeouts = dp.Timeouts{TCP: 1 << 62} })
 	put(t, b, web()...)
 	require.Contains(t, k.ipvs.Dump(), "-t 10.96.0.10:80 -r 10.244.1.5:8080 -m -w 1")
@@ -374,7 +374,7 @@ func TestCleanUpUpstreamIgnoresObjectsThatAreAlreadyGone(t *testing.T) {
 	k := newKernel(t)
 	addServer(t, k, dp.Server{ServerKey: key("10.96.0.10:80", model.TCP), Scheduler: "rr"})
 	require.NoError(t, k.ipvs.AddAddress(t.Context(), netip.MustParseAddr("10.96.0.10")))
-	k.ipvs.Fail = failOn("delete virtual server", syscall.ESRCH)
+	k.ipvs.SetFail(failOn("delete virtual server", syscall.ESRCH))
 	require.NoError(t, CleanUpUpstream(t.Context(), k.ipvs, Options{}, nil))
 	require.False(t, k.ipvs.HasLink())
 }
@@ -397,10 +397,10 @@ func TestANodePortOfAServiceThatHasGoneDoesNotGuardTheNodesOwnAddress(t *testing
 	nodePort := dp.Server{ServerKey: key("192.0.2.10:30080", model.TCP), Scheduler: "rr", Flags: dp.Owned}
 	addServer(t, k, nodePort, pod1)
 	k.ipvs.SetConnections(nodePort.ServerKey, pod1, 1, 0)
-	k.ipvs.Fail = func(call string) error {
+	k.ipvs.SetFail(func(call string) error {
 		require.NotContains(t, call, "address 192.0.2.10")
 		return nil
-	}
+	})
 	b := k.start(t)
 	put(t, b, web()...)
 	require.Contains(t, k.ipvs.Dump(), "-A -t 192.0.2.10:30080 -s rr -b flag-3\n"+

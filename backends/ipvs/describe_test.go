@@ -134,16 +134,16 @@ func TestADescriptionHasRealServersThatDrain(t *testing.T) {
 func TestADescriptionHasNothingThatTheKernelRefused(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t)
-	k.ipvs.Fail = func(call string) error {
+	k.ipvs.SetFail(func(call string) error {
 		if call == "add virtual server 10.96.0.10:80/TCP" {
 			return syscall.ENOMEM
 		}
 		return nil
-	}
+	})
 	backendtest.Set(t, b, backendtest.EveryFeature()...)
 	require.Error(t, b.Sync(t.Context()))
 	assert.NotContains(t, describe(t, b, "default/web"), "-t 10.96.0.10:80")
-	k.ipvs.Fail = nil
+	k.ipvs.SetFail(nil)
 	b.ResyncFailed()
 	require.NoError(t, b.Sync(t.Context()))
 	assert.Contains(t, describe(t, b, "default/web"), "-A -t 10.96.0.10:80")

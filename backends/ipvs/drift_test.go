@@ -85,7 +85,7 @@ func TestVirtualServersThatSomebodyDeletesComeBackWithoutAChange(t *testing.T) {
 		fail := func(f func(string) error) {
 			k.ipvs.Lock()
 			defer k.ipvs.Unlock()
-			k.ipvs.Fail = f
+			k.ipvs.SetFail(f)
 		}
 		fail(func(string) error { return syscall.ENOBUFS })
 		time.Sleep(time.Hour)
@@ -100,8 +100,8 @@ func TestVirtualServersThatSomebodyDeletesComeBackWithoutAChange(t *testing.T) {
 // One that fails is tried again, although the kernel does not report it again.
 func TestARepairOfAddressesThatFailsIsTriedAgain(t *testing.T) {
 	for name, fail := range map[string]func(k *kernel, fail func(string) error){
-		"the list":   func(k *kernel, fail func(string) error) { k.ipvs.FailRead = fail },
-		"an address": func(k *kernel, fail func(string) error) { k.ipvs.Fail = fail },
+		"the list":   func(k *kernel, fail func(string) error) { k.ipvs.SetFailRead(fail) },
+		"an address": func(k *kernel, fail func(string) error) { k.ipvs.SetFail(fail) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -23,7 +23,7 @@ func TestAnAddressThatAnEarlierProcessLeftIsGuardedUntilItIsGone(t *testing.T) {
 	require.Contains(t, k.ipvs.Dump(), "address 10.96.0.10")
 	key := nft.TableKey{Family: model.IPv4, Name: tableName}
 	deleted := false
-	k.ipvs.Fail = func(call string) error {
+	k.ipvs.SetFail(func(call string) error {
 		if call == "delete address 10.96.0.10" {
 			table, err := k.nft.ReadTable(t.Context(), key, nil)
 			require.NoError(t, err)
@@ -31,7 +31,7 @@ func TestAnAddressThatAnEarlierProcessLeftIsGuardedUntilItIsGone(t *testing.T) {
 			deleted = true
 		}
 		return nil
-	}
+	})
 	put(t, k.start(t), fm.Node("node-1").Build())
 	require.True(t, deleted)
 	require.NotContains(t, k.table(model.IPv4), "10.96.0.10")

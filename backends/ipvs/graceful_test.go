@@ -188,7 +188,7 @@ func TestAnEndpointThatCannotBeDeletedDoesNotAffectOthers(t *testing.T) {
 	other := []any{fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build(),
 		fm.Endpoint("default/web:udp/UDP", "10.244.3.5:8080").Build()}
 	put(t, b, other...)
-	k.ipvs.Fail = failOn("delete endpoint 10.244.1.5:8080 ", syscall.ENOMEM)
+	k.ipvs.SetFail(failOn("delete endpoint 10.244.1.5:8080 ", syscall.ENOMEM))
 	for _, e := range append(web()[1:], other...) {
 		if e, ok := e.(*model.Endpoint); ok && e.Target != pod2 {
 			b.DeleteEndpoint(e.Key())
@@ -197,10 +197,10 @@ func TestAnEndpointThatCannotBeDeletedDoesNotAffectOthers(t *testing.T) {
 	require.ErrorIs(t, b.Sync(t.Context()), syscall.ENOMEM)
 	require.NotContains(t, k.ipvs.Dump(), "-a -u 10.96.0.10:80 -r 10.244.3.5:8080", "a datagram needs no patience")
 	require.Contains(t, k.ipvs.Dump(), "-a -t 10.96.0.10:80 -r 10.244.3.5:8080 -m -w 0")
-	require.ErrorIs(t, b.families[model.IPv4].drain(t.Context()), syscall.ENOMEM)
+	require.ErrorIs(t, b.tryToDrain(t, model.IPv4), syscall.ENOMEM)
 	require.NotContains(t, k.ipvs.Dump(), "10.244.3.5")
 
-	k.ipvs.Fail = nil
+	k.ipvs.SetFail(nil)
 	b.ResyncFailed()
 	put(t, b)
 	b.drain(t, model.IPv4)
@@ -209,7 +209,7 @@ func TestAnEndpointThatCannotBeDeletedDoesNotAffectOthers(t *testing.T) {
 
 func TestARepairDoesNotWaitForAnEndpointThatCannotBeDeleted(t *testing.T) {
 	k := newKernel(t)
-	k.ipvs.Fail = failOn("delete endpoint", syscall.ENOMEM)
+	k.ipvs.SetFail(failOn("delete endpoint", syscall.ENOMEM))
 	b := k.start(t, func(o *Options) { o.drainInterval = time.Microsecond })
 	put(t, b, web()...)
 	b.DeleteEndpoint(fm.Endpoint("default/web:http/TCP", pod1.String()).Build().Key())

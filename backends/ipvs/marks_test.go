@@ -225,10 +225,10 @@ func TestARetryGivesAPortItsMarkAndItsEndpoint(t *testing.T) {
 		backendtest.Set(t, b, policyLocal(n)...)
 	}
 	require.NoError(t, b.Sync(t.Context()))
-	k.ipvs.Fail = failOn("add endpoint "+pod2.String()+" to 10.96.1.255:80/TCP", syscall.EINVAL)
+	k.ipvs.SetFail(failOn("add endpoint "+pod2.String()+" to 10.96.1.255:80/TCP", syscall.EINVAL))
 	backendtest.Set(t, b, policyLocal(255)...)
 	failedPorts(t, b.Sync(t.Context()))
-	k.ipvs.Fail = nil
+	k.ipvs.SetFail(nil)
 	b.DeleteService(policyLocal(7)[0].(*model.Service).Name)
 	b.ResyncFailed()
 	put(t, b)

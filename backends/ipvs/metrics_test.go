@@ -99,18 +99,18 @@ func TestMetricsOfARun(t *testing.T) {
 func TestFailuresAreCounted(t *testing.T) {
 	m := newMetered(t)
 	put(t, m.Backend, web()...)
-	m.ipvs.Fail = func(call string) error {
+	m.ipvs.SetFail(func(call string) error {
 		if strings.HasPrefix(call, "delete endpoint") {
 			return errors.New("made to fail")
 		}
 		return nil
-	}
+	})
 	udp := web()[3].(*model.Endpoint).Key()
 	m.DeleteEndpoint(udp)
 	require.ErrorContains(t, m.Sync(t.Context()), "made to fail")
 	require.EqualValues(t, 1, m.values(t)["request_failures_total"])
 	require.EqualValues(t, 1, m.values(t)["resyncs_total"])
-	m.ipvs.Fail = nil
+	m.ipvs.SetFail(nil)
 	require.NoError(t, m.Sync(t.Context()))
 	got := m.values(t)
 	require.EqualValues(t, 1, got["request_failures_total"])

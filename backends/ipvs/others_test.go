@@ -57,6 +57,20 @@ func (n *fakeNodes) Addresses() ([]netip.Addr, bool) {
 	return n.list, !n.unknown
 }
 
+// timesAsked is how often somebody has asked for the addresses. A look in the background may do so as well.
+func (n *fakeNodes) timesAsked() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.asked
+}
+
+// forget makes the addresses unknown.
+func (n *fakeNodes) forget() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.unknown = true
+}
+
 func (n *fakeNodes) Changed() <-chan struct{} { return n.changed }
 
 func (n *fakeNodes) option(o *Options) { o.OtherNodes = n }
@@ -178,7 +192,7 @@ func TestUntilTheNodesAreKnownOnlyPortsAreTaken(t *testing.T) {
 		b := k.start(t, nodes.option)
 		put(t, b, append(ext("203.0.113.1"), backendtest.Node())...)
 		require.NoError(t, b.Close())
-		nodes.unknown = true
+		nodes.forget()
 		b = k.start(t, nodes.option)
 		put(t, b, append(ext("203.0.113.1", "203.0.113.2", "192.0.2.20"), backendtest.Node())...)
 		dump := k.ipvs.Dump()
@@ -208,9 +222,9 @@ func TestTheNodesAreNotAskedForWithoutAnExternalAddress(t *testing.T) {
 	put(t, b, web()...)
 	b.ForceResync()
 	put(t, b)
-	require.Zero(t, nodes.asked)
+	require.Zero(t, nodes.timesAsked())
 	put(t, b, ext("192.0.2.20")...)
-	require.NotZero(t, nodes.asked)
+	require.NotZero(t, nodes.timesAsked())
 }
 
 // k3s' service load balancer lists the addresses of all nodes, in each service. A node that comes costs what it
@@ -328,18 +342,18 @@ func TestAfterARestartWithOtherMarksThereIsOneRule(t *testing.T) {
 func TestWhatCannotBeDeliveredIsReported(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t, nodesAt("192.0.2.20").option)
-	k.ipvs.Fail = func(call string) error {
+	k.ipvs.SetFail(func(call string) error {
 		if strings.HasPrefix(call, "deliver IPv4 packets with mark 0x8") {
 			return syscall.EEXIST
 		}
 		return nil
-	}
+	})
 	backendtest.Set(t, b, append(append(ext("192.0.2.20"), web()...), backendtest.Node())...)
 	err := b.Sync(t.Context())
 	require.Equal(t, []string{"default/ext:http/TCP"}, failedPorts(t, err))
 	require.ErrorContains(t, err, "deliver IPv4 packets with mark 0x80000000")
 	require.Contains(t, k.ipvs.Dump(), "-A -t 10.96.0.70:80")
-	k.ipvs.Fail = nil
+	k.ipvs.SetFail(nil)
 	b.ResyncFailed()
 	put(t, b)
 	require.Contains(t, k.ipvs.Dump(), "deliver IPv4 mark 0x80000000")

@@ -32,12 +32,12 @@ func TestAnEndpointThatTheKernelRefusesFailsItsServicePortAlone(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t)
 	refuses := true
-	k.ipvs.Fail = func(call string) error {
+	k.ipvs.SetFail(func(call string) error {
 		if refuses && call == "add endpoint 10.0.0.255:8080 to 10.96.0.10:80/TCP" {
 			return syscall.EINVAL
 		}
 		return nil
-	}
+	})
 	evil := fm.Endpoint("default/web:http/TCP", "10.0.0.255:8080").Build()
 	backendtest.Set(t, b, append(web(), evil)...)
 	err := b.Sync(t.Context())
@@ -66,12 +66,12 @@ func TestAnEndpointThatTheKernelRefusesFailsItsServicePortAlone(t *testing.T) {
 func TestARefusedEndpointThatGoesIsForgotten(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t)
-	k.ipvs.Fail = func(call string) error {
+	k.ipvs.SetFail(func(call string) error {
 		if call == "add endpoint 10.0.0.255:8080 to 10.96.0.10:80/TCP" {
 			return syscall.EINVAL
 		}
 		return nil
-	}
+	})
 	evil := fm.Endpoint("default/web:http/TCP", "10.0.0.255:8080").Build()
 	backendtest.Set(t, b, append(web(), evil)...)
 	failedPorts(t, b.Sync(t.Context()))
@@ -89,12 +89,12 @@ func TestAVirtualServerThatTheKernelRefusesFailsItsServicePortAlone(t *testing.T
 	k := newKernel(t)
 	b := k.start(t)
 	refuses := true
-	k.ipvs.Fail = func(call string) error {
+	k.ipvs.SetFail(func(call string) error {
 		if refuses && call == "add virtual server 10.96.0.10:80/UDP" {
 			return syscall.EINVAL
 		}
 		return nil
-	}
+	})
 	backendtest.Set(t, b, web()...)
 	require.Equal(t, []string{"default/web:udp/UDP"}, failedPorts(t, b.Sync(t.Context())))
 	require.Contains(t, k.ipvs.Dump(), "-t 10.96.0.10:80")
@@ -117,14 +117,14 @@ func TestAnErrorOfOneRequestFailsItsServicePortAlone(t *testing.T) {
 		for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.ENOENT, syscall.EEXIST, syscall.ESRCH} {
 			k := newKernel(t)
 			b := k.start(t)
-			k.ipvs.Fail = failOn(call, errno)
+			k.ipvs.SetFail(failOn(call, errno))
 			backendtest.Set(t, b, append(web(), other...)...)
 			require.Contains(t, failedPorts(t, b.Sync(t.Context())), "default/web:http/TCP", "%s: %v", call, errno)
 			require.Contains(t, k.ipvs.Dump(), "-a -t 10.96.0.20:80 -r 10.244.1.5:8080 -m -w 1")
 			k.ipvs.TakeCalls()
 			failedPorts(t, b.Sync(t.Context()))
 			require.Zero(t, k.ipvs.TakeCalls())
-			k.ipvs.Fail = nil
+			k.ipvs.SetFail(nil)
 			b.ResyncFailed()
 			put(t, b)
 			require.Equal(t, want.ipvs.Dump(), k.ipvs.Dump(), "%s: %v", call, errno)
@@ -139,11 +139,11 @@ func TestWhatCannotBeDeletedGoesLater(t *testing.T) {
 		k := newKernel(t)
 		b := k.start(t)
 		put(t, b, web()...)
-		k.ipvs.Fail = failOn(call, syscall.ENOMEM)
+		k.ipvs.SetFail(failOn(call, syscall.ENOMEM))
 		b.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
 		put(t, b)
 		require.NotEmpty(t, k.ipvs.Dump())
-		k.ipvs.Fail = nil
+		k.ipvs.SetFail(nil)
 		k.ipvs.TakeCalls()
 		b.drain(t, model.IPv4)
 		require.Empty(t, k.ipvs.Dump(), call)
@@ -191,11 +191,11 @@ func TestANodePortThatIsRefusedAtAnAddressThatAnotherServiceGaveUpFails(t *testi
 	put(t, b, backendtest.Node(), other, fm.Endpoint("default/aaa:http/TCP", pod2.String()).Build())
 	put(t, b, fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).NodePort(30080).Build(),
 		fm.Endpoint("default/web:http/TCP", pod1.String()).Build())
-	k.ipvs.Fail = failOn("add endpoint "+pod1.String()+" to 192.0.2.10:30080/TCP", syscall.EINVAL)
+	k.ipvs.SetFail(failOn("add endpoint "+pod1.String()+" to 192.0.2.10:30080/TCP", syscall.EINVAL))
 	b.DeleteService(other.Name)
 	require.Equal(t, []string{"default/web:http/TCP"}, failedPorts(t, b.Sync(t.Context())))
 	require.Equal(t, []string{"default/web:http/TCP"}, failedPorts(t, b.Sync(t.Context())), "until it is tried again")
-	k.ipvs.Fail = nil
+	k.ipvs.SetFail(nil)
 	b.ResyncFailed()
 	put(t, b)
 	require.Contains(t, k.ipvs.Dump(), "-a -t 192.0.2.10:30080 -r "+pod1.String())
@@ -222,14 +222,14 @@ func TestAnErrorSaysWhetherOutsideClientsReachThePort(t *testing.T) {
 			}
 			k := newKernel(t)
 			b := k.start(t)
-			k.ipvs.Fail = failOn(call, syscall.EINVAL)
+			k.ipvs.SetFail(failOn(call, syscall.EINVAL))
 			backendtest.Set(t, b, backendtest.Node(), s, fm.Endpoint("default/web:http/TCP", pod1.String()).Build())
 			for range 2 {
 				errs := sink.PortErrors(b.Sync(t.Context()))
 				require.Len(t, errs, 1, call)
 				require.Equal(t, want[i], errs[0].ServesExternal, "%s: %v", call, s.Ports[0].NodePort)
 			}
-			k.ipvs.Fail = nil
+			k.ipvs.SetFail(nil)
 			b.ResyncFailed()
 			put(t, b)
 		}

@@ -5,16 +5,14 @@ package calls
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 )
 
-// Log records the calls of a model that embeds it. The zero value is ready to use; set the exported fields before the
-// first call. It is locked during a call, and while a test reads or changes the model.
+// Log records the calls of a model that embeds it. The zero value is ready to use. It is locked during a call, and while a test reads or changes the model.
 type Log struct {
 	sync.Mutex
 
-	// Fail, if set, is called before each modifying call, with the call's text. If it returns an error, the call returns
-	// it and changes nothing. FailRead is the same for reading calls, with the method's name.
-	Fail, FailRead func(call string) error
+	fail, failRead atomic.Pointer[func(call string) error]
 
 	calls Calls
 }
@@ -24,6 +22,14 @@ type Calls struct {
 	// Reads are the names of reading calls. Writes are the texts of modifying calls.
 	Reads, Writes []string
 }
+
+// SetFail sets what is called before each modifying call, with the call's text; nil for nothing. If it returns an error,
+// the call returns that and changes nothing. It is called one call at a time, may set what is called next, and must not
+// use the model.
+func (l *Log) SetFail(fail func(call string) error) { l.fail.Store(&fail) }
+
+// SetFailRead is the same for reading calls, with the method's name.
+func (l *Log) SetFailRead(fail func(call string) error) { l.failRead.Store(&fail) }
 
 // TakeCalls returns the calls since the last TakeCalls.
 func (l *Log) TakeCalls() Calls {
@@ -39,7 +45,7 @@ func Read[T any](ctx context.Context, l *Log, method string, get func() (T, erro
 	l.Lock()
 	defer l.Unlock()
 	l.calls.Reads = append(l.calls.Reads, method)
-	if err := check(ctx, l.FailRead, method); err != nil {
+	if err := check(ctx, l.failRead.Load(), method); err != nil {
 		return *new(T), err
 	}
 	return get()
@@ -50,15 +56,15 @@ func (l *Log) Write(ctx context.Context, call string, change func() error) error
 	l.Lock()
 	defer l.Unlock()
 	l.calls.Writes = append(l.calls.Writes, call)
-	if err := check(ctx, l.Fail, call); err != nil {
+	if err := check(ctx, l.fail.Load(), call); err != nil {
 		return err
 	}
 	return change()
 }
 
-func check(ctx context.Context, fail func(string) error, call string) error {
-	if fail == nil || ctx.Err() != nil {
+func check(ctx context.Context, fail *func(string) error, call string) error {
+	if fail == nil || *fail == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return fail(call)
+	return (*fail)(call)
 }
