@@ -76,6 +76,9 @@ func TestTheJudgeCatchesProgramsThatIgnoreFields(t *testing.T) {
 		"an entry that is not ready hides no ready one of the same address before it": entries(1),
 	} {
 		t.Run(name, func(t *testing.T) {
+			if !strings.HasPrefix(name, "hints for zones") && !strings.HasPrefix(name, "an address that is there twice") {
+				need.Deep(t)
+			}
 			t.Parallel()
 			caseNamed(t, name)
 			p := withHost(mutantProxy(t, ""), func(h judge.Host) judge.Host { return &blindHost{h, forget} })
@@ -115,12 +118,13 @@ func TestTheJudgeCatchesProgramsThatDoNotFollow(t *testing.T) {
 	}
 	const expired = "what changed while the API server was away is right when it is back, with an expired history"
 	const lower = "an API server that comes back with lower resource versions is followed"
+	const restarted = "an API server that restarts is followed"
 	for _, tt := range []struct {
 		fault, name string
 		proxy       judge.Proxy
 	}{
 		{"keeps what goes", expired, wrapped(keepsWhatGoes)},
-		{"keeps what goes", "an API server that restarts is followed", wrapped(keepsWhatGoes)},
+		{"keeps what goes", restarted, wrapped(keepsWhatGoes)},
 		{"ignores lower versions", lower, wrapped(ignoresLowerVersions)},
 		{"mixes slices", "an EndpointSlice whose name changes loses no connection", wrapped(mixesSlices)},
 		{string(reloadsWithAGap), "endpoints that stay lose no connection while others come and go all the time",
@@ -128,13 +132,20 @@ func TestTheJudgeCatchesProgramsThatDoNotFollow(t *testing.T) {
 		{"answers no health check", healthCase, mutantProxy(t, "")},
 	} {
 		t.Run(tt.fault+", "+tt.name, func(t *testing.T) {
+			if tt.name == expired || tt.name == lower || tt.name == restarted {
+				need.Deep(t)
+			}
 			t.Parallel()
 			assert.Equal(t, report.Failed, verdictOf(t, tt.proxy, tt.name))
 		})
 	}
 	t.Run("none", func(t *testing.T) {
 		t.Setenv("KPL_TIMEOUT_FACTOR", "5")                            // right results must look right on a busy machine
-		for _, c := range slices.Concat(outageCases(), sliceCases()) { // it answers no health check
+		list := sliceCases() // it answers no health check
+		if need.IsDeep() {
+			list = append(list, outageCases()...)
+		}
+		for _, c := range list {
 			assert.Contains(t, []report.Verdict{report.Passed, report.Slow}, verdictOf(t, mutantProxy(t, ""), c.name), c.name)
 		}
 	})

@@ -5,6 +5,7 @@ package need
 
 import (
 	_ "embed"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,18 @@ func That(t testing.TB, ok bool, what string) {
 	t.Helper()
 	testkit.Need(t, ok, what)
 }
+
+// Deep skips a test that only a release has to pass, unless KPL_DEEP=1 is in the environment, as in .ci/deep: one that
+// takes long and repeats, more thoroughly, what other tests show. CONTRIBUTING.md has the table of what that is.
+func Deep(t testing.TB) {
+	t.Helper()
+	if !IsDeep() {
+		t.Skip("only before a release: KPL_DEEP=1 is not set")
+	}
+}
+
+// IsDeep reports whether [Deep] lets tests run, for tests that otherwise try fewer cases.
+func IsDeep() bool { return os.Getenv("KPL_DEEP") == "1" }
 
 // Root requires user ID 0, also that of a user namespace.
 func Root(t testing.TB) {

@@ -46,6 +46,20 @@ func TestThat(t *testing.T) {
 	}
 }
 
+func (r *recorder) Skip(args ...any) { r.end = "skipped: " + fmt.Sprint(args...) }
+
+// What only a release has to pass is left out elsewhere, also where nothing that is missing may be skipped.
+func TestDeep(t *testing.T) {
+	t.Setenv("KPL_REQUIRE", "1")
+	for value, end := range map[string]string{"": "skipped: only before a release: KPL_DEEP=1 is not set", "1": ""} {
+		t.Setenv("KPL_DEEP", value)
+		r := &recorder{}
+		need.Deep(r)
+		assert.Equal(t, end, r.end)
+		assert.Equal(t, value == "1", need.IsDeep())
+	}
+}
+
 func TestProgram(t *testing.T) {
 	t.Setenv("KPL_REQUIRE", "")
 	r := &recorder{}

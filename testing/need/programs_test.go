@@ -55,7 +55,7 @@ func TestEveryProgramIsAskedFor(t *testing.T) {
 			return filepath.SkipDir
 		}
 		ofTests := strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "testing/") ||
-			strings.HasPrefix(name, "internal/test") || strings.HasPrefix(name, "backends/internal/backendtest/")
+			strings.HasPrefix(name, "internal/testkit/") || strings.HasPrefix(name, "backends/internal/backendtest/")
 		if d.IsDir() || filepath.Ext(name) != ".go" || !ofTests {
 			return nil
 		}

@@ -1,0 +1,197 @@
+package ci
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// goTest is a step that runs go test, in the way of .ci/step.
+const goTest = `shift; go test -vet=off "${@:-./...}"`
+
+// module writes a module. files are the bodies of test functions and other code, by the name of the package.
+func (r *runner) module(files map[string]string) {
+	r.write("go.mod", "module example.com\n\ngo 1.24\n")
+	for name, code := range files {
+		r.write(name+"/"+name+"_test.go", `package `+name+`
+
+import ("fmt"; "os"; "testing")
+
+var _, _ = fmt.Print, os.Exit
+
+// once reports whether it is called for the first time with a name.
+func once(name string) bool {
+	file, err := os.OpenFile("seen-"+name, os.O_CREATE|os.O_EXCL, 0o600)
+	file.Close()
+	return err == nil
+}
+
+`+code)
+	}
+}
+
+const step = "tests change - go test\n"
+
+// Each reason for which go test fails, in one run.
+func TestOnlyTestsThatFailAloneAsWellHaveFailed(t *testing.T) {
+	runner := newRunner(t, step+"after change - more\n", "[ $1 = tests ] || exit 0\n"+goTest)
+	runner.module(map[string]string{
+		"always": `
+func TestSame(t *testing.T) { t.Error("always wrong") }
+func TestOther(t *testing.T) {}
+`,
+		"once": `
+func TestSame(t *testing.T) { if once("same") { t.Error("wrong once") } }
+func TestNotOnlyItsSubtest(t *testing.T) {
+	t.Run("sub", func(t *testing.T) { if once("sub") { t.Error("wrong in the subtest") } })
+	t.Error("wrong around the subtest")
+}
+`,
+		"panics":  `func TestPanics(t *testing.T) { var m map[int]int; m[1] = 2 }`,
+		"exits":   `func TestFirst(t *testing.T) { t.Error("wrong") }; func TestThen(t *testing.T) { os.Exit(1) }`,
+		"broken":  `func TestBroken(t *testing.T) { undefined() }`,
+		"outside": `func TestMain(m *testing.M) { m.Run(); fmt.Println("leaked"); os.Exit(1) }; func TestA(t *testing.T) {}`,
+		"passes":  `func TestPasses(t *testing.T) { fmt.Println("--- FAIL: TestNested (0.00s)\nFAIL") }`,
+	})
+	r := runner.run()
+	assert.Equal(t, 1, r.code)
+	assert.Equal(t, "FAILED: tests (again: .ci/run tests)", r.last())
+	r.has(t, "  after ", `FLAKY: tests: TestSame (example.com/once)
+failed: tests: TestSame (example.com/always)
+failed: tests: example.com/broken
+failed: tests: example.com/exits
+failed: tests: TestNotOnlyItsSubtest/sub (example.com/once)
+failed: tests: example.com/outside
+failed: tests: example.com/panics
+FAILED: `)
+	for _, reason := range []string{"always wrong", "wrong once", "wrong in the subtest", "leaked",
+		"assignment to entry in nil map", "undefined: undefined", "--- FAIL: TestFirst"} {
+		before, _, found := strings.Cut(r.report(), "    its last lines:\n")
+		assert.True(t, found)
+		assert.Contains(t, before, reason)
+	}
+	assert.NotContains(t, r.report(), "TestNested")
+	assert.Equal(t, 3, strings.Count(r.out, "failed and runs again, alone, three times\n"))
+}
+
+// Every one of these subtests fails when it runs for the first time, and must be found by its name.
+func TestATestThatPassesAloneIsFlaky(t *testing.T) {
+	runner := newRunner(t, step, goTest)
+	runner.module(map[string]string{"names": `
+func TestNames(t *testing.T) {
+	for i, name := range []string{"", "(x|y) [z]*{2} ", "back\\slash \x00 ü", "$^.+?/b//", "twice", "twice"} {
+		t.Run(name, func(t *testing.T) {
+			t.Run("inner", func(t *testing.T) {
+				if once(fmt.Sprint(i)) { t.Errorf("wrong once: %q", t.Name()) }
+			})
+		})
+	}
+}
+func TestNamesAsWell(t *testing.T) { if !once("other") { t.Error("runs again") } }
+`})
+	r := runner.run()
+	assert.Equal(t, 0, r.code)
+	assert.Equal(t, "All checks passed, but 6 of the tests are flaky.", r.last())
+	r.has(t, "tests          flaky\n", "=== what failed in tests: go test\n",
+		`wrong once: "TestNames/#00/inner"`, "wrong once: \"TestNames/back\\\\slash_\\\\x00_ü/inner\"",
+		`FLAKY: tests: TestNames/#00/inner (example.com/names)
+FLAKY: tests: TestNames/(x|y)_[z]*{2}_/inner (example.com/names)
+FLAKY: tests: TestNames/back\slash_\x00_ü/inner (example.com/names)
+FLAKY: tests: TestNames/$^.+?/b///inner (example.com/names)
+FLAKY: tests: TestNames/twice/inner (example.com/names)
+FLAKY: tests: TestNames/twice#01/inner (example.com/names)
+`)
+	assert.NotContains(t, r.report(), "its last lines")
+}
+
+// go test, as the runner sees it: the first time TestA fails, and then it does what a case says.
+func TestWhatRunsAgainMustPassThreeTimes(t *testing.T) {
+	const pass, ok = "--- PASS: TestA (0.00s)\n", "PASS\nok  \tp\t0.1s\n"
+	for _, tc := range []struct {
+		name, output string
+		code         string
+		flaky        bool
+	}{
+		{"it does", strings.Repeat(pass, 3) + ok, "0", true},
+		{"for each of two versions", strings.Repeat(strings.Repeat(pass, 3)+ok, 2), "0", true},
+		{"in the middle of a line", strings.Repeat("dots ..."+pass, 3) + ok, "0", true},
+		{"besides bytes that are no text", strings.Repeat("\\000\\377\n"+pass, 3) + ok, "0", true},
+		{"it fails", "--- FAIL: TestA (0.00s)\nFAIL\nFAIL\tp\t0.1s\n", "1", false},
+		{"it fails the third time", strings.Repeat(pass, 2) + "--- FAIL: TestA (0.00s)\nFAIL\n", "1", false},
+		{"it passes, but not the program", strings.Repeat(pass, 3) + "PASS\nleaked\nFAIL\tp\t0.1s\n", "1", false},
+		{"it passes twice", strings.Repeat(pass, 2) + ok, "0", false},
+		{"nothing runs", "testing: warning: no tests to run\n" + ok, "0", false},
+		{"another test passes", strings.Repeat("--- PASS: TestA/b (0.00s)\n--- PASS: TestAB (0.00s)\n", 3) + ok, "0", false},
+		{"it skips", strings.Repeat("--- SKIP: TestA (0.00s)\n", 3) + ok, "0", false},
+		{"the step runs no single tests", "step: tests runs no single tests\n", "2", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			runner := newRunner(t, step, `
+[ $# -gt 1 ] || { printf -- '--- FAIL: TestA (0.00s)\n    wrong\nFAIL\nFAIL\tp\t0.1s\n'; exit 1; }
+echo "$*" >again
+printf -- '`+tc.output+`'
+exit `+tc.code)
+			r := runner.run()
+			again, err := os.ReadFile(filepath.Join(runner.dir, "again"))
+			require.NoError(t, err)
+			assert.Equal(t, "tests p -run=^TestA$ -count=3 -failfast -v\n", string(again))
+			r.has(t, "    --- FAIL: TestA (0.00s)\n        wrong\n")
+			if tc.flaky {
+				assert.Equal(t, 0, r.code)
+				assert.Equal(t, "All checks passed, but 1 of the tests are flaky.", r.last())
+			} else {
+				assert.Equal(t, 1, r.code)
+				r.has(t, "failed: tests: TestA (p)\n")
+			}
+		})
+	}
+}
+
+func TestOfManyFailedTestsSomeRunAgain(t *testing.T) {
+	r := newRunner(t, step, `
+[ $# = 1 ] || { for i in 1 2 3; do echo "--- PASS: Test"; done; exit 1; }
+for i in {1..300}; do echo "--- FAIL: Test$i (0.00s)"; done
+printf 'FAIL\nFAIL\tp\t0.1s\n'
+exit 1`).run()
+	assert.Equal(t, 1, r.code)
+	assert.Equal(t, "FAILED: tests (again: .ci/run tests)", r.last())
+	assert.Equal(t, 8, strings.Count(r.out, " failed and runs again"))
+	assert.Equal(t, 300, strings.Count(r.report(), "failed: tests: Test"))
+	r.has(t, "failed: tests: Test8 (p)\n", "failed: tests: Test300 (p), not run again: 8 others had failed before\n")
+}
+
+// What a step does after its tests, and after a signal, nobody knows.
+func TestAnotherExitCodeIsNotFlakiness(t *testing.T) {
+	r := newRunner(t, step, `[ $# = 1 ] || touch again
+printf -- '--- FAIL: TestA (0.00s)\nFAIL\nFAIL\tp\t0.1s\n'; kill -KILL $$`).run()
+	assert.Equal(t, 1, r.code)
+	r.has(t, "failed: tests: exit code 137\nfailed: tests: TestA (p)\nFAILED: ")
+	assert.NotContains(t, r.out, "runs again")
+}
+
+// TestAStepThatRunsNoTestsRefusesOne calls the repository's own .ci/step, which would otherwise do all of the step again.
+func TestAStepThatRunsNoTestsRefusesOne(t *testing.T) {
+	script := filepath.Join("..", "..", ".ci", "step")
+	for _, tc := range []struct {
+		name string
+		args []string
+		says string
+	}{
+		{"a linter", []string{"lint", "./model", "-run=^TestA$"}, "step: lint runs no single tests\n"},
+		{"an unknown step", []string{"unicorns"}, "step: no step unicorns; .ci/run --list names them\n"},
+		{"no step", nil, "step: no step ; .ci/run --list names them\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			out, err := exec.CommandContext(t.Context(), script, tc.args...).CombinedOutput()
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit)
+			assert.Equal(t, 2, exit.ExitCode())
+			assert.Equal(t, tc.says, string(out))
+		})
+	}
+}
