@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -165,6 +166,38 @@ exit 1`).run()
 	r.has(t, "failed: tests: Test8 (p)\n", "failed: tests: Test300 (p), not run again: 8 others had failed before\n")
 }
 
+// The report has what belongs to a failure, however far it is from the end, and nothing of what passes.
+func TestTheReportShowsEachFailure(t *testing.T) {
+	r := newRunner(t, step, `
+[ $# = 1 ] || exit 1
+printf 'panic: of a program that is tested\nok  \tv\t1s\n'
+printf '# q [q.test]\nq_test.go:1:1: undefined: x\nok  \tw\t1s\n'
+printf 'before\n--- FAIL: TestA\\b (0.00s)\n    wrong\nFAIL\nFAIL\tp\t1s\n'
+printf 'panic: oops\n'; printf 'frame %s\n' {1..60}; printf 'FAIL\to\t1s\n'
+printf -- '--- FAIL: TestA\\b (0.00s)\n    wrong here as well\nFAIL\nFAIL\tn\t1s\n'
+printf 'FAIL\tq [build failed]\nFAIL\n'
+exit 1`).run()
+	frames := ""
+	for i := range 39 {
+		frames += fmt.Sprintf("    frame %d\n", i+1)
+	}
+	r.has(t, `=== what failed in tests: go test
+    before
+    --- FAIL: TestA\b (0.00s)
+        wrong
+    panic: oops
+`+frames+`    --- FAIL: TestA\b (0.00s)
+        wrong here as well
+    # q [q.test]
+    q_test.go:1:1: undefined: x
+    its last lines:
+`, `failed: tests: TestA\b (p)
+failed: tests: o
+failed: tests: TestA\b (n)
+failed: tests: q
+FAILED: `)
+}
+
 // What a step does after its tests, and after a signal, nobody knows.
 func TestAnotherExitCodeIsNotFlakiness(t *testing.T) {
 	r := newRunner(t, step, `[ $# = 1 ] || touch again
@@ -174,7 +207,7 @@ printf -- '--- FAIL: TestA (0.00s)\nFAIL\nFAIL\tp\t0.1s\n'; kill -KILL $$`).run(
 	assert.NotContains(t, r.out, "runs again")
 }
 
-// TestAStepThatRunsNoTestsRefusesOne calls the repository's own .ci/step, which would otherwise do all of the step again.
+// TestAStepThatRunsNoTestsRefusesOne calls the repository's own .ci/step, which would otherwise do all of it again.
 func TestAStepThatRunsNoTestsRefusesOne(t *testing.T) {
 	script := filepath.Join("..", "..", ".ci", "step")
 	for _, tc := range []struct {

@@ -41,8 +41,11 @@ ok  	q	0.1s
 --- FAIL: TestA (1.50s)
 FAIL
 FAIL	r	0.01s
+--- FAIL: TestC (0.00s)
 FAIL
-`, []string{"p TestA", "r TestB", "r TestA"}},
+FAIL	s	0.01s
+FAIL
+`, []string{"p TestA", "r TestB", "r TestA", "s TestC"}},
 		{"hundreds", many + "FAIL\nFAIL\tp\t1s\n", all},
 		{"the innermost subtests", `--- FAIL: TestA (0.00s)
     --- PASS: TestA/b (0.00s)
@@ -111,6 +114,7 @@ FAIL
 --- FAIL: TestA (0.00s)
 FAIL	p	0.01s
 `, []string{"p -", "p -"}},
+		{"no test that could be named", "FAIL\nFAIL\tp\t1s\n", []string{"p -"}},
 		{"killed", "--- FAIL: TestA (0.00s)\nsignal: killed\nFAIL\tp\t1s\n", []string{"p -"}},
 		{"it took too long", "--- FAIL: TestA (0.00s)\nFAIL\n*** Test killed with quit: ran too long (1s).\nFAIL\tp\t1s\n",
 			[]string{"p -"}},

@@ -294,6 +294,7 @@ func open(t *testing.T, cmd *exec.Cmd) (waitForTheLast func()) {
 func TestWhatAStepLeavesBehindIsKilled(t *testing.T) {
 	for _, tc := range []struct{ name, process string }{
 		{"with the output open", `sleep 600 &`},
+		{"without the environment", `env -i sleep 600 &`},
 		{"in a process group of its own", `timeout 600 sleep 500 &`},
 		{"in a process group of a shell's", `set -m; sleep 600 &`},
 		{"although it does not want to", `bash -c 'trap "" TERM HUP; while :; do sleep 600; done' &`},
@@ -331,7 +332,8 @@ func TestASignalStopsTheRun(t *testing.T) {
 trap 'kill -TERM $(cut -d " " -f 4 /proc/$PPID/stat); echo tidied up; exit' TERM; begun; sleep 600 & wait`,
 			"    tidied up\n", syscall.Kill, syscall.SIGTERM},
 		{"of a terminal that is closed", `begun; sleep 600`, "    begun\n", syscall.Kill, syscall.SIGHUP},
-		{"that the step ignores", `trap '' TERM; begun; sleep 600`, "    begun\n", likeTimeout, syscall.SIGTERM},
+		{"that the step ignores", `trap '' TERM; set -m; sleep 600 & begun; wait`, "    begun\n", likeTimeout,
+			syscall.SIGTERM},
 		{"that a process group within the step does not get",
 			`timeout 600 bash -c 'trap "echo tidied up; exit" TERM; echo begun; sleep 600 & wait'`, "    tidied up\n",
 			likeTimeout, syscall.SIGTERM},
