@@ -17,7 +17,6 @@ import (
 func withoutExample() map[string]string {
 	return map[string]string{
 		"examples/python": "it has no Go code: its test compares a program in Python with one in Go",
-		"testing/ci":      "it has tests only",
 	}
 }
 

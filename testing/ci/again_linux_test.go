@@ -97,7 +97,7 @@ func TestNamesAsWell(t *testing.T) { if !once("other") { t.Error("runs again") }
 `})
 	r := runner.run()
 	assert.Equal(t, 0, r.code)
-	assert.Equal(t, "All checks passed, but 6 of the tests are flaky.", r.last())
+	assert.Equal(t, "All checks passed. Flaky tests: 6", r.last())
 	r.has(t, "tests          flaky\n", "=== what failed in tests: go test\n",
 		`wrong once: "TestNames/#00/inner"`, "wrong once: \"TestNames/back\\\\slash_\\\\x00_ü/inner\"",
 		`FLAKY: tests: TestNames/#00/inner (example.com/names)
@@ -144,7 +144,7 @@ exit `+tc.code)
 			r.has(t, "    --- FAIL: TestA (0.00s)\n        wrong\n")
 			if tc.flaky {
 				assert.Equal(t, 0, r.code)
-				assert.Equal(t, "All checks passed, but 1 of the tests are flaky.", r.last())
+				assert.Equal(t, "All checks passed. Flaky tests: 1", r.last())
 			} else {
 				assert.Equal(t, 1, r.code)
 				r.has(t, "failed: tests: TestA (p)\n")
