@@ -34,7 +34,7 @@ type result struct {
 func newRunner(t *testing.T, steps, step string) *runner {
 	t.Parallel()
 	r := &runner{t: t, dir: t.TempDir()}
-	for _, name := range []string{"run", "deep", "failed"} {
+	for _, name := range []string{"run", "deep", "failed", "content"} {
 		text, err := os.ReadFile(filepath.Join("..", "..", ".ci", name))
 		require.NoError(t, err)
 		r.write(".ci/"+name, string(text))
