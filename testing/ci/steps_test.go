@@ -3,7 +3,9 @@
 package ci
 
 import (
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -56,4 +58,54 @@ func TestTheStepsAreWhatRuns(t *testing.T) {
 	slices.Sort(functions)
 	slices.Sort(names)
 	assert.Equal(t, names, functions)
+}
+
+// TestEveryTestRunsInATier: each module of the repository has a step that runs all of its tests, those that need Windows
+// run under Wine, and those that call need.Deep run in .ci/deep.
+func TestEveryTestRunsInATier(t *testing.T) {
+	root := filepath.Join("..", "..")
+	text, err := os.ReadFile(filepath.Join(root, ".ci", "step"))
+	require.NoError(t, err)
+	script := string(text)
+	function := func(name string) string {
+		_, body, found := strings.Cut(script, "\n"+name+"() ")
+		require.True(t, found, name)
+		end := strings.Index(body, "\n}")
+		if line := strings.IndexByte(body, '\n'); strings.HasSuffix(body[:line], "}") {
+			end = line
+		}
+		return body[:end]
+	}
+	assert.Contains(t, function("step_test"), "./...")
+	assert.Contains(t, function("step_deep"), "KPL_DEEP=1")
+	underWine := function("step_wine") + function("step_wine-all")
+
+	modules, windows := 0, 0
+	err = fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		folder := path.Dir(name)
+		switch {
+		case d.IsDir() && name != "." && strings.HasPrefix(d.Name(), "."):
+			return filepath.SkipDir
+		case d.Name() == "go.mod" && folder == "testing/integration":
+			modules++
+			assert.Contains(t, function("step_integration"), `against "$version" ./...`)
+			assert.Contains(t, function("step_integration"), "KPL_DEEP=1")
+			assert.Contains(t, function("against"), "in_integration env KPL_KUBERNETES=\"$1\" go test")
+		case d.Name() == "go.mod" && folder != ".":
+			modules++
+			module := path.Base(folder)
+			assert.Contains(t, function("step_"+module), "in_"+module+` go test -count=1 "${@:-./...}"`)
+			assert.Contains(t, function("in_"+module), "cd "+folder+" ")
+		case strings.HasSuffix(d.Name(), "_windows_test.go"):
+			windows++
+			assert.Regexp(t, `\./`+regexp.QuoteMeta(folder)+`[ \n]`, underWine, name)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, modules, 3)
+	assert.NotZero(t, windows)
 }
