@@ -35,7 +35,11 @@ func TestTheStepsAreWhatRuns(t *testing.T) {
 		assert.Regexp(t, `^[a-z0-9][a-z0-9.-]*$`, name)
 		assert.NotContains(t, tierOf, name, "%s is there twice", name)
 		run := tier
-		if tier != "change" {
+		switch tier {
+		case "change":
+		case "beside":
+			run = "change"
+		default:
 			run = "deep"
 		}
 		for need := range strings.SplitSeq(fields[2], ",") {
