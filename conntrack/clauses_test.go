@@ -171,6 +171,7 @@ func testClauses(t *testing.T, newTable func(t *testing.T) testTable) {
 	for _, c := range clauses() {
 		for _, f := range model.Families() {
 			t.Run(fmt.Sprintf("%s/%v", c.name, f), func(t *testing.T) {
+				t.Parallel() // to make a network namespace is to wait for the kernel
 				table := newTable(t)
 				entries := func(specs []spec) (list []*sink.ServiceEntry) {
 					for _, s := range specs {

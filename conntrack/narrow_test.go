@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -167,31 +168,33 @@ func TestAFlowToTheNumberOfANodePortElsewherePassesBy(t *testing.T) {
 func TestNarrowPassesFindWhatFullOnesWould(t *testing.T) {
 	for seed := range int64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			f := model.Families()[seed%2]
-			random := rand.New(rand.NewSource(seed))
-			table := &fakeTable{}
-			r := wrap(t, table, f)
-			var before []*sink.ServiceEntry
-			narrow := 0
-			for step := range 30 {
-				after := randomServices(t, random, f, before)
-				describe(r, before, after)
-				require.NoError(t, r.Sync(t.Context()))
-				r.Wait()
-				if len(table.lastSelections(f)) > 0 {
-					narrow++
+			synctest.Test(t, func(t *testing.T) { // there are pauses between passes
+				f := model.Families()[seed%2]
+				random := rand.New(rand.NewSource(seed))
+				table := &fakeTable{}
+				r := wrap(t, table, f)
+				var before []*sink.ServiceEntry
+				narrow := 0
+				for step := range 30 {
+					after := randomServices(t, random, f, before)
+					describe(r, before, after)
+					require.NoError(t, r.Sync(t.Context()))
+					r.Wait()
+					if len(table.lastSelections(f)) > 0 {
+						narrow++
+					}
+					left := &fakeTable{}
+					left.Add(table.Flows()...)
+					deleted, err := deleteAll(t, left, f, before, after)
+					require.NoError(t, err)
+					require.Zero(t, deleted, "step %d", step)
+					for i := range 10 {
+						table.Add(randomFlow(random, f, after, uint16(10*step+i)))
+					}
+					before = after
 				}
-				left := &fakeTable{}
-				left.Add(table.Flows()...)
-				deleted, err := deleteAll(t, left, f, before, after)
-				require.NoError(t, err)
-				require.Zero(t, deleted, "step %d", step)
-				for i := range 10 {
-					table.Add(randomFlow(random, f, after, uint16(10*step+i)))
-				}
-				before = after
-			}
-			require.NotZero(t, narrow)
+				require.NotZero(t, narrow)
+			})
 		})
 	}
 }
