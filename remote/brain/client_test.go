@@ -369,6 +369,7 @@ func TestANodeWhosePodCIDRsNobodyDeliversIsTurnedAway(t *testing.T) {
 // A node that detects local traffic by its podCIDRs is sent nothing before it has some, but hears that somebody is
 // there.
 func TestANodeWaitsForItsPodCIDRs(t *testing.T) {
+	t.Parallel() // it waits for the first heartbeat
 	c := newCluster(append(web("a", "10.0.0.1"), kube.Node("n1").Zone("a").Build())...)
 	server := serve(t,
 		Options{Source: c, limits: limits{minInterval: -1, heartbeat: time.Hour}}, socket(t))
@@ -387,6 +388,7 @@ func TestANodeWaitsForItsPodCIDRs(t *testing.T) {
 func TestFaults(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel() // they wait most of the time
 			d := testkit.Seeded(seed)
 			c := newCluster(baseObjects()...)
 			opts := Options{Source: c, KeepBytes: 1 + d.IntN(5000), limits: limits{

@@ -54,6 +54,7 @@ func TestADrainedServerMakesNoHerd(t *testing.T) {
 
 // Nodes that are sent away resume at another server: no sink is called, and what changes meanwhile is not lost.
 func TestNodesResumeElsewhereWhenAServerIsDrained(t *testing.T) {
+	t.Parallel() // it waits until clients connect again
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	a := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
 	other := socket(t) // where nobody is yet

@@ -127,6 +127,7 @@ func TestWhatWasKnownOfANodeStaysForTheNextStream(t *testing.T) {
 	} {
 		for _, detect := range []localstate.DetectLocal{{}, {NodeCIDR: true}} {
 			t.Run(fmt.Sprint(what, detect.NodeCIDR), func(t *testing.T) {
+				t.Parallel() // they wait until clients connect again
 				c := newCluster(append(append(baseObjects(), withCIDR), web("a", "10.0.0.1")...)...)
 				opts := localstate.Options{NodeName: "n1", DetectLocal: detect}
 				direct, err := localstate.New(quiet(t), opts, localstate.ClusterOptions{})

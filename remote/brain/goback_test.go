@@ -71,6 +71,7 @@ func quick(t *testing.T, c *cluster) *replica {
 
 // Nothing that a node was told is undone by a replica whose watch lags. When that has caught up it is as good as any.
 func TestANodeDoesNotGoBackToAReplicaThatLags(t *testing.T) {
+	t.Parallel() // it waits until a client connects again
 	second := clusterAt("10", "10.0.0.1")
 	b := quick(t, second)
 	f := failOver(t, time.Hour, clusterAt("20", "10.0.0.2"), b)
@@ -86,6 +87,7 @@ func TestANodeDoesNotGoBackToAReplicaThatLags(t *testing.T) {
 
 // A replica that lags for a moment holds its clients until it has caught up: they need not connect again.
 func TestAReplicaThatCatchesUpSoonSendsNobodyAway(t *testing.T) {
+	t.Parallel() // it waits until a client connects again
 	second := clusterAt("10", "10.0.0.1")
 	b := serve(t, Options{Source: second, limits: limits{minInterval: -1, maxCatchUp: time.Hour}}, socket(t))
 	f := failOver(t, time.Hour, clusterAt("20", "10.0.0.2"), b)
@@ -99,6 +101,7 @@ func TestAReplicaThatCatchesUpSoonSendsNobodyAway(t *testing.T) {
 
 // Where there is a replica that does not lag, a node takes that one.
 func TestANodePrefersAReplicaThatDoesNotLag(t *testing.T) {
+	t.Parallel() // it waits until a client connects again
 	fresh := clusterAt("20", "10.0.0.2")
 	lags, c := quick(t, clusterAt("10", "10.0.0.1")), quick(t, fresh)
 	f := failOver(t, time.Hour, clusterAt("20", "10.0.0.2"), lags, c)
@@ -112,6 +115,7 @@ func TestANodePrefersAReplicaThatDoesNotLag(t *testing.T) {
 // The wait is bounded, whatever a server has claimed, and then the node has the other server's state and mark: it says
 // so, and nothing is left of the claim.
 func TestANodeGoesBackAfterTheWaitAndSaysSo(t *testing.T) {
+	t.Parallel() // it waits until a client connects again
 	const absurd = "18446744073709551615"
 	second, third := clusterAt("10", "10.0.0.1"), clusterAt("11", "10.0.0.3")
 	b, c := quick(t, second), quick(t, third)
@@ -130,8 +134,10 @@ func TestANodeGoesBackAfterTheWaitAndSaysSo(t *testing.T) {
 
 // A replica that has heard that nothing changed meanwhile does not lag, however old the last change is that it knows.
 func TestAReplicaThatHasHeardThatNothingChangedDoesNotLag(t *testing.T) {
+	t.Parallel() // it waits until a client connects again
 	second := clusterAt("10", "10.0.0.1")
-	b := quick(t, second)
+	b := serve(t, Options{Source: second, limits: limits{minInterval: -1, maxCatchUp: time.Millisecond,
+		heartbeat: time.Second}}, socket(t)) // the first answer to a heartbeat says that the client is current
 	second.heard(&corev1.Service{}, "25")
 	second.heard(&discoveryv1.EndpointSlice{}, "24")
 	f := failOver(t, time.Hour, clusterAt("20", "10.0.0.2"), b)
@@ -143,6 +149,7 @@ func TestAReplicaThatHasHeardThatNothingChangedDoesNotLag(t *testing.T) {
 
 // A server that was restarted does not know when what it does not find was deleted: its list vouches for that.
 func TestWhatARestartedServerDoesNotFindStaysDeleted(t *testing.T) {
+	t.Parallel() // it waits until a client connects again
 	first, second := clusterAt("10", "10.0.0.1"), clusterAt("10", "10.0.0.1")
 	for _, o := range web("a") {
 		first.delete(o)

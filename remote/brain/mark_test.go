@@ -50,6 +50,7 @@ func TestANodeThatChangesItsServerIsSentWhatChangedSince(t *testing.T) {
 
 // A mark says nothing about another cluster, or one that was restored: that is noticed before the next change.
 func TestAStateOfAnotherClusterIsNoticed(t *testing.T) {
+	t.Parallel() // it waits until a client connects again
 	first, second := clusterAt("20", "10.0.0.2"), clusterAt("10", "10.0.0.1")
 	first.set(at("15", web("gone", "10.0.1.1")...)...)
 	b := laterServer(t, second)

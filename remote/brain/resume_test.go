@@ -46,6 +46,7 @@ func allCurrent(clients []ClientStatus) bool {
 var stateN1 = localstate.Options{NodeName: "n1"}
 
 func TestAClientThatComesBackToAnUnchangedServerIsSentOneMessage(t *testing.T) {
+	t.Parallel() // it waits until a client connects again
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1", "10.0.0.2")...)...)
 	server := serve(t, Options{Source: c}, socket(t))
 	p := newProxy(t, server.target)

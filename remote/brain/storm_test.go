@@ -208,6 +208,7 @@ func TestThousandsOfRevisionsLaterTheDifferenceIsSent(t *testing.T) {
 
 // A server, or what is before it, that ends connections when they have a certain age costs one message each time.
 func TestConnectionsThatEndByTheirAgeForceNoFullStates(t *testing.T) {
+	t.Parallel() // it waits until a client connects again
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	ctx, cancel := context.WithCancel(quiet(t))
 	server, err := New(ctx, Options{Source: c})

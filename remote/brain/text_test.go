@@ -33,6 +33,7 @@ func (r *replica) awaitHeartbeat(t *testing.T, node string) {
 
 // Protobuf carries nothing but UTF-8. What somebody has written that is something else costs nobody else anything.
 func TestATextThatIsNotUTF8HarmsNobody(t *testing.T) {
+	t.Parallel() // it waits for heartbeats
 	objects := append(baseObjects(), append(web("a", "10.0.0.1"), web("b", "10.0.0.2")...)...)
 	slice := objects[len(objects)-3].(*discoveryv1.EndpointSlice)
 	bad, node := "pod\xff", "n1\xff"
