@@ -316,6 +316,7 @@ func TestOthersCanReadTheDataplaneBesideAFlood(t *testing.T) {
 		{"one that never ends", time.Hour, 20 * time.Second, 0.15},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // they compute, each on one processor
 			synctest.Test(t, func(t *testing.T) {
 				src, s := newManual(), &read{costly: takes(time.Millisecond), takes: c.takes}
 				s.from = time.Now().Add(time.Hour)

@@ -55,6 +55,7 @@ func TestTheNodeIsNotReadyWhileAListIsMissing(t *testing.T) {
 			"with too many requests": apierrors.NewTooManyRequests("later", 0),
 		} {
 			t.Run(name+", "+how, func(t *testing.T) {
+				t.Parallel() // most of the time a reflector waits before it asks again
 				var objects []metav1.Object
 				for _, o := range cluster() {
 					objects = append(objects, o.(metav1.Object))
