@@ -32,10 +32,13 @@ func needPrograms(t testing.TB, v dataplane.Variant) {
 	}
 }
 
+// eachVariant runs a test for both variants at once: the namespaces are different ones. Tests of one variant run one
+// after the other, because all of iptables-legacy share a lock.
 func eachVariant(t *testing.T, f func(t *testing.T, v dataplane.Variant)) {
 	for _, v := range []dataplane.Variant{dataplane.NFT, dataplane.Legacy} {
 		t.Run(string(v), func(t *testing.T) {
 			needPrograms(t, v)
+			t.Parallel()
 			f(t, v)
 		})
 	}
