@@ -169,10 +169,14 @@ func listRoutes() ([]netlink.Route, error) {
 	return l.list()
 }
 
-func TestConformance(t *testing.T) { conformance.Test(t, factory()) }
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	conformance.Test(t, factory())
+}
 
 // TestRandomClusters compares the backend with the oracle on random clusters and changes. KPL_SEED and KPL_RUNS select
 // another seed and number of runs.
 func TestRandomClusters(t *testing.T) {
+	t.Parallel()
 	conformance.Random(t, factory(), uint64(backendtest.Number(t, "KPL_SEED", 1)), backendtest.Number(t, "KPL_RUNS", 40))
 }
