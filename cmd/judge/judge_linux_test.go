@@ -48,9 +48,21 @@ const someCases = "^(a cluster IP leads|external addresses lead|a service withou
 func TestTheDropIn(t *testing.T) {
 	need.Root(t)
 	program := buildDropIn(t)
-	t.Run("leaves rules", func(t *testing.T) { leavesRules(t, program) })
-	t.Setenv("KPL_TIMEOUT_FACTOR", "5") // the machine may be busy
-	t.Run("refuses configurations", func(t *testing.T) { refusesConfigurations(t, program) })
+	for name, test := range map[string]func(*testing.T, string){
+		"passes":                             passesTheSuite,
+		"leaves rules":                       leavesRules,
+		"refuses configurations":             refusesConfigurations,
+		"without external IPs":               servesNoExternalIPs,
+		"with external IPs, against --lacks": servesExternalIPs,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // each has nodes of its own, and waits most of the time
+			test(t, program)
+		})
+	}
+}
+
+func passesTheSuite(t *testing.T, program string) {
 	r, passed, out := judged(t, "--run", someCases, "-v", "--start-timeout", "5m", "--cleanup", program+" --cleanup",
 		"--proxy", program+" --kubeconfig {kubeconfig} --hostname-override {node} --proxy-mode nftables "+
 			"--conntrack-max-per-core 0 {flags}")
@@ -58,25 +70,32 @@ func TestTheDropIn(t *testing.T) {
 	assert.Empty(t, r.Problem)
 	assert.Equal(t, 11, r.Counts(report.Core).Passed+r.Counts(report.Core).Slow, "%s", out)
 	assert.Equal(t, 2, r.Counts(report.Extended).Passed+r.Counts(report.Extended).Slow, "%s", out)
-	t.Run("without external IPs", func(t *testing.T) { servesNoExternalIPs(t, program) })
 }
 
 // servesNoExternalIPs: with the feature gates of Kubernetes 1.40 nothing serves external IPs, and everything else is as
-// before. Without its gates the same program fails.
+// before.
 func servesNoExternalIPs(t *testing.T, program string) {
-	run := func(cases, gates string, more ...string) (*report.Report, bool, string) {
-		return judged(t, append(more, "--run", cases, "--lacks", "ExternalIPs", "--start-timeout", "5m",
-			"--proxy", program+" --kubeconfig {kubeconfig} --hostname-override {node} --proxy-mode nftables "+
-				"--conntrack-max-per-core 0 {flags} --feature-gates="+gates)...)
-	}
-	r, passed, out := run("^(a cluster IP leads|external addresses lead|a service without endpoints|source ranges guard|"+
-		"of services that list one address|a node port and an external IP)",
-		"AllowServiceExternalIPs=false,KubeProxyIPVS=false")
+	r, passed, out := judgedWithGates(t, program, "^(a cluster IP leads|external addresses lead|"+
+		"a service without endpoints|source ranges guard|of services that list one address|"+
+		"a node port and an external IP)", "AllowServiceExternalIPs=false,KubeProxyIPVS=false")
 	assert.True(t, passed, "%s", out)
 	assert.Empty(t, r.Problem)
-	r, passed, out = run("^external addresses lead", "AllowServiceExternalIPs=true", "--even-if-busy")
+}
+
+// servesExternalIPs: without these gates the same program fails.
+func servesExternalIPs(t *testing.T, program string) {
+	r, passed, out := judgedWithGates(t, program, "^external addresses lead", "AllowServiceExternalIPs=true",
+		"--even-if-busy")
 	assert.False(t, passed, "%s", out)
 	assert.Empty(t, r.Problem)
+}
+
+// judgedWithGates judges a program of which nothing is expected at external IPs.
+func judgedWithGates(t *testing.T, program, cases, gates string,
+	more ...string) (r *report.Report, passed bool, output string) {
+	return judged(t, append(more, "--run", cases, "--lacks", "ExternalIPs", "--start-timeout", "5m",
+		"--proxy", program+" --kubeconfig {kubeconfig} --hostname-override {node} --proxy-mode nftables "+
+			"--conntrack-max-per-core 0 {flags} --feature-gates="+gates)...)
 }
 
 // The image of Dockerfile.nftables has one file. From an empty root, with what a container runtime mounts and nothing
@@ -84,6 +103,7 @@ func servesNoExternalIPs(t *testing.T, program string) {
 func TestTheImageForNftables(t *testing.T) {
 	need.Root(t)
 	need.Program(t, "unshare")
+	t.Parallel()
 	dockerfile, err := os.ReadFile("../kube-proxy/Dockerfile.nftables")
 	require.NoError(t, err)
 	flags := regexp.MustCompile(`go build (-trimpath) (-ldflags)="(.*)" -o /kube-proxy \./cmd/kube-proxy\n`).
@@ -109,7 +129,6 @@ func TestTheImageForNftables(t *testing.T) {
 		"cp {kubeconfig} {dir}/root/kubeconfig && " +
 		"exec unshare --mount --propagation private sh -c 'mount --bind /proc {dir}/root/proc && " +
 		`mount --bind /sys {dir}/root/sys && exec chroot {dir}/root /kube-proxy "$@"' sh `
-	t.Setenv("KPL_TIMEOUT_FACTOR", "5") // the machine may be busy
 	r, passed, out := judged(t, "--run", "^(a cluster IP leads|external addresses lead|a service without endpoints|"+
 		"clean-up leaves nothing|no new connection is lost while the backend restarts)", "--start-timeout", "5m",
 		"--cleanup", in+"--cleanup", "--proxy", in+"--kubeconfig /kubeconfig --hostname-override {node} "+
@@ -137,7 +156,6 @@ func TestBadPrograms(t *testing.T) {
 	everything := `nft add table inet x; nft add chain inet x p '{ type nat hook prerouting priority -100; }'; ` +
 		`nft add rule inet x p meta l4proto tcp dnat ip to 10.180.1.12:8080; ` +
 		`nft add rule inet x p meta l4proto tcp dnat ip6 to '[fd00:180:1::12]:8080'; exec sleep 1000`
-	t.Setenv("KPL_TIMEOUT_FACTOR", "5") // the machine may be busy
 	for _, tc := range []struct{ name, command, want, log string }{
 		{"does nothing", "exec sleep 1000", "the program never became ready", ""},
 		{"is not there", "exec no-such-program", "the program has ended by itself: exit status 127", "no-such-program"},
@@ -205,6 +223,7 @@ func refusesConfigurations(t *testing.T, program string) {
 
 // A second program that exits is named, in every report.
 func TestADeadProgramBeside(t *testing.T) {
+	t.Parallel() // it waits for a program that never becomes ready
 	program := "exec sleep 1000"
 	r, passed, out := judged(t, "--even-if-busy", "--start-timeout", "20s", "--proxy", program,
 		"--beside", "exit 3", "--beside-name", "broken",

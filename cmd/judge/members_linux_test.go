@@ -60,6 +60,7 @@ func startedOnNode(t *testing.T, command string) (p *process, output *os.File) {
 // Whatever a program starts on the node ends when the program is stopped. Nothing else does.
 func TestDaemonsEndWithTheProgram(t *testing.T) {
 	need.Root(t)
+	t.Parallel() // a program has 10 seconds to end
 	bystander := exec.Command("sh", "-c", "exec sleep 1000")
 	require.NoError(t, bystander.Start())
 	t.Cleanup(func() {
