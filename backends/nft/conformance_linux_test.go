@@ -140,11 +140,15 @@ func factory() conformance.Factory {
 	}
 }
 
-func TestConformance(t *testing.T) { conformance.Test(t, factory()) }
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	conformance.Test(t, factory())
+}
 
 // TestRandomClusters compares with the oracle on random clusters and changes. KPL_SEED and KPL_RUNS make it another or
 // a longer one.
 func TestRandomClusters(t *testing.T) {
+	t.Parallel()
 	seed := uint64(backendtest.Number(t, "KPL_SEED", 1))
 	conformance.Random(t, factory(), seed, backendtest.Number(t, "KPL_RUNS", 40))
 }

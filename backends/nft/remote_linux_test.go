@@ -25,6 +25,7 @@ import (
 // state of. A server of package remote works out from the cluster what the node is told, and a client feeds it to the
 // backend.
 func TestConformanceBehindABrain(t *testing.T) {
+	t.Parallel()
 	f := factory()
 	start := f.New
 	f.New = func(ctx context.Context, env conformance.Env) (sink.Sink, error) {
