@@ -15,8 +15,8 @@ import (
 	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -34,8 +34,8 @@ type simple struct {
 	node      *model.Node
 	services  map[model.ServiceName]*model.Service
 	endpoints map[model.EndpointKey]*model.Endpoint
-	// udpChanged: UDP flows may have become stale since the last Sync.
-	udpChanged bool
+	// cleaned has what served in each family when stale flows were deleted last.
+	cleaned    map[model.Family]udpTargets
 	remembered string // for mutants that remember too much
 	synced     bool
 	// found: at the first Sync there were rules of an earlier run.
@@ -59,7 +59,8 @@ func simpleFactory(m mutant) Factory {
 	return Factory{
 		New: func(_ context.Context, env Env) (sink.Sink, error) {
 			b := &simple{env: env, mutant: m, failing: &failing, services: map[model.ServiceName]*model.Service{},
-				endpoints: map[model.EndpointKey]*model.Endpoint{}, owners: map[string]model.ServiceName{}}
+				endpoints: map[model.EndpointKey]*model.Endpoint{}, owners: map[string]model.ServiceName{},
+				cleaned: map[model.Family]udpTargets{}}
 			switch m {
 			case flushesOnStart:
 				return b, removeTables()
@@ -123,13 +124,9 @@ func nft(commands string) error {
 
 func (b *simple) SetNode(n *model.Node) { b.node = n }
 
-func (b *simple) SetService(s *model.Service) {
-	b.services[s.Name] = s
-	b.udpChanged = true
-}
+func (b *simple) SetService(s *model.Service) { b.services[s.Name] = s }
 
 func (b *simple) DeleteService(n model.ServiceName) {
-	b.udpChanged = true
 	if b.mutant != neverDeletesServices {
 		delete(b.services, n)
 	}
@@ -138,13 +135,9 @@ func (b *simple) DeleteService(n model.ServiceName) {
 	}
 }
 
-func (b *simple) SetEndpoint(e *model.Endpoint) {
-	b.endpoints[e.Key()] = e
-	b.udpChanged = b.udpChanged || e.Port.Protocol == model.UDP
-}
+func (b *simple) SetEndpoint(e *model.Endpoint) { b.endpoints[e.Key()] = e }
 
 func (b *simple) DeleteEndpoint(k model.EndpointKey) {
-	b.udpChanged = b.udpChanged || k.Port.Protocol == model.UDP
 	if b.mutant != keepsEndpoints {
 		delete(b.endpoints, k)
 	}
@@ -180,14 +173,10 @@ func (b *simple) Sync(ctx context.Context) error {
 		}
 	}
 	b.remembered, b.synced = text, true
-	if !b.udpChanged || b.mutant == leavesStaleFlows || b.mutant == limited {
+	if b.mutant == leavesStaleFlows || b.mutant == limited {
 		return nil
 	}
-	if err := b.deleteStaleFlows(); err != nil {
-		return err
-	}
-	b.udpChanged = false
-	return nil
+	return b.deleteStaleFlows(ctx)
 }
 
 // apply replaces the table of a family.
@@ -267,9 +256,39 @@ func existing(table string) (chains, sets []string) {
 	return chains, sets
 }
 
-// deleteStaleFlows deletes UDP flows to service addresses whose endpoint no longer serves there (S40, S41).
-func (b *simple) deleteStaleFlows() error {
-	serving := map[netip.AddrPort][]netip.AddrPort{}
+// udpTargets are the endpoints that serve at each UDP address of services.
+type udpTargets map[netip.AddrPort][]netip.AddrPort
+
+// deleteStaleFlows deletes UDP flows to service addresses whose endpoint no longer serves there (S40, S41). The kernel
+// walks its whole table for that, which takes longer than all the rest of a Sync, so it is asked only after a change.
+func (b *simple) deleteStaleFlows(ctx context.Context) error {
+	if b.mutant == cutsConnections {
+		return netlink.ConntrackTableFlush(netlink.ConntrackTable)
+	}
+	table := conntrack.Kernel{NetNS: int(b.env.NetNS.Fd())}
+	for _, f := range b.env.Families {
+		serving := b.udpTargets(f)
+		if before, known := b.cleaned[f]; known && maps.EqualFunc(before, serving, slices.Equal) {
+			continue
+		}
+		_, err := table.DeleteUDP(ctx, f, nil, func(flow conntrack.Flow) bool {
+			if b.mutant == cutsAllFlows {
+				return true
+			}
+			targets, ours := serving[flow.Destination]
+			translated := flow.Destination != flow.ReplySource
+			return (ours || translated) && !slices.Contains(targets, flow.ReplySource)
+		})
+		if err != nil {
+			return fmt.Errorf("delete stale flows: %w", err)
+		}
+		b.cleaned[f] = serving
+	}
+	return nil
+}
+
+func (b *simple) udpTargets(f model.Family) udpTargets {
+	serving := udpTargets{}
 	for _, svc := range b.services {
 		for _, p := range svc.Ports {
 			if p.Protocol != model.UDP {
@@ -277,44 +296,23 @@ func (b *simple) deleteStaleFlows() error {
 			}
 			var targets []netip.AddrPort
 			for _, ep := range b.endpoints {
-				if ep.Port == svc.PortName(p) && ep.Serving {
+				if ep.Port == svc.PortName(p) && ep.Serving && ep.Family() == f {
 					targets = append(targets, ep.Target)
 				}
 			}
-			for _, a := range slices.Concat(svc.ClusterIPs, svc.ExternalIPs, svc.LoadBalancerIPs) {
-				serving[netip.AddrPortFrom(a, p.Port)] = targets
-			}
-			for _, a := range b.env.NodePortAddresses {
-				if p.NodePort != 0 {
-					serving[netip.AddrPortFrom(a, p.NodePort)] = targets
+			slices.SortFunc(targets, netip.AddrPort.Compare)
+			set := func(addresses []netip.Addr, port uint16) {
+				for _, a := range addresses {
+					if model.FamilyOf(a) == f {
+						serving[netip.AddrPortFrom(a, port)] = targets
+					}
 				}
 			}
-		}
-	}
-	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
-		stale := staleFlows(func(flow *netlink.ConntrackFlow) bool {
-			switch {
-			case b.mutant == cutsConnections, b.mutant == cutsAllFlows && flow.Forward.Protocol == unix.IPPROTO_UDP:
-				return true
-			case flow.Forward.Protocol != unix.IPPROTO_UDP:
-				return false
+			set(slices.Concat(svc.ClusterIPs, svc.ExternalIPs, svc.LoadBalancerIPs), p.Port)
+			if p.NodePort != 0 {
+				set(b.env.NodePortAddresses, p.NodePort)
 			}
-			to, _ := netip.AddrFromSlice(flow.Forward.DstIP)
-			from, _ := netip.AddrFromSlice(flow.Reverse.SrcIP)
-			original := netip.AddrPortFrom(to.Unmap(), flow.Forward.DstPort)
-			replier := netip.AddrPortFrom(from.Unmap(), flow.Reverse.SrcPort)
-			targets, ours := serving[original]
-			translated := original != replier
-			return (ours || translated) && !slices.Contains(targets, replier)
-		})
-		if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, stale); err != nil &&
-			!errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("delete stale flows: %w", err)
 		}
 	}
-	return nil
+	return serving
 }
-
-type staleFlows func(*netlink.ConntrackFlow) bool
-
-func (s staleFlows) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool { return s(flow) }
