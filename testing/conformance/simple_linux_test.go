@@ -22,8 +22,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// simple is the simplest complete backend: each Sync rewrites all rules, in one nft transaction per family. It tests
-// the suite: it must pass, and each of its mutants must be caught.
+// simple is the simplest complete backend: each Sync rewrites all rules, in one nft transaction. It tests the suite: it
+// must pass, and each of its mutants must be caught. These tests spend most of their time in its Syncs, so they start
+// few programs.
 //
 // No transaction replaces a set while packets look things up in it: a packet sees all of the old rules or all of the
 // new ones.
@@ -162,15 +163,15 @@ func (b *simple) Sync(ctx context.Context) error {
 	if b.mutant == forgetsFailures {
 		b.remembered = text
 	}
-	for _, r := range wanted {
-		if b.mutant == stopsTrafficWhileItApplies {
-			if err := stopForwarding(r.family); err != nil {
+	if b.mutant == stopsTrafficWhileItApplies {
+		for _, f := range b.env.Families {
+			if err := stopForwarding(f); err != nil {
 				return err
 			}
 		}
-		if err := b.apply(ctx, r); err != nil {
-			return err
-		}
+	}
+	if err := b.apply(ctx, wanted); err != nil {
+		return err
 	}
 	b.remembered, b.synced = text, true
 	if b.mutant == leavesStaleFlows || b.mutant == limited {
@@ -179,81 +180,91 @@ func (b *simple) Sync(ctx context.Context) error {
 	return b.deleteStaleFlows(ctx)
 }
 
-// apply replaces the table of a family.
-func (b *simple) apply(ctx context.Context, r *ruleset) error {
+// apply replaces the tables of all families.
+func (b *simple) apply(ctx context.Context, wanted []*ruleset) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	table := ipWord(r.family) + " " + simpleTable
 	var text strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }
-	line("add table %s", table)
-	for _, c := range []string{
-		"filter_prerouting { type filter hook prerouting priority -110; }",
-		"filter_output { type filter hook output priority -110; }",
-		"nat_prerouting { type nat hook prerouting priority -100; }",
-		"nat_output { type nat hook output priority -100; }",
-		"nat_postrouting { type nat hook postrouting priority 100; }", "filter_services", "nat_services",
-	} {
-		line("add chain %s %s", table, c)
+	for _, r := range wanted {
+		line("add table %s", r.table())
+		for _, c := range []string{
+			"filter_prerouting { type filter hook prerouting priority -110; }",
+			"filter_output { type filter hook output priority -110; }",
+			"nat_prerouting { type nat hook prerouting priority -100; }",
+			"nat_output { type nat hook output priority -100; }",
+			"nat_postrouting { type nat hook postrouting priority 100; }", "filter_services", "nat_services",
+		} {
+			line("add chain %s %s", r.table(), c)
+		}
 	}
 	if b.mutant == reloadsWithAGap {
-		if err := nft(text.String() + "flush table " + table); err != nil {
+		gap := text.String()
+		for _, r := range wanted {
+			gap += "flush table " + r.table() + "\n"
+		}
+		if err := nft(gap); err != nil {
 			return err
 		}
 	}
-	chains, sets := existing(table)
-	b.found = b.found || !b.synced && len(chains) > 0
+	present, err := existing()
+	if err != nil {
+		return err
+	}
+	for _, r := range wanted {
+		b.found = b.found || !b.synced && len(present[r.table()]) > 0
+	}
 	keeps := b.mutant == keepsWhatItFinds && b.found
-	if !keeps {
-		line("flush table %s", table)
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.chains)) {
-		line("add chain %s %s", table, name)
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.sets)) {
-		line("add set %s %s %s", table, name, r.sets[name])
-	}
-	for _, rule := range r.rules {
-		line("add rule %s %s", table, rule)
-	}
-	if !keeps {
-		for _, name := range chains {
-			if !r.chains[name] {
-				line("delete chain %s %s", table, name)
+	for _, r := range wanted {
+		table := r.table()
+		if !keeps {
+			line("flush table %s", table)
+		}
+		for _, name := range slices.Sorted(maps.Keys(r.chains)) {
+			line("add chain %s %s", table, name)
+		}
+		for _, name := range slices.Sorted(maps.Keys(r.sets)) {
+			line("add set %s %s %s", table, name, r.sets[name])
+		}
+		for _, rule := range r.rules {
+			line("add rule %s %s", table, rule)
+		}
+		for _, o := range present[table] {
+			if !keeps && !r.has(o) {
+				line("delete %s %s %s", o.kind, table, o.name)
 			}
 		}
-		for _, name := range sets {
-			if _, wanted := r.sets[name]; !wanted {
-				line("delete set %s %s", table, name)
-			}
+		if b.failing.Load() {
+			line("add rule %s no_such_chain accept", table)
 		}
-	}
-	if b.failing.Load() {
-		line("add rule %s no_such_chain accept", table)
 	}
 	return nft(text.String())
 }
 
-var (
-	chainName = regexp.MustCompile(`chain ([fn]_\w+) {`)
-	setName   = regexp.MustCompile(`set (aff_\w+) {`)
-)
+// object is a chain or set of a service.
+type object struct{ kind, name string }
 
-// existing returns the names of the present chains and sets of services.
-func existing(table string) (chains, sets []string) {
+// listedLine matches the lines in which nft lists a table, or a chain or set of a service in it.
+var listedLine = regexp.MustCompile(`(?m)^(?:table (\w+ \w+)|\t(chain|set) ((?:[fn]|aff)_\w+)) {`)
+
+// existing returns the present objects of services by their table, chains before sets.
+func existing() (map[string][]object, error) {
 	path, _ := need.Find("nft")
-	out, err := exec.Command(path, append([]string{"--terse", "list", "table"}, strings.Fields(table)...)...).Output()
+	out, err := exec.Command(path, "--terse", "list chains; list sets").Output()
 	if err != nil {
-		return nil, nil // there is no table yet
+		return nil, fmt.Errorf("nft: %w", err)
 	}
-	for _, m := range chainName.FindAllStringSubmatch(string(out), -1) {
-		chains = append(chains, m[1])
+	list := map[string][]object{}
+	table := ""
+	for _, m := range listedLine.FindAllStringSubmatch(string(out), -1) {
+		if m[1] != "" {
+			table = m[1]
+			continue
+		}
+		list[table] = append(list[table], object{m[2], m[3]})
 	}
-	for _, m := range setName.FindAllStringSubmatch(string(out), -1) {
-		sets = append(sets, m[1])
-	}
-	return chains, sets
+	return list, nil
 }
 
 // udpTargets are the endpoints that serve at each UDP address of services.

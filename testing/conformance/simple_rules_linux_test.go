@@ -20,6 +20,17 @@ type ruleset struct {
 	sets   map[string]string // with their definitions
 }
 
+// table returns the family and name of the ruleset's table.
+func (r *ruleset) table() string { return ipWord(r.family) + " " + simpleTable }
+
+// has reports whether the ruleset has an object.
+func (r *ruleset) has(o object) bool {
+	if o.kind == "set" {
+		return r.sets[o.name] != ""
+	}
+	return r.chains[o.name]
+}
+
 func (r *ruleset) add(chain, format string, args ...any) {
 	r.rules = append(r.rules, chain+" "+fmt.Sprintf(format, args...))
 }
