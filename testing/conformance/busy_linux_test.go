@@ -120,6 +120,7 @@ func TestABusyMachine(t *testing.T) {
 // A program that does not become ready on a busy machine is not judged at all.
 func TestAProgramThatDoesNotStartOnABusyMachine(t *testing.T) {
 	needNetwork(t)
+	t.Parallel()
 	sleeps := withHost(mutantProxy(t, ""), func(h judge.Host) judge.Host { return &sleepingHost{h} })
 	for name, busy := range map[string]bool{"busy": true, "quiet": false} {
 		t.Run(name, func(t *testing.T) {
@@ -207,6 +208,7 @@ func TestControlsPassTheNodeBy(t *testing.T) {
 func TestRulesThatCannotBeRemoved(t *testing.T) {
 	need.Program(t, "nft")
 	needNetwork(t)
+	t.Parallel()
 	var tried atomic.Int32
 	p := withHost(mutantProxy(t, ""), func(h judge.Host) judge.Host { return &unbrokenHost{h, &tried} })
 	r, err := Judge(t.Context(), p, judge.Options{Lanes: 1, Seed: 1, Run: regexp.MustCompile("^rules that somebody else")})

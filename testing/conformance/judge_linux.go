@@ -71,8 +71,12 @@ func newJudging(p judge.Proxy, o judge.Options) (*judging, error) {
 	if o.Seed == 0 {
 		o.Seed = rand.Uint64()
 	}
-	j := &judging{Proxy: p, Options: o, lacks: f.Lacks, families: families, figures: &figures{}, spent: &spending{},
-		patience: defaultPatience}
+	timeouts, err := timeoutsHere()
+	if err != nil {
+		return nil, err
+	}
+	j := &judging{Proxy: p, Options: o, lacks: f.Lacks, families: families, timeouts: timeouts, figures: &figures{},
+		spent: &spending{}, patience: defaultPatience}
 	j.figures.withoutExternal.Store(f.lacks(ExternalIPs))
 	source := machine.Here(j.spent.total)
 	source.NeverBusy = o.EvenIfBusy
@@ -104,6 +108,7 @@ type judging struct {
 	judge.Options
 	lacks    []Feature
 	families []model.Family
+	timeouts timeouts
 	figures  *figures
 	spent    *spending
 	machine  *machine.Watch

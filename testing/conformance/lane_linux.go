@@ -94,10 +94,7 @@ func (l *lane) prepare(ctx context.Context, set setup) error {
 
 func (l *lane) place(ctx context.Context, set setup) (err error) {
 	f := Factory{Lacks: l.lacks, RepairsItself: true}
-	timeouts, err := timeoutsHere()
-	if err != nil {
-		return err
-	}
+	timeouts := l.timeouts
 	timeouts.Answer, timeouts.repair = timeouts.Answer/5, 2*timeouts.repair
 	n, err := network.New(l.families, l.Seed+rand.Uint64N(1<<20))
 	if err != nil {

@@ -31,8 +31,14 @@ func timeoutsHere() (timeouts, error) {
 		if err != nil || factor < 1 {
 			return p, fmt.Errorf("KPL_TIMEOUT_FACTOR=%s is not a number above 0", value)
 		}
-		p.Answer *= time.Duration(factor)
-		p.repair *= time.Duration(factor)
+		p = p.times(factor)
 	}
 	return p, nil
+}
+
+// times returns the timeouts of a machine that is slower by a factor.
+func (p timeouts) times(factor int) timeouts {
+	p.Answer *= time.Duration(factor)
+	p.repair *= time.Duration(factor)
+	return p
 }
