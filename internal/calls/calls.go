@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// Log records the calls of a model that embeds it. The zero value is ready to use. It is locked during a call, and while
-// a test reads or changes the model.
+// Log records the calls of a model that embeds it. The zero value is ready to use. It is locked during a call, and
+// while a test reads or changes the model.
 type Log struct {
 	sync.Mutex
 
@@ -25,8 +25,8 @@ type Calls struct {
 }
 
 // SetFail sets what is called before each modifying call, with the call's text; nil for nothing. If that returns an
-// error, the call returns it and changes nothing. It is called one call at a time, may set what is called next, and must
-// not use the model.
+// error, the call returns it and changes nothing. It is called one call at a time, may set what is called next, and
+// must not use the model.
 func (l *Log) SetFail(fail func(call string) error) { l.fail.Store(&fail) }
 
 // SetFailRead is the same for reading calls, with the method's name.

@@ -64,8 +64,8 @@ func TestTheStepsAreWhatRuns(t *testing.T) {
 	assert.Equal(t, names, functions)
 }
 
-// TestEveryTestRunsInATier: each module of the repository has a step that runs all of its tests, those that need Windows
-// run under Wine, and those that call need.Deep run in .ci/deep.
+// TestEveryTestRunsInATier: each module of the repository has a step that runs all of its tests, those that need
+// Windows run under Wine, and those that call need.Deep run in .ci/deep.
 func TestEveryTestRunsInATier(t *testing.T) {
 	root := filepath.Join("..", "..")
 	text, err := os.ReadFile(filepath.Join(root, ".ci", "step"))

@@ -148,7 +148,11 @@ func latency(changes []*change) report.Latency {
 // Percentile99 returns the 99th percentile of sorted durations, in milliseconds.
 func Percentile99(sorted []time.Duration) float64 { return Milliseconds(sorted[len(sorted)*99/100]) }
 
-// Milliseconds converts a duration to the unit of reports.
+// Milliseconds converts a duration to the unit of reports: tenths, and thousandths below one.
 func Milliseconds(d time.Duration) float64 {
-	return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
+	unit := 100 * time.Microsecond
+	if d < time.Millisecond { // a write within the process takes a few microseconds, which is not nothing
+		unit = time.Microsecond
+	}
+	return float64(d.Round(unit)) / float64(time.Millisecond)
 }
