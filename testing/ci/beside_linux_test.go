@@ -1,14 +1,9 @@
 package ci
 
 import (
-	"bytes"
-	"io"
-	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -69,40 +64,18 @@ func TestStepsBesideTheOthersThatAreNeverHeardOfFail(t *testing.T) {
 
 // A signal ends both, whether or not there is a step before the others.
 func TestASignalStopsWhatRunsBesideTheOthers(t *testing.T) {
-	for name, tc := range map[string]struct{ step, failed string }{
-		"during both":      {"echo x >pipe; sleep 600", "two"},
-		"when one is left": {"echo x >pipe", "one"},
+	for name, tc := range map[string]struct {
+		step, failed string
+		texts        []string
+	}{
+		"during both":      {"echo x >pipe; sleep 600", "two", []string{"begun\n"}},
+		"when one is left": {"echo x >pipe", "one", []string{"begun\n", " s)\n"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := newRunner(t, "one beside - first\ntwo change - second\nthree beside - third\n", `
 [ $1 != two ] || { echo begun; `+tc.step+`; exit; }
 [ $1 = three ] || { cat pipe >/dev/null; set -m; sleep 600 & wait; }`).withPipe().command()
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-			waitForTheLast := open(t, cmd)
-			stdout, err := cmd.StdoutPipe()
-			require.NoError(t, err)
-			require.NoError(t, stdout.(*os.File).SetReadDeadline(time.Now().Add(time.Minute))) // only what fails takes so long
-			require.NoError(t, cmd.Start())
-			var out bytes.Buffer
-			for buffer := make([]byte, 1000); !strings.Contains(out.String(), "begun\n"); {
-				n, err := stdout.Read(buffer)
-				require.NoError(t, err, out.String())
-				out.Write(buffer[:n])
-			}
-			if tc.failed == "one" { // the end of the step that is not beside the others
-				for buffer := make([]byte, 1000); !strings.Contains(out.String(), " s)\n"); {
-					n, err := stdout.Read(buffer)
-					require.NoError(t, err, out.String())
-					out.Write(buffer[:n])
-				}
-			}
-			require.NoError(t, likeTimeout(cmd.Process.Pid, syscall.SIGTERM))
-			_, err = io.Copy(&out, stdout)
-			require.NoError(t, err)
-			require.Error(t, cmd.Wait())
-			waitForTheLast()
-
-			r := result{out.String(), cmd.ProcessState.ExitCode()}
+			r := stopped(t, cmd, func(process int) error { return likeTimeout(process, syscall.SIGTERM) }, tc.texts...)
 			assert.Equal(t, 130, r.code)
 			assert.Equal(t, "FAILED: "+tc.failed+" (again: .ci/run "+tc.failed+")", r.last())
 			r.has(t, "failed: "+tc.failed+": it was stopped\n", "not run: three, because "+tc.failed+" was stopped\n")

@@ -317,6 +317,33 @@ func likeTimeout(process int, signal syscall.Signal) error {
 	return errors.Join(syscall.Kill(process, signal), syscall.Kill(-process, signal))
 }
 
+// stopped starts a runner, and kills it when it has printed texts, one after the other. It waits for the end of all
+// processes.
+func stopped(t *testing.T, cmd *exec.Cmd, kill func(process int) error, texts ...string) result {
+	t.Helper()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	waitForTheLast := open(t, cmd)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, stdout.(*os.File).SetReadDeadline(time.Now().Add(time.Minute))) // only what fails takes so long
+	require.NoError(t, cmd.Start())
+	var out bytes.Buffer
+	buffer := make([]byte, 1000)
+	for _, text := range texts {
+		for !strings.Contains(out.String(), text) {
+			n, err := stdout.Read(buffer)
+			require.NoError(t, err, out.String())
+			out.Write(buffer[:n])
+		}
+	}
+	require.NoError(t, kill(cmd.Process.Pid))
+	_, err = io.Copy(&out, stdout)
+	require.NoError(t, err)
+	require.Error(t, cmd.Wait())
+	waitForTheLast()
+	return result{out.String(), cmd.ProcessState.ExitCode()}
+}
+
 func TestASignalStopsTheRun(t *testing.T) {
 	for _, tc := range []struct {
 		name, step, prints string
@@ -341,27 +368,7 @@ trap 'kill -TERM $(cut -d " " -f 4 /proc/$PPID/stat); echo tidied up; exit' TERM
 		t.Run(tc.name, func(t *testing.T) {
 			cmd := newRunner(t, "one change - it\ntwo change - in progress\nthree change - later\nfour change - last\n",
 				"begun() { echo begun; }\n[ $1 = two ] || { echo $1 has run; exit; }\n"+tc.step).command()
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-			waitForTheLast := open(t, cmd)
-			stdout, err := cmd.StdoutPipe()
-			require.NoError(t, err)
-			deadline := time.Now().Add(time.Minute) // only what fails takes so long
-			require.NoError(t, stdout.(*os.File).SetReadDeadline(deadline))
-			require.NoError(t, cmd.Start())
-			var out bytes.Buffer
-			for buffer := make([]byte, 1000); !strings.Contains(out.String(), "begun\n"); {
-				n, err := stdout.Read(buffer)
-				require.NoError(t, err, out.String())
-				out.Write(buffer[:n])
-			}
-			require.NoError(t, tc.kill(cmd.Process.Pid, tc.signal))
-			_, err = io.Copy(&out, stdout)
-			require.NoError(t, err)
-			err = cmd.Wait()
-			waitForTheLast()
-
-			r := result{out.String(), cmd.ProcessState.ExitCode()}
-			require.Error(t, err)
+			r := stopped(t, cmd, func(process int) error { return tc.kill(process, tc.signal) }, "begun\n")
 			assert.Equal(t, 130, r.code)
 			assert.Equal(t, "FAILED: two (again: .ci/run two)", r.last())
 			r.has(t, "failed: two: it was stopped\n", tc.prints, "not run: three, because two was stopped\n",
