@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/klog/v2"
@@ -149,7 +150,12 @@ func (m *move) compute(ctx context.Context, c dropin.Config) (*proxy, error) {
 		return nil, err
 	}
 	p := &proxy{config: c.Configuration, choice: choice, families: families.Families}
-	logger := funcr.NewJSON(func(line string) { p.ignored = append(p.ignored, ofLog(line)...) }, funcr.Options{})
+	var mu sync.Mutex // goroutines may log at the same time
+	logger := funcr.NewJSON(func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		p.ignored = append(p.ignored, ofLog(line)...)
+	}, funcr.Options{})
 	table, err := frontend.New(frontend.Options{Families: families.Families, Limits: c.Limits,
 		LimitAffinity:     p.is(v1alpha2.ProxyModeIPTables),
 		Apply:             func(context.Context, *frontend.Changes) error { return nil },

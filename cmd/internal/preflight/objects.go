@@ -76,40 +76,62 @@ func (r replay) forNode(name string) replay {
 	})
 }
 
-// collect returns a source's current objects. Anything malformed in files is an error: nobody knows what is missing.
+// collect returns a source's current objects. Whatever the source logs as an error is one, such as anything malformed in
+// files: nobody knows what is missing.
 func collect(ctx context.Context, src watch.Source, node string) (replay, error) {
-	malformed := &errorSink{LogSink: klog.FromContext(ctx).GetSink(), all: new([]error)}
-	running, cancel := context.WithCancel(klog.NewContext(ctx, logr.New(malformed)))
+	var logged logged
+	running, cancel := context.WithCancel(klog.NewContext(ctx,
+		logr.New(&errorSink{LogSink: klog.FromContext(ctx).GetSink(), logged: &logged})))
 	defer cancel()
 	c := &collector{done: cancel}
 	if err := src.Run(running, node, c); err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return nil, errors.Join(context.Cause(ctx), logged.err())
 	}
-	return c.objects, errors.Join(*malformed.all...)
+	return c.objects, logged.err()
+}
+
+// logged are the errors of a log, each once. A source's goroutines may log at the same time.
+type logged struct {
+	mu  sync.Mutex
+	all []error
+}
+
+func (l *logged) add(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !slices.ContainsFunc(l.all, func(other error) bool { return other.Error() == err.Error() }) {
+		l.all = append(l.all, err)
+	}
+}
+
+func (l *logged) err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return errors.Join(l.all...)
 }
 
 // errorSink is the log of a source. It keeps the errors.
 type errorSink struct {
 	logr.LogSink
-	all *[]error
+	logged *logged
 }
 
 // Error implements logr.LogSink.
 func (s *errorSink) Error(err error, msg string, keysAndValues ...any) {
-	*s.all = append(*s.all, fmt.Errorf("%s: %w %v", msg, err, keysAndValues))
+	s.logged.add(fmt.Errorf("%s: %w %v", msg, err, keysAndValues))
 }
 
 // WithValues implements logr.LogSink.
 func (s *errorSink) WithValues(keysAndValues ...any) logr.LogSink {
-	return &errorSink{s.LogSink.WithValues(keysAndValues...), s.all}
+	return &errorSink{s.LogSink.WithValues(keysAndValues...), s.logged}
 }
 
 // WithName implements logr.LogSink.
 func (s *errorSink) WithName(name string) logr.LogSink {
-	return &errorSink{s.LogSink.WithName(name), s.all}
+	return &errorSink{s.LogSink.WithName(name), s.logged}
 }
 
 // collector keeps copies of the objects of a source. It implements watch.Handler.

@@ -2,22 +2,27 @@ package preflight
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/source"
 	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
+	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -305,7 +310,35 @@ func TestTheConfigMapIsRead(t *testing.T) {
 	assert.EqualValues(t, "iptables", c.Configuration.Mode, "kube-proxy's default")
 	_, err = run(t.Context(), []string{"--node-name", "node-1", "--kubeconfig", kubeconfig, "--timeout", "1ms"},
 		&bytes.Buffer{})
-	require.EqualError(t, err, "no complete list of the cluster's objects after 1ms: is the API server reachable?")
+	require.ErrorContains(t, err, "no complete list of the cluster's objects after 1ms: is the API server reachable?")
+}
+
+// failing is a source whose goroutines log errors at the same time, and that never has a complete list.
+type failing struct{ ended context.CancelFunc }
+
+func (f failing) Run(ctx context.Context, _ string, _ watch.Handler) error {
+	var all sync.WaitGroup
+	logger := klog.FromContext(ctx)
+	for i := range 8 {
+		all.Go(func() {
+			logger.WithValues("list", i%2).WithName("source").Error(errors.New("forbidden"), "Cannot list", "kind", i%4)
+		})
+	}
+	all.Wait()
+	f.ended()
+	<-ctx.Done()
+	return nil
+}
+
+// Each error is told, once, also without a complete list.
+func TestErrorsOfASourceAreTold(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	objects, err := collect(ctx, failing{cancel}, watch.AllNodes)
+	assert.Empty(t, objects)
+	require.ErrorIs(t, err, context.Canceled)
+	for kind := range 4 {
+		assert.Equal(t, 1, strings.Count(err.Error(), fmt.Sprintf("Cannot list: forbidden [kind %d]", kind)), "%v", err)
+	}
 }
 
 func TestWrongFlagsAreNamed(t *testing.T) {
