@@ -62,19 +62,26 @@ func TestNotOnlyItsSubtest(t *testing.T) {
 	r := runner.run()
 	assert.Equal(t, 1, r.code)
 	assert.Equal(t, "FAILED: tests (again: .ci/run tests)", r.last())
-	r.has(t, "  after ", `FLAKY: tests: TestSame (example.com/once)
+	r.has(t, "  after ", `
+FLAKY: tests: TestSame (example.com/once)
+        once_test.go:15: wrong once
 failed: tests: TestSame (example.com/always)
+        always_test.go:15: always wrong
 failed: tests: example.com/broken
+    # example.com/broken [example.com/broken.test]
+    broken/broken_test.go:14:33: undefined: undefined
 failed: tests: example.com/exits
-failed: tests: TestNotOnlyItsSubtest/sub (example.com/once)
-failed: tests: example.com/outside
-failed: tests: example.com/panics
-FAILED: `)
+`, "    --- FAIL: TestFirst (0.00s)\n        exits_test.go:14: wrong\n    FAIL\texample.com/exits\t0",
+		"failed: tests: TestNotOnlyItsSubtest/sub (example.com/once)\n            once_test.go:17: wrong in the subtest\n",
+		"failed: tests: example.com/outside\n    leaked\n    FAIL\texample.com/outside\t0",
+		"failed: tests: example.com/panics\n    panic: assignment to entry in nil map [recovered, repanicked]\n")
 	for _, reason := range []string{"always wrong", "wrong once", "wrong in the subtest", "leaked",
 		"assignment to entry in nil map", "undefined: undefined", "--- FAIL: TestFirst"} {
-		before, _, found := strings.Cut(r.report(), "    its last lines:\n")
+		_, excerpts, found := strings.Cut(r.report(), "    its last lines:\n")
 		assert.True(t, found)
-		assert.Contains(t, before, reason)
+		excerpts, _, found = strings.Cut(excerpts, "FLAKY: ")
+		assert.True(t, found)
+		assert.Contains(t, excerpts, reason)
 	}
 	assert.NotContains(t, r.report(), "TestNested")
 	assert.Equal(t, 3, strings.Count(r.out, "failed and runs again, alone, three times\n"))
@@ -99,13 +106,18 @@ func TestNamesAsWell(t *testing.T) { if !once("other") { t.Error("runs again") }
 	assert.Equal(t, 0, r.code)
 	assert.Equal(t, "All checks passed. Flaky tests: 6", r.last())
 	r.has(t, "tests          flaky\n", "=== what failed in tests: go test\n",
-		`wrong once: "TestNames/#00/inner"`, "wrong once: \"TestNames/back\\\\slash_\\\\x00_ü/inner\"",
 		`FLAKY: tests: TestNames/#00/inner (example.com/names)
+                names_test.go:19: wrong once: "TestNames/#00/inner"
 FLAKY: tests: TestNames/(x|y)_[z]*{2}_/inner (example.com/names)
+                names_test.go:19: wrong once: "TestNames/(x|y)_[z]*{2}_/inner"
 FLAKY: tests: TestNames/back\slash_\x00_ü/inner (example.com/names)
+                names_test.go:19: wrong once: "TestNames/back\\slash_\\x00_ü/inner"
 FLAKY: tests: TestNames/$^.+?/b///inner (example.com/names)
+                names_test.go:19: wrong once: "TestNames/$^.+?/b///inner"
 FLAKY: tests: TestNames/twice/inner (example.com/names)
+                names_test.go:19: wrong once: "TestNames/twice/inner"
 FLAKY: tests: TestNames/twice#01/inner (example.com/names)
+                names_test.go:19: wrong once: "TestNames/twice#01/inner"
 `)
 	assert.NotContains(t, r.report(), "its last lines")
 }
@@ -181,7 +193,9 @@ exit 1`).run()
 	for i := range 39 {
 		frames += fmt.Sprintf("    frame %d\n", i+1)
 	}
-	r.has(t, `=== what failed in tests: go test
+	r.has(t, "=== what failed in tests: go test\n    its last lines:\n", `
+    FAIL	q [build failed]
+    FAIL
     before
     --- FAIL: TestA\b (0.00s)
         wrong
@@ -190,11 +204,20 @@ exit 1`).run()
         wrong here as well
     # q [q.test]
     q_test.go:1:1: undefined: x
-    its last lines:
-`, `failed: tests: TestA\b (p)
+failed: tests: TestA\b (p)
+        wrong
 failed: tests: o
+    panic: oops
+    frame 1
+    frame 2
+    frame 3
+    frame 4
+    frame 5
 failed: tests: TestA\b (n)
+        wrong here as well
 failed: tests: q
+    # q [q.test]
+    q_test.go:1:1: undefined: x
 FAILED: `)
 }
 
