@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"testing"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
 // TestMain lets the suite wait longer than it would by itself, because the machine may be busy. It is set here, for the
@@ -11,5 +13,6 @@ func TestMain(m *testing.M) {
 	if err := os.Setenv("KPL_TIMEOUT_FACTOR", "5"); err != nil {
 		panic(err)
 	}
+	testkit.MoreAtOnce()
 	os.Exit(m.Run())
 }

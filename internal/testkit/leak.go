@@ -1,7 +1,9 @@
 package testkit
 
 import (
+	"flag"
 	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -12,8 +14,26 @@ import (
 // a busy machine.
 const leakTimeout = time.Minute
 
+// atOnce is the number of parallel tests that run at the same time. By default it is the number of processors, and most
+// of them stay idle: parallel tests wait for packets and timeouts rather than compute.
+const atOnce = 8
+
 // Main is the TestMain of a package: it runs the tests, fails if goroutines remain, and exits.
-func Main(m *testing.M) { goleak.VerifyTestMain(waiting{m}) }
+func Main(m *testing.M) {
+	MoreAtOnce()
+	goleak.VerifyTestMain(waiting{m})
+}
+
+// MoreAtOnce is for the TestMain of a package that does not use Main: more parallel tests run at the same time, unless
+// somebody has said how many (-parallel).
+func MoreAtOnce() {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if now, err := strconv.Atoi(flag.Lookup("test.parallel").Value.String()); !given && err == nil && now < atOnce {
+		_ = flag.Set("test.parallel", strconv.Itoa(atOnce)) // a number
+	}
+}
 
 // waiting waits for goroutines that are about to end.
 type waiting struct{ *testing.M }
