@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
+	"sigs.k8s.io/kube-proxy-lib/testing/internal/localaddr"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
@@ -162,7 +163,8 @@ func address(ns *testkit.Namespace, link string, prefixes ...string) {
 		for _, p := range prefixes {
 			prefix := netip.MustParsePrefix(p)
 			ipnet := &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
-			errs = append(errs, netlink.AddrAdd(l, &netlink.Addr{IPNet: ipnet, Flags: unix.IFA_F_NODAD}))
+			errs = append(errs, netlink.AddrAdd(l, &netlink.Addr{IPNet: ipnet, Flags: unix.IFA_F_NODAD}),
+				localaddr.Await(prefix.Addr()))
 		}
 		return errors.Join(errs...)
 	})

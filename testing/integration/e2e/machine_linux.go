@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
+	"sigs.k8s.io/kube-proxy-lib/testing/internal/localaddr"
 )
 
 // The networks of the machine's namespace: a bridge with the machine and all nodes, and a part of each node's podCIDRs.
@@ -213,6 +215,11 @@ func addAddresses(link netlink.Link, addresses ...string) error {
 		address.Flags |= syscall.IFA_F_NODAD
 		if err := netlink.AddrAdd(link, address); err != nil {
 			return fmt.Errorf("address %s of %s: %w", text, link.Attrs().Name, err)
+		}
+		if ip, ok := netip.AddrFromSlice(address.IP); ok {
+			if err := localaddr.Await(ip.Unmap()); err != nil {
+				return fmt.Errorf("link %s: %w", link.Attrs().Name, err)
+			}
 		}
 	}
 	return nil

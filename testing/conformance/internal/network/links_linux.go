@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/internal/localaddr"
 )
 
 func anywhere(f model.Family) netip.Prefix {
@@ -49,7 +49,7 @@ func (ns *namespace) addAddr(link string, addr netip.Prefix) error {
 		if err := netlink.AddrAdd(l, a); err != nil {
 			return fmt.Errorf("address %v: %w", addr, err)
 		}
-		return awaitLocal(addr.Addr())
+		return localaddr.Await(addr.Addr())
 	})
 }
 
@@ -62,19 +62,6 @@ func (ns *namespace) delAddr(link string, addr netip.Prefix) error {
 		}
 		return err
 	})
-}
-
-// awaitLocal waits until an address is usable: the kernel adds the local route of an IPv6 address after the address.
-func awaitLocal(addr netip.Addr) error {
-	var err error
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		var routes []netlink.Route
-		routes, err = netlink.RouteGet(addr.AsSlice())
-		if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
-			return nil
-		}
-	}
-	return fmt.Errorf("address %v does not become local: %w", addr, err)
 }
 
 // rtoMin is the minimum retransmission timeout of TCP, in milliseconds. With the default of 200, a machine that stalls

@@ -1,0 +1,2 @@
+// Package localaddr waits until addresses of interfaces are usable.
+package localaddr
