@@ -76,8 +76,8 @@ func (r replay) forNode(name string) replay {
 	})
 }
 
-// collect returns a source's current objects. Whatever the source logs as an error is one, such as anything malformed in
-// files: nobody knows what is missing.
+// collect returns a source's current objects. Whatever the source logs as an error is one, such as anything malformed
+// in files: nobody knows what is missing.
 func collect(ctx context.Context, src watch.Source, node string) (replay, error) {
 	var logged logged
 	running, cancel := context.WithCancel(klog.NewContext(ctx,
