@@ -117,7 +117,7 @@ func ExampleState_Explain() {
 	// service default/shop
 	//   port "http" TCP, IPv4
 	//     routes: cluster IP: Local, masquerade Never, if empty Drop
-	//     topology: none: no hints
+	//     topology: none: no endpoint has a hint
 	//     10.244.0.1:8080        Local          ready, on this node (node node-1, slice shop-x7k2p)
 	//     10.244.0.2:8080        -              on node node-2, and traffic stays on this node (node node-2, slice shop-x7k2p)
 	// NotLocal

@@ -243,7 +243,7 @@ func (x *explainer) topology() string {
 	case n.ready == 0:
 		return "none: no endpoint is ready"
 	case n.withoutNodeHint == n.ready && n.withoutZoneHint == n.ready:
-		return "none: no hints"
+		return "none: no endpoint has a hint"
 	}
 	var why []string
 	if n.withoutNodeHint < n.ready {

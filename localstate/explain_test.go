@@ -109,7 +109,7 @@ func TestExplainTopology(t *testing.T) {
 		{"no endpoint", "zone-a", nil, "none: no endpoint is ready"},
 		{"none is ready", "zone-a", []sliceOption{ep("10.1.0.1", draining, forZones("zone-a"))},
 			"none: no endpoint is ready"},
-		{"no hints", "zone-a", []sliceOption{ep("10.1.0.1")}, "none: no hints"},
+		{"no hints", "zone-a", []sliceOption{ep("10.1.0.1")}, "none: no endpoint has a hint"},
 		{"node hints", "zone-a", []sliceOption{ep("10.1.0.1", forNodes(me), forZones("zone-a"))},
 			"node hints: endpoints for node me"},
 		{"zone hints", "zone-a", []sliceOption{ep("10.1.0.1", forZones("zone-a"))}, "zone hints: endpoints for zone-a"},

@@ -195,7 +195,7 @@ func TestAnEndpointThatCannotBeDeletedDoesNotAffectOthers(t *testing.T) {
 		}
 	}
 	require.ErrorIs(t, b.Sync(t.Context()), syscall.ENOMEM)
-	require.NotContains(t, k.ipvs.Dump(), "-a -u 10.96.0.10:80 -r 10.244.3.5:8080", "a datagram needs no patience")
+	require.NotContains(t, k.ipvs.Dump(), "-a -u 10.96.0.10:80 -r 10.244.3.5:8080", "UDP flows are not drained")
 	require.Contains(t, k.ipvs.Dump(), "-a -t 10.96.0.10:80 -r 10.244.3.5:8080 -m -w 0")
 	require.ErrorIs(t, b.tryToDrain(t, model.IPv4), syscall.ENOMEM)
 	require.NotContains(t, k.ipvs.Dump(), "10.244.3.5")

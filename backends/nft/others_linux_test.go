@@ -109,17 +109,17 @@ func (r *road) nft(text string) {
 }
 
 // ask returns what a question from a namespace is answered with: the source that was seen, "refused", or "nothing".
-func ask(t *testing.T, from *testkit.Namespace, to string, patience time.Duration) (answer string) {
+func ask(t *testing.T, from *testkit.Namespace, to string, timeout time.Duration) (answer string) {
 	t.Helper()
 	from.Do(func() (err error) {
-		answer, err = askFromHere(to, patience)
+		answer, err = askFromHere(to, timeout)
 		return err
 	})
 	return answer
 }
 
 // askFromHere is ask from the namespace of the thread.
-func askFromHere(to string, patience time.Duration) (string, error) {
+func askFromHere(to string, timeout time.Duration) (string, error) {
 	c, err := net.Dial("udp4", to)
 	if err != nil {
 		return "", err
@@ -128,7 +128,7 @@ func askFromHere(to string, patience time.Duration) (string, error) {
 	if _, err := c.Write([]byte("?")); err != nil {
 		return "", err
 	}
-	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 		return "", err
 	}
 	buf := make([]byte, 64)

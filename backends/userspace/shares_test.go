@@ -137,7 +137,7 @@ func TestAmongEqualsTheLongestIdleGoesFirst(t *testing.T) {
 	})
 }
 
-func TestASeatThatWasTakenAwayIsReleasedOnce(t *testing.T) {
+func TestASlotThatWasTakenAwayIsReleasedOnce(t *testing.T) {
 	p := newPool(1, 0)
 	first, _ := p.take(portOf("a", "web"), netip.IPv6Loopback(), func() {})
 	second, replaced := p.take(portOf("b", "web"), netip.IPv6Loopback(), func() {})

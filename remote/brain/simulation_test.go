@@ -44,8 +44,8 @@ type simulation struct {
 	states    *lightStates
 	frames    atomic.Pointer[simFrame]
 
-	diceMu sync.Mutex
-	rand   *rand.Rand
+	randomMu sync.Mutex
+	rand     *rand.Rand
 
 	over                     atomic.Bool
 	probes                   simProbes
@@ -63,8 +63,8 @@ type simFeed struct {
 }
 
 func (s *simulation) roll(n int) int {
-	s.diceMu.Lock()
-	defer s.diceMu.Unlock()
+	s.randomMu.Lock()
+	defer s.randomMu.Unlock()
 	return s.rand.IntN(n)
 }
 

@@ -19,8 +19,8 @@ import (
 const (
 	// mostTries is how often a case is tried that cannot be judged, and mostStarts how often the first start is.
 	mostTries, mostStarts = 3, 2
-	// defaultPatience is how long a new try waits for a quiet machine.
-	defaultPatience = 10 * time.Second
+	// defaultQuietTimeout is how long a new try waits for a quiet machine.
+	defaultQuietTimeout = 10 * time.Second
 	// mostExtension is how many times as long a wait may become on a busy machine.
 	mostExtension = 4
 )
@@ -101,9 +101,9 @@ func (j *judging) control(n *network.Network) (end func()) {
 // tryFunc tries a flow.
 type tryFunc = func(network.Attempt, network.Timeouts) network.Seen
 
-// patient returns a function that, while the machine is too busy, waits as long where nothing should come as where
+// slowly returns a function that, while the machine is too busy, waits as long where nothing should come as where
 // something should: what is late must not look dropped.
-func (j *judging) patient(try tryFunc) tryFunc {
+func (j *judging) slowly(try tryFunc) tryFunc {
 	return func(f network.Attempt, p network.Timeouts) network.Seen {
 		if j.machine.BusyTime(time.Now().Add(-time.Second)) > 0 {
 			p.Quiet = max(p.Quiet, p.Answer)
@@ -158,7 +158,7 @@ func (j *judging) start(ctx context.Context, quiet bool, f func() error) error {
 			return &busyError{why}
 		}
 		j.say("%s: start the program again", why)
-		j.machine.AwaitQuiet(ctx, j.patience)
+		j.machine.AwaitQuiet(ctx, j.quietTimeout)
 	}
 }
 

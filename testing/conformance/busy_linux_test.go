@@ -102,7 +102,7 @@ func TestABusyMachine(t *testing.T) {
 					}
 				}})
 			require.NoError(t, err)
-			j.machine, j.patience = machineWith(func() (int, bool) { return tc.threads(tried.Load()) }), 0
+			j.machine, j.quietTimeout = machineWith(func() (int, bool) { return tc.threads(tried.Load()) }), 0
 			r, err := j.judge(t.Context())
 			require.NoError(t, err)
 			for _, result := range r.Results {
@@ -134,7 +134,7 @@ func TestAProgramThatDoesNotStartOnABusyMachine(t *testing.T) {
 				}
 				return 2, false
 			})
-			j.patience = 0
+			j.quietTimeout = 0
 			r, err := j.judge(t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, busy, r.Problem == "", r.Problem)
@@ -151,7 +151,7 @@ func TestARefusalOnABusyMachine(t *testing.T) {
 	refusing := withHost(mutantProxy(t, ""), func(h judge.Host) judge.Host { return &refusingHost{h} })
 	j, err := newJudging(refusing, judge.Options{Lanes: 1, Seed: 1, Run: regexp.MustCompile("^a single endpoint")})
 	require.NoError(t, err)
-	j.machine, j.patience = machineWith(func() (int, bool) { return 50, false }), 0
+	j.machine, j.quietTimeout = machineWith(func() (int, bool) { return 50, false }), 0
 	_, err = j.judge(t.Context())
 	assert.ErrorContains(t, err, "the API server refuses Service judge: quota")
 }
@@ -169,7 +169,7 @@ func TestSilenceIsWaitedForOnABusyMachine(t *testing.T) {
 			time.Sleep(time.Second)
 			require.Equal(t, threads == 50, j.machine.Busy(time.Now().Add(-time.Second)) != "")
 			var waits time.Duration
-			j.patient(func(_ network.Attempt, p network.Timeouts) network.Seen {
+			j.slowly(func(_ network.Attempt, p network.Timeouts) network.Seen {
 				waits = p.Quiet
 				return network.Seen{}
 			})(network.Attempt{}, network.Timeouts{Answer: 2 * time.Second, Quiet: 100 * time.Millisecond})

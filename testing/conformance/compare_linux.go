@@ -309,7 +309,7 @@ func (c *comparison) judged(ctx context.Context, flows []*compared) ([]*compared
 			c.doNotJudge(why)
 			return nil, nil
 		}
-		c.machine.AwaitQuiet(ctx, c.sides[0].patience)
+		c.machine.AwaitQuiet(ctx, c.sides[0].quietTimeout)
 		for _, f := range flows {
 			f.forget()
 		}

@@ -37,7 +37,7 @@ func TestProgramsSideBySideOnABusyMachine(t *testing.T) {
 	c, err := newComparison([2]judge.Proxy{mutantProxy(t, ""), mutantProxy(t, ignoresAffinity)}, judge.CompareOptions{
 		Names: [2]string{"one", "other"}, Clusters: 1, Time: time.Hour, Seed: 271})
 	require.NoError(t, err)
-	c.machine, c.sides[0].patience = machineWith(func() (int, bool) { return 50, false }), 0
+	c.machine, c.sides[0].quietTimeout = machineWith(func() (int, bool) { return 50, false }), 0
 	for _, s := range c.sides {
 		s.machine = c.machine
 	}

@@ -76,7 +76,7 @@ func newJudging(p judge.Proxy, o judge.Options) (*judging, error) {
 		return nil, err
 	}
 	j := &judging{Proxy: p, Options: o, lacks: f.Lacks, families: families, timeouts: timeouts, figures: &figures{},
-		spent: &spending{}, patience: defaultPatience}
+		spent: &spending{}, quietTimeout: defaultQuietTimeout}
 	j.figures.withoutExternal.Store(f.lacks(ExternalIPs))
 	source := machine.Here(j.spent.total)
 	source.NeverBusy = o.EvenIfBusy
@@ -112,8 +112,8 @@ type judging struct {
 	figures  *figures
 	spent    *spending
 	machine  *machine.Watch
-	// patience is how long a new try waits for a quiet machine.
-	patience time.Duration
+	// quietTimeout is how long a new try waits for a quiet machine.
+	quietTimeout time.Duration
 	// base is the configuration of a program that cannot be configured.
 	base setup
 

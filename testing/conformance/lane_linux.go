@@ -106,7 +106,7 @@ func (l *lane) place(ctx context.Context, set setup) (err error) {
 	}
 	l.testbed = b
 	env := set.env(f.families())
-	b.try = l.patient(n.Try)
+	b.try = l.slowly(n.Try)
 	p := &program{machine: l.machine, spent: l.spent, try: n.Try, families: env.Families, figures: l.figures,
 		startTimeout: l.StartTimeout,
 		silence:      timeouts.Answer / 2, always: append(set.objects(env.Families), otherNodes(env.Families)...)}
@@ -169,7 +169,7 @@ func (l *lane) work(ctx context.Context) {
 			continue
 		}
 		if c.tries > 0 {
-			l.machine.AwaitQuiet(ctx, l.patience)
+			l.machine.AwaitQuiet(ctx, l.quietTimeout)
 		}
 		r, whole := l.judgeCase(ctx, c)
 		if ctx.Err() != nil {

@@ -86,7 +86,7 @@ type Tenants struct {
 	Pairs bool
 }
 
-// found returns the seeds of random tenants that have found something, with what that was.
+// found returns the seeds of random tenants that have found a fault, each with the fault.
 func found() map[uint64]string {
 	return map[uint64]string{
 		2: "each port had the ranges of its service, iptables",
@@ -96,7 +96,7 @@ func found() map[uint64]string {
 }
 
 // Search tries tenants. The work of each Sync has to be linear in what the tenant asks for and in what it is allowed to
-// have; and the bystander keeps what it has, at the cost that its changes had before.
+// have. A change of the bystander must cost no more than it did without the tenant, and all that it had is still served.
 func (x Tenants) Search(t *testing.T) {
 	most := 0.0
 	try := func(name string, s shape, seed uint64, random bool) {

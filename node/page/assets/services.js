@@ -179,7 +179,7 @@ function showService(s) {
 // topology tells whether topology hints narrow down the endpoints.
 function topology(text) {
   if (text === '') return '';
-  if (text === 'none: no hints') return 'All ready endpoints count: none has a topology hint.';
+  if (text === 'none: no endpoint has a hint') return 'All ready endpoints count: none has a topology hint.';
   return text.startsWith('none: ') ? 'Topology hints do not count: ' + text.slice(6)
     : 'Topology hints narrow down the endpoints: ' + text;
 }
