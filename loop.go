@@ -20,10 +20,10 @@ type loop struct {
 	progress *progress
 
 	feedDone bool
-	asked    bool          // for a Sync
-	awaited  bool          // a Sync that was asked for has not succeeded yet
-	lastEnd  time.Time     // of the last Sync; zero before the first
-	pause    time.Duration // after it
+	asked    bool      // for a Sync
+	awaited  bool      // a Sync that was asked for has not succeeded yet
+	lastEnd  time.Time // of the last Sync; zero before the first
+	rests    time.Time // nothing is done before
 	yields   yields
 	lastFull time.Time // end of the last full Sync, successful or not
 	applied  bool      // a Sync has applied everything
@@ -37,7 +37,11 @@ func (l *loop) run(ctx context.Context, feedEnded <-chan error) error {
 	for {
 		now := time.Now()
 		work, wait := l.next(now)
-		if work != nothing {
+		switch work {
+		case nothing:
+		case retry: // the retry interval is a promise
+			wait = 0
+		default:
 			wait = l.yield(now)
 		}
 		if work != nothing && wait == 0 {
@@ -95,10 +99,9 @@ func (l *loop) next(now time.Time) (due work, wait time.Duration) {
 	default:
 	}
 	l.asked = l.asked || l.opts.Syncer.waits()
-	earliest := l.lastEnd.Add(l.pause)
 	consider := func(w work, at time.Time) {
-		if at.Before(earliest) {
-			at = earliest
+		if at.Before(l.rests) {
+			at = l.rests
 		}
 		if !at.After(now) {
 			due = max(due, w)
@@ -136,6 +139,8 @@ func (l *loop) step(ctx context.Context, work work) error {
 	}
 	changed := l.handler.flush(l.opts.Sink)
 	if work == changes && !changed.Any() {
+		l.rests = time.Now().Add(l.opts.pauseWithoutSync(time.Since(began) + l.yields.cost))
+		l.yields.cost = 0
 		l.progress.unchanged()
 		l.opts.Feed.Applied(l.failed.last) // there was nothing to apply but what failed before
 		return nil
@@ -149,9 +154,8 @@ func (l *loop) step(ctx context.Context, work work) error {
 	start := time.Now()
 	err := l.opts.Sink.Sync(ctx)
 	end := time.Now()
-	l.lastEnd, l.pause = end, l.opts.pauseAfter(end.Sub(began)+l.yields.cost)
-	l.yields.cost = 0
-	rests := end.Add(l.pause)
+	rests := end.Add(l.opts.pauseAfter(end.Sub(began) + l.yields.cost))
+	l.lastEnd, l.rests, l.yields.cost = end, rests, 0
 	l.handler.rests.Store(&rests)
 	if err != nil && ctx.Err() != nil {
 		return nil // the Sync was interrupted; the caller checks ctx, too

@@ -22,7 +22,8 @@ type Options struct {
 	// MinInterval is the minimum time between the end of one Sync and the start of the next (S43). Changes that come in
 	// between are applied together; a change after a pause is applied at once. By default the time follows from what
 	// the Sync has cost, hand-over included: nine times that, so that Syncs take a tenth of the time, but at least 5 ms
-	// and at most 1 s. Negative: none.
+	// and at most 1 s. Negative: none. A sink that is a [sink.Yielder] may ask for more while others read its dataplane,
+	// whatever MinInterval is.
 	MinInterval time.Duration
 	// RetryInterval is the maximum time between a failed Sync and its retry (S43). The first retry comes after 100 ms,
 	// or when MinInterval allows if that is later, and the pause doubles with every failed retry. Changes neither wait
@@ -33,7 +34,7 @@ type Options struct {
 	ResyncInterval time.Duration
 	// SyncRequests, if given, asks for a Sync, not a resync, with each value received, even if nothing has changed in
 	// the cluster. It is for sinks that depend on something else as well, such as a filter whose policy changed. The
-	// Sync comes as soon as MinInterval allows. It reaches the callback of a sink.FullState, too, which is not called for
+	// Sync comes as soon as MinInterval and a [sink.Yielder] allow. It reaches the callback of a sink.FullState, too, which is not called for
 	// other Syncs without a change; if it fails, so do the Syncs that follow, until one succeeds. Give the channel a
 	// buffer of one and send without blocking: one request is as good as many. Do not close it.
 	SyncRequests <-chan struct{}

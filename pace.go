@@ -23,6 +23,15 @@ func (o Options) pauseAfter(cost time.Duration) time.Duration {
 	return max(o.MinInterval, 0)
 }
 
+// pauseWithoutSync is pauseAfter for work after which nothing was left to apply: no Sync follows it, so that MinInterval
+// does not count, but it takes a tenth of the time as well.
+func (o Options) pauseWithoutSync(cost time.Duration) time.Duration {
+	if o.MinInterval == 0 {
+		return syncing.Pace{Most: mostPause}.After(cost)
+	}
+	return 0
+}
+
 // retryAfter returns the time until the next attempt after the given number of failed ones.
 func (o Options) retryAfter(attempts int) time.Duration {
 	pause := max(o.MinInterval, firstRetry)

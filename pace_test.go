@@ -137,6 +137,10 @@ func TestTheTimeBetweenSyncsFollowsFromTheirCost(t *testing.T) {
 				// The first change is applied at once; its Sync and each later one are followed by a pause.
 				assert.LessOrEqual(t, s.syncs, 2+int(time.Second/(c.cost+c.pause)), "Syncs")
 				assert.GreaterOrEqual(t, s.syncs, 1+min(1, int(time.Second/(c.cost+c.pause+ms))))
+				if c.interval == 0 && c.pause < time.Second {
+					// The first and the last Sync are not between two pauses.
+					assert.LessOrEqual(t, s.spent, time.Second/10+2*c.cost, "a tenth of the time")
+				}
 				for _, pause := range s.pauses[1:] {
 					assert.LessOrEqual(t, c.pause, pause)
 					assert.LessOrEqual(t, pause, c.pause+ms, "there is always a change to apply")
@@ -213,7 +217,26 @@ func TestAFloodThatDoesNotEndStarvesNothing(t *testing.T) {
 	})
 }
 
-// A family that is slow delays the other one by its own time and no more.
+// A hundred changes that are written one after the other, as a rolling update does, go out with the first Sync as far as
+// they have come, and all others with the next one.
+func TestABurstTakesTwoSyncs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, s := newManual(), takes(2*time.Millisecond)
+		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: s, ResyncInterval: -1})
+		src.Synced()
+		time.Sleep(time.Minute)
+		s.reset()
+		s.flood(src, 150*time.Microsecond, 15*time.Millisecond)
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		assert.Empty(t, s.written)
+		assert.Equal(t, 2, s.syncs)
+		assert.LessOrEqual(t, s.longest, (2+18+2)*time.Millisecond)
+	})
+}
+
+// Families are applied one after the other, so that the pause follows from what both have cost: a fast one waits for the
+// Sync of the slow one, the pause after that, and the next Sync.
 func TestTheCostIsThatOfAllFamilies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, fast, slow := newManual(), takes(time.Millisecond), takes(40*time.Millisecond)
@@ -313,8 +336,8 @@ func TestOthersCanReadTheDataplaneBesideAFlood(t *testing.T) {
 		share float64       // of the time that is waited, at most
 	}{
 		{"a listing that takes a second", time.Second, time.Second, 0.11},
-		{"one that takes longer than the first time allows", 15 * time.Second, 15 * time.Second, 0.15},
-		{"one that never ends", time.Hour, 20 * time.Second, 0.15},
+		{"one that takes long", 15 * time.Second, 15 * time.Second, 0.28},
+		{"one that never ends", time.Hour, 45 * time.Second, 0.15},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel() // they compute, each on one processor
@@ -326,7 +349,7 @@ func TestOthersCanReadTheDataplaneBesideAFlood(t *testing.T) {
 				time.Sleep(time.Minute)
 				for range 10 {
 					s.change(src)
-					time.Sleep(20 * time.Second)
+					time.Sleep(50 * time.Second)
 				}
 				_, asked := s.did()
 				assert.Zero(t, asked, "changes that come alone wait for nobody")

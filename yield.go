@@ -7,12 +7,15 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Others that read the dataplane have firstYield since the last Sync. In mode nftables, nft takes about three seconds
-// to read 10,000 services with 10 endpoints, and mostly notices only then that it has to begin again. Who has not come
-// to an end in that time, on a machine that is busy, has twice as long the next time.
 const (
-	firstYield = 10 * time.Second
-	maxYield   = 20 * time.Second
+	// mostYield is the time since the last Sync that others have to read the dataplane. In mode nftables, nft takes three
+	// to eight seconds to read 10,000 services with 10 endpoints, more than in proportion for more, and mostly notices
+	// only then that it has to begin again.
+	mostYield = 45 * time.Second
+	// mostBetween is the longest time until somebody is waited for again after the one before came to its end, so that
+	// whoever reads for up to 20 s is done within a minute. Waiting takes a tenth of the time at most where it follows
+	// from that.
+	mostBetween = 40 * time.Second
 )
 
 // yields records how long the loop has waited for others that read the dataplane.
@@ -20,7 +23,6 @@ type yields struct {
 	since time.Time     // the loop has been waiting; zero: it is not
 	next  time.Time     // it may wait again
 	until time.Time     // the sink need not be asked again
-	limit time.Duration // firstYield to maxYield; zero: firstYield
 	cost  time.Duration // of asking, since the last Sync
 }
 
@@ -36,7 +38,7 @@ func (l *loop) yield(now time.Time) time.Duration {
 	if !ok || l.lastEnd.IsZero() || now.Before(l.yields.next) {
 		return 0
 	}
-	limit := max(l.yields.limit, firstYield)
+	limit := min(mostYield, l.opts.RetryInterval*3/2) // whoever watches the health waits for longer than that
 	left := limit - now.Sub(l.lastEnd)
 	var wait time.Duration
 	if left > 0 {
@@ -49,11 +51,12 @@ func (l *loop) yield(now time.Time) time.Duration {
 	case wait > 0 && since.IsZero():
 		l.yields.since = now
 	case wait == 0 && !since.IsZero():
-		pause := syncing.Pace{Most: 9 * maxYield}.After(now.Sub(since)) // waiting takes a tenth of the time at most
-		l.yields = yields{next: now.Add(pause), cost: l.yields.cost}
-		if left <= 0 {
-			l.yields.limit = min(2*limit, maxYield)
+		most := mostBetween
+		if left <= 0 { // nobody knows whether it will ever come to its end
+			most = 9 * limit
 		}
+		pause := syncing.Pace{Most: most}.After(now.Sub(since))
+		l.yields = yields{next: now.Add(pause), cost: l.yields.cost}
 	}
 	l.yields.until = now.Add(max(wait, 0))
 	return max(wait, 0)

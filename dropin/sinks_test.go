@@ -11,7 +11,17 @@ import (
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
+
+// What a backend can do reaches Run through the whole chain: that others read its rules, for example.
+func TestTheChainLosesNoAbility(t *testing.T) {
+	ctx := klog.NewContext(t.Context(), logr.Discard())
+	assert.Empty(t, fakemodel.LostAbilities(ctx, func(backend sink.Sink) sink.Sink {
+		return &sinks{TeeSink: sink.Tee(backend), others: &others{find: func(context.Context) []string { return nil },
+			remove: func(context.Context) error { return nil }}}
+	}))
+}
 
 func TestAServicePortThatFailsDoesNotKeepOthersFromBeingCleanedUp(t *testing.T) {
 	ctx := klog.NewContext(t.Context(), logr.Discard())

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -145,7 +146,7 @@ func (f *family) putAll(ctx context.Context, due []*balancer, refuse func(model.
 			gone = append(gone, b.key)
 		}
 	}
-	if err := undeleted.Err(); err != nil {
+	if err := undeleted.Err(); err != nil && f.undeleted.Due(err.Error(), time.Now()) {
 		klog.FromContext(ctx).Error(err, "Could not delete load balancers, trying again later")
 	}
 	return errors.Join(err, f.record.change(nil, gone)) // also of what was done before ctx ended

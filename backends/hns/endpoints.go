@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -363,7 +364,7 @@ func (f *family) deleteUnused(ctx context.Context) error {
 		}
 	}
 	err := errs.Err()
-	if err != nil {
+	if err != nil && f.undeletedEndpoints.Due(err.Error(), time.Now()) {
 		klog.FromContext(ctx).Error(err, "Could not delete HNS endpoints, trying again later")
 	}
 	return err

@@ -50,6 +50,8 @@ type family struct {
 	skipped bool // the family cannot be served in this network
 	known   bool // HNS has been read, and nothing has failed since
 	broken  bool // the last repair failed
+
+	undeleted, undeletedEndpoints failures.Lines // about load balancers and endpoints that could not be deleted
 }
 
 // balancer is a load balancer: the wanted one, and the one that HNS has.

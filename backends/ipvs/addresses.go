@@ -28,6 +28,8 @@ type addresses struct {
 	refused  map[netip.Addr]error            // why an address could not be added
 	external map[*server]bool                // the users that are not virtual servers of cluster IPs
 	suspect  bool                            // another program may have deleted some
+
+	undeleted failures.Lines // about what could not be removed
 }
 
 func newAddresses(d dp.Interface, f *filter, o *others) *addresses {
@@ -223,7 +225,7 @@ func (a *addresses) repair(ctx context.Context, f model.Family) (lost int, err e
 			lost++
 		}
 	}
-	if err := errors.Join(a.add(ctx), logged(ctx, a.remove(ctx))); err != nil {
+	if err := errors.Join(a.add(ctx), logged(ctx, &a.undeleted, a.remove(ctx))); err != nil {
 		return 0, err
 	}
 	a.suspect = false

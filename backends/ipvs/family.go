@@ -151,7 +151,7 @@ func (f *family) commit(ctx context.Context, c *frontend.Changes) error {
 		errs.Add(s.note(ctx, s.shrink(ctx, f.dataplane)))
 		f.settle(s)
 	}
-	errs.Add(logged(ctx, f.addresses.remove(ctx)))
+	errs.Add(logged(ctx, &f.addresses.undeleted, f.addresses.remove(ctx)))
 	errs.Add(f.commitFilter(ctx, true))
 	return errs.Err()
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"slices"
 	"syscall"
+	"time"
 
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
 )
 
 // concernsAll reports whether an error is about the kernel, its socket or this process, so that other requests may fail
@@ -22,12 +24,14 @@ func concernsAll(err error) bool {
 		syscall.EMFILE, syscall.ENFILE, syscall.EBADF, syscall.ENOBUFS, syscall.EAGAIN, syscall.EINTR}, errno)
 }
 
-// logged logs an error that no service port has. It returns those that are about the kernel as a whole.
-func logged(ctx context.Context, err error) error {
+// logged logs an error that no service port has, if a line is due. It returns those that are about the kernel as a whole.
+func logged(ctx context.Context, lines *failures.Lines, err error) error {
 	if err == nil || concernsAll(err) {
 		return err
 	}
-	klog.FromContext(ctx).Error(err, "Could not delete unused IPVS objects; trying again")
+	if lines.Due(err.Error(), time.Now()) {
+		klog.FromContext(ctx).Error(err, "Could not delete unused IPVS objects; trying again")
+	}
 	return nil
 }
 

@@ -31,6 +31,8 @@ type server struct {
 
 	shown string // the chain that the filter's element for it has, "" for none
 
+	undeleted failures.Lines // about what could not be deleted
+
 	// What the kernel was last known to have.
 	actual dp.Server
 	exists bool
@@ -173,7 +175,7 @@ func isStale(err error) bool {
 // note notes the error of a request about the virtual server. It returns those that are about the kernel as a whole.
 func (s *server) note(ctx context.Context, err error) error {
 	if s.owner == nil || err == nil || concernsAll(err) {
-		return logged(ctx, err)
+		return logged(ctx, &s.undeleted, err)
 	}
 	s.err = errors.Join(s.err, err)
 	return nil

@@ -18,7 +18,7 @@
 //     generation of the ruleset, which every transaction names. The table is then read, compared and repaired; the same
 //     happens after a failure, before the next transaction.
 //   - "nft list ruleset" works at every moment, with the nft of Debian 12 (1.0.6) and later, and what it prints loads
-//     again.
+//     again. Beside changes it takes longer (docs/nft.md).
 //
 // # What it never does
 //

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -26,6 +27,8 @@ type family struct {
 	state state
 	// failed is why the last Sync failed. Syncs return it until one is a retry, which costs a comparison.
 	failed error
+	// leftover says when to log that obsolete objects stay.
+	leftover failures.Lines
 	// table is the part of the kernel's table that this process wrote or read: all of it, unless the state is unknown.
 	table *table
 }
@@ -228,7 +231,9 @@ func (f *family) cannotRemove(ctx context.Context, err error) {
 		return
 	}
 	f.metrics.cleanUpFailures.Inc()
-	klog.FromContext(ctx).Info("Obsolete objects cannot be removed yet", "table", f.key, "reason", err)
+	if f.leftover.Due(err.Error(), time.Now()) {
+		klog.FromContext(ctx).Info("Obsolete objects cannot be removed yet", "table", f.key, "reason", err)
+	}
 }
 
 // follow records what the first transaction of a plan has done, as far as planning has not. Objects for the second one

@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
@@ -113,6 +116,30 @@ func TestFailuresAreCounted(t *testing.T) {
 			})
 		}
 	}
+}
+
+// What cannot be removed in Sync after Sync, as before Linux 6.2, is logged once a minute.
+func TestWhatStaysIsLoggedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newFailing(t, model.IPv4)
+		r.Sync()
+		lines := 0
+		ctx := klog.NewContext(t.Context(), funcr.New(func(_, line string) {
+			assert.Contains(t, line, "Obsolete objects cannot be removed yet")
+			lines++
+		}, funcr.Options{}))
+		more := fm.Endpoint("default/web:http/TCP", "10.244.1.6:8080").Build()
+		for range 100 {
+			r.Set(more)
+			r.errs = nil
+			require.NoError(t, r.Wave(t.Context()))
+			r.Delete(more)
+			r.errs = []error{nil, syscall.EBUSY}
+			require.NoError(t, r.Wave(ctx))
+			time.Sleep(time.Second)
+		}
+		assert.Equal(t, 2, lines)
+	})
 }
 
 func TestAFirstSyncThatFailsIsCounted(t *testing.T) {

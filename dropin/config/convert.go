@@ -44,7 +44,7 @@ func FromV1alpha1(in *v1alpha1.KubeProxyConfiguration) (*v1alpha2.KubeProxyConfi
 		c.MinSyncPeriod = minSyncPeriod
 	}
 	if minSyncPeriod.Duration == minOfKubeProxy {
-		w.add("minSyncPeriod", "1s is obeyed, although kube-proxy writes it where nobody has set it: leave it out, and the "+
+		w.add(v1alpha1Name("minSyncPeriod", old.Mode), "1s is obeyed, although kube-proxy writes it where nobody has set it: leave it out, and the "+
 			"time between two syncs follows from what they cost")
 	}
 	// An unspecified address means no override. The other effect of "::", serving on IPv6 addresses, is already in the two
@@ -163,6 +163,7 @@ func (w *warnings) addUnshared(old *v1alpha1.KubeProxyConfiguration, c *v1alpha2
 	const message = "%v is dropped: it is for another mode, and v1alpha2 has one %s, %v, for all modes"
 	d := &v1alpha1.KubeProxyConfiguration{}
 	SetDefaultsV1alpha1(d)
+	byCost := c.MinSyncPeriod == nil
 	minSyncPeriod, kubeProxys := ptr.Deref(c.MinSyncPeriod, metav1.Duration{}), metav1.Duration{Duration: minOfKubeProxy}
 	for _, f := range []struct {
 		name                   string
@@ -177,7 +178,11 @@ func (w *warnings) addUnshared(old *v1alpha1.KubeProxyConfiguration, c *v1alpha2
 	} {
 		if f.value.Duration != 0 && f.value != f.kept && f.value != f.byDefault {
 			_, field, _ := strings.Cut(f.name, ".")
-			w.add(f.name, message, f.value.Duration, field, f.kept.Duration)
+			kept := f.kept.Duration.String()
+			if field == "minSyncPeriod" && byCost {
+				kept = "which follows from what a sync costs"
+			}
+			w.add(f.name, message, f.value.Duration, field, kept)
 		}
 	}
 	if old.IPTables.MasqueradeAll && !c.Linux.MasqueradeAll {

@@ -40,7 +40,7 @@ const (
 	betweenLists = 25 * time.Millisecond
 	mostTimes    = 32
 	// stuckAfter is the time after which a program that is still reading the same list is considered stuck.
-	stuckAfter = 15 * time.Second
+	stuckAfter = 30 * time.Second
 	// After givenUp without a call, earlier programs are no longer waited for; after forgotten, their return does not
 	// count either.
 	givenUp, forgotten = time.Second, 5 * time.Minute
