@@ -34,9 +34,9 @@ type Options struct {
 	ResyncInterval time.Duration
 	// SyncRequests, if given, asks for a Sync, not a resync, with each value received, even if nothing has changed in
 	// the cluster. It is for sinks that depend on something else as well, such as a filter whose policy changed. The
-	// Sync comes as soon as MinInterval and a [sink.Yielder] allow. It reaches the callback of a sink.FullState, too, which is not called for
-	// other Syncs without a change; if it fails, so do the Syncs that follow, until one succeeds. Give the channel a
-	// buffer of one and send without blocking: one request is as good as many. Do not close it.
+	// Sync comes as soon as MinInterval and a [sink.Yielder] allow. It reaches the callback of a sink.FullState, too,
+	// which is not called for other Syncs without a change; if it fails, so do the Syncs that follow, until one succeeds.
+	// Give the channel a buffer of one and send without blocking: one request is as good as many. Do not close it.
 	SyncRequests <-chan struct{}
 	// Syncer, if given, asks for a Sync in the same way, and waits for it: for programs that have to know when something
 	// is applied.

@@ -23,8 +23,8 @@ func (o Options) pauseAfter(cost time.Duration) time.Duration {
 	return max(o.MinInterval, 0)
 }
 
-// pauseWithoutSync is pauseAfter for work after which nothing was left to apply: no Sync follows it, so that MinInterval
-// does not count, but it takes a tenth of the time as well.
+// pauseWithoutSync is pauseAfter for work after which nothing is left to apply. No Sync follows it, so that MinInterval
+// does not count, but such work takes a tenth of the time as well.
 func (o Options) pauseWithoutSync(cost time.Duration) time.Duration {
 	if o.MinInterval == 0 {
 		return syncing.Pace{Most: mostPause}.After(cost)

@@ -24,7 +24,8 @@ func concernsAll(err error) bool {
 		syscall.EMFILE, syscall.ENFILE, syscall.EBADF, syscall.ENOBUFS, syscall.EAGAIN, syscall.EINTR}, errno)
 }
 
-// logged logs an error that no service port has, if a line is due. It returns those that are about the kernel as a whole.
+// logged logs an error that no service port has, if a line is due. It returns those that are about the kernel as a
+// whole.
 func logged(ctx context.Context, lines *failures.Lines, err error) error {
 	if err == nil || concernsAll(err) {
 		return err

@@ -44,8 +44,8 @@ func FromV1alpha1(in *v1alpha1.KubeProxyConfiguration) (*v1alpha2.KubeProxyConfi
 		c.MinSyncPeriod = minSyncPeriod
 	}
 	if minSyncPeriod.Duration == minOfKubeProxy {
-		w.add(v1alpha1Name("minSyncPeriod", old.Mode), "1s is obeyed, although kube-proxy writes it where nobody has set it: leave it out, and the "+
-			"time between two syncs follows from what they cost")
+		w.add(v1alpha1Name("minSyncPeriod", old.Mode), "1s is obeyed, although kube-proxy writes it where nobody has "+
+			"set it: leave it out, and the time between two syncs follows from what they cost")
 	}
 	// An unspecified address means no override. The other effect of "::", serving on IPv6 addresses, is already in the two
 	// addresses.

@@ -206,7 +206,8 @@ func TestAServiceIsDrawn(t *testing.T) {
 	r.SetExplainer(explainer{&localstate.Explanation{UnmatchedPorts: []string{`"x" 1/TCP in slice s`},
 		Ignored: []string{"1 endpoint in slice f: address type FQDN"}, Held: true,
 		Ports: []localstate.PortExplanation{{
-			Port: here.Port, Family: "IPv4", Topology: "none: no endpoint has a hint", Endpoints: []localstate.EndpointExplanation{
+			Port: here.Port, Family: "IPv4", Topology: "none: no endpoint has a hint",
+			Endpoints: []localstate.EndpointExplanation{
 				{Target: here.Target, Sets: cluster | local, Text: "ready, of course"},
 				{Target: netip.MustParseAddrPort("10.244.1.6:8080"), Node: "n1", Text: "not ready",
 					Reason:    localstate.ReasonNotReady,

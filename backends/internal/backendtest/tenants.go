@@ -96,7 +96,8 @@ func found() map[uint64]string {
 }
 
 // Search tries tenants. The work of each Sync has to be linear in what the tenant asks for and in what it is allowed to
-// have. A change of the bystander must cost no more than it did without the tenant, and all that it had is still served.
+// have. A change of the bystander must cost no more than it did without the tenant, and all that it had must still be
+// served.
 func (x Tenants) Search(t *testing.T) {
 	most := 0.0
 	try := func(name string, s shape, seed uint64, random bool) {

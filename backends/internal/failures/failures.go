@@ -1,5 +1,5 @@
-// Package failures joins errors, of which there can be one for each of thousands of endpoints or addresses, and says how
-// often to log what fails in Sync after Sync.
+// Package failures joins errors, of which there can be one for each of thousands of endpoints or addresses, and says
+// how often to log what fails in Sync after Sync.
 package failures
 
 import (
