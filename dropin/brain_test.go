@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	goruntime "runtime"
 	"strings"
@@ -56,10 +55,7 @@ func (b *testBrain) Run(ctx context.Context, _ string, h watch.Handler) error {
 
 // newBrain returns a brain that does not run yet, on a Unix socket.
 func newBrain(t *testing.T, objects ...runtime.Object) *testBrain {
-	dir, err := os.MkdirTemp("", "kpl") // t.TempDir's names are too long for sockets
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	socket := filepath.Join(dir, "brain.sock")
+	socket := filepath.Join(testkit.SocketDir(t), "brain.sock")
 	if goruntime.GOOS == "windows" {
 		l, err := net.Listen("unix", socket)
 		if err != nil {

@@ -86,7 +86,7 @@ func get(t *testing.T, url string) (int, string) {
 }
 
 func TestNodesGetTheirStateOnASocket(t *testing.T) {
-	target := "unix://" + filepath.Join(t.TempDir(), "brain.sock")
+	target := "unix://" + filepath.Join(testkit.SocketDir(t), "brain.sock")
 	socket, status := start(t, "--file", cluster, "--listen", target)
 	assert.Equal(t, target, "unix://"+socket)
 	assert.Len(t, services(t, remote.Options{Targets: []string{target}}), 5)
@@ -117,7 +117,7 @@ func TestItIsNotReadyBeforeItKnowsTheCluster(t *testing.T) {
 	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: c,
 contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {}}],
 clusters: [{name: c, cluster: {server: "http://`+silent.Addr().String()+`"}}]}`), 0o600))
-	_, status := start(t, "--kubeconfig", kubeconfig, "--listen", "unix://"+filepath.Join(t.TempDir(), "brain.sock"))
+	_, status := start(t, "--kubeconfig", kubeconfig, "--listen", "unix://"+filepath.Join(testkit.SocketDir(t), "brain.sock"))
 	code, text := get(t, status+"/readyz")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Contains(t, text, "not everything has been listed yet")
@@ -214,7 +214,7 @@ func TestConnectionsOfSlowClientsEnd(t *testing.T) {
 }
 
 func TestWrongFlagsAreRefused(t *testing.T) {
-	socket := "unix://" + filepath.Join(t.TempDir(), "brain.sock")
+	socket := "unix://" + filepath.Join(testkit.SocketDir(t), "brain.sock")
 	for name, tc := range map[string]struct {
 		args []string
 		want string

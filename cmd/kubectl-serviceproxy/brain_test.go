@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/remote/brain"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
@@ -26,7 +27,7 @@ func TestWithABrain(t *testing.T) {
 	require.NoError(t, err)
 	server, err := brain.New(ctx, brain.Options{Source: source})
 	require.NoError(t, err)
-	target := "unix://" + filepath.Join(t.TempDir(), "brain.sock")
+	target := "unix://" + filepath.Join(testkit.SocketDir(t), "brain.sock")
 	listener, err := brain.Listen(ctx, target, 0)
 	require.NoError(t, err)
 	var wg sync.WaitGroup

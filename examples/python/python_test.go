@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/remote/brain"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 	"sigs.k8s.io/kube-proxy-lib/watch"
@@ -78,7 +79,7 @@ func serve(t *testing.T, dir, target string) (stop func()) {
 // has come.
 func TestPythonPrintsWhatPrintStatePrints(t *testing.T) {
 	dir := build(t)
-	objects, sockets := t.TempDir(), socketDir(t)
+	objects, sockets := t.TempDir(), testkit.SocketDir(t)
 	target := "unix://" + filepath.Join(sockets, "brain.sock")
 	require.NoError(t, os.CopyFS(objects, os.DirFS("../mock/cluster")))
 	hard, err := os.ReadFile("testdata/hard.yaml")
@@ -156,12 +157,4 @@ func follow(t *testing.T, cmd *exec.Cmd) (latest func() string) {
 		defer mu.Unlock()
 		return state
 	}
-}
-
-// socketDir is a directory with a short name, as sockets need.
-func socketDir(t *testing.T) string {
-	dir, err := os.MkdirTemp("", "kpl")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
 }

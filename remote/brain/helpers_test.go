@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -166,10 +165,7 @@ func quiet(t testing.TB) context.Context { return klog.NewContext(t.Context(), l
 // socket returns a target in a directory with a short name.
 func socket(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kpl")
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return "unix://" + filepath.Join(dir, "brain.sock")
+	return "unix://" + filepath.Join(testkit.SocketDir(t), "brain.sock")
 }
 
 // replica is a running server.

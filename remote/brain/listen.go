@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -39,6 +40,9 @@ func Listen(ctx context.Context, target string, mode fs.FileMode) (net.Listener,
 	defer func() { _ = os.RemoveAll(private) }()
 	hidden := filepath.Join(private, "s") // short, because the length of a path is limited
 	ln, err := config.Listen(ctx, "unix", hidden)
+	if errors.Is(err, syscall.EINVAL) {
+		return nil, fmt.Errorf("%s: the path is too long: that of a socket has about 100 bytes at most", target)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -191,6 +191,13 @@ func TestASocketIsForThoseWhomItsModeLets(t *testing.T) {
 	_, err = os.Stat(path)
 	assert.ErrorIs(t, err, os.ErrNotExist)
 
+	_, err = Listen(t.Context(), "unix://"+filepath.Join(filepath.Dir(path), strings.Repeat("d", 200), "s"), 0)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	long := filepath.Join(filepath.Dir(path), strings.Repeat("d", 100))
+	require.NoError(t, os.Mkdir(long, 0o700))
+	_, err = Listen(t.Context(), "unix://"+filepath.Join(long, "s"), 0)
+	require.ErrorContains(t, err, "the path is too long")
+
 	left, err := net.Listen("unix", path) // what a process that was killed leaves
 	require.NoError(t, err)
 	left.(*net.UnixListener).SetUnlinkOnClose(false)
