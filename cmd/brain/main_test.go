@@ -117,7 +117,8 @@ func TestItIsNotReadyBeforeItKnowsTheCluster(t *testing.T) {
 	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: c,
 contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {}}],
 clusters: [{name: c, cluster: {server: "http://`+silent.Addr().String()+`"}}]}`), 0o600))
-	_, status := start(t, "--kubeconfig", kubeconfig, "--listen", "unix://"+filepath.Join(testkit.SocketDir(t), "brain.sock"))
+	_, status := start(t, "--kubeconfig", kubeconfig, "--listen",
+		"unix://"+filepath.Join(testkit.SocketDir(t), "brain.sock"))
 	code, text := get(t, status+"/readyz")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Contains(t, text, "not everything has been listed yet")
