@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
@@ -155,10 +153,6 @@ func (b *testbed) runCase(ctx context.Context, c testCase) error {
 			return err
 		}
 	}
-	// Alone and after others, a case finds the same: no connection that an earlier one has left.
-	if err := b.forgetConnections(); err != nil {
-		return fmt.Errorf("forgetting connections: %w", err)
-	}
 	err := c.run(ctx, b)
 	if err == nil && b.sink != nil { // the next case begins without services
 		if err = b.put(ctx); err != nil {
@@ -176,11 +170,4 @@ func (b *testbed) runCase(ctx context.Context, c testCase) error {
 	}
 	b.sink = nil
 	return err
-}
-
-func (b *testbed) forgetConnections() error {
-	if b.n == nil { // simulated
-		return nil
-	}
-	return b.n.Node.Do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
 }

@@ -276,19 +276,10 @@ func (b *simple) deleteStaleFlows(ctx context.Context) error {
 	if b.mutant == cutsConnections {
 		return netlink.ConntrackTableFlush(netlink.ConntrackTable)
 	}
-	count, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count") // of this thread's namespace
-	if err != nil {
-		return err
-	}
-	none := string(count) == "0\n"
 	table := conntrack.Kernel{NetNS: int(b.env.NetNS.Fd())}
 	for _, f := range b.env.Families {
 		serving := b.udpTargets(f)
 		if before, known := b.cleaned[f]; known && maps.EqualFunc(before, serving, slices.Equal) {
-			continue
-		}
-		if none {
-			b.cleaned[f] = serving
 			continue
 		}
 		_, err := table.DeleteUDP(ctx, f, nil, func(flow conntrack.Flow) bool {
