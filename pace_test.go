@@ -217,8 +217,8 @@ func TestAFloodThatDoesNotEndStarvesNothing(t *testing.T) {
 	})
 }
 
-// A hundred changes that are written one after the other, as a rolling update does, go out with the first Sync as far as
-// they have come, and all others with the next one.
+// A hundred changes that are written one after the other, as a rolling update does, go out with the first Sync as far
+// as they have come, and all others with the next one.
 func TestABurstTakesTwoSyncs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, s := newManual(), takes(2*time.Millisecond)
@@ -235,8 +235,8 @@ func TestABurstTakesTwoSyncs(t *testing.T) {
 	})
 }
 
-// Families are applied one after the other, so that the pause follows from what both have cost: a fast one waits for the
-// Sync of the slow one, the pause after that, and the next Sync.
+// Families are applied one after the other, so that the pause follows from what both have cost: a fast one waits for
+// the Sync of the slow one, the pause after that, and the next Sync.
 func TestTheCostIsThatOfAllFamilies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, fast, slow := newManual(), takes(time.Millisecond), takes(40*time.Millisecond)

@@ -113,6 +113,7 @@ func TestRowsOfTheConversion(t *testing.T) {
 
 func TestFieldsThatV1alpha2CannotExpressCauseWarnings(t *testing.T) {
 	const forAnotherMode = " is dropped: it is for another mode, and v1alpha2 has one "
+	const byCost = "minSyncPeriod, which follows from what a sync costs, for all modes"
 	for name, tc := range map[string]struct {
 		old  string
 		want []string
@@ -123,16 +124,16 @@ func TestFieldsThatV1alpha2CannotExpressCauseWarnings(t *testing.T) {
 			"{mode: ipvs, iptables: {syncPeriod: 2s, minSyncPeriod: 3s}, nftables: {syncPeriod: 4s, minSyncPeriod: 5s}}",
 			[]string{
 				"iptables.syncPeriod: 2s" + forAnotherMode + "syncPeriod, 30s, for all modes",
-				"iptables.minSyncPeriod: 3s" + forAnotherMode + "minSyncPeriod, which follows from what a sync costs, for all modes",
+				"iptables.minSyncPeriod: 3s" + forAnotherMode + byCost,
 				"nftables.syncPeriod: 4s" + forAnotherMode + "syncPeriod, 30s, for all modes",
-				"nftables.minSyncPeriod: 5s" + forAnotherMode + "minSyncPeriod, which follows from what a sync costs, for all modes",
+				"nftables.minSyncPeriod: 5s" + forAnotherMode + byCost,
 			},
 		},
 		"periods of mode ipvs": {
 			"{ipvs: {syncPeriod: 2s, minSyncPeriod: 3s}}",
 			[]string{
 				"ipvs.syncPeriod: 2s" + forAnotherMode + "syncPeriod, 30s, for all modes",
-				"ipvs.minSyncPeriod: 3s" + forAnotherMode + "minSyncPeriod, which follows from what a sync costs, for all modes",
+				"ipvs.minSyncPeriod: 3s" + forAnotherMode + byCost,
 			},
 		},
 		"masqueradeAll of nftables in mode iptables": {"nftables: {masqueradeAll: true}",
@@ -140,8 +141,8 @@ func TestFieldsThatV1alpha2CannotExpressCauseWarnings(t *testing.T) {
 		"masqueradeAll of iptables in mode nftables": {"{mode: nftables, iptables: {masqueradeAll: true}}",
 			[]string{"iptables.masqueradeAll: true" + forAnotherMode + "linux.masqueradeAll, false, for all modes"}},
 		"the least period that kube-proxy writes": {"{mode: nftables, nftables: {minSyncPeriod: 1s}}", []string{
-			"nftables.minSyncPeriod: 1s is obeyed, although kube-proxy writes it where nobody has set it: leave it out, and the time " +
-				"between two syncs follows from what they cost"}},
+			"nftables.minSyncPeriod: 1s is obeyed, although kube-proxy writes it where nobody has set it: leave it out, and " +
+				"the time between two syncs follows from what they cost"}},
 		"not what is the same in all modes": {"{mode: nftables, iptables: {syncPeriod: 9s, masqueradeAll: true}, " +
 			"ipvs: {syncPeriod: 9s}, nftables: {syncPeriod: 9s, masqueradeAll: true}}", nil},
 		"not the defaults of other modes": {"{mode: nftables, iptables: {syncPeriod: 30s, minSyncPeriod: 1s}, " +
