@@ -36,3 +36,16 @@ func TestNullIsTheDefault(t *testing.T) {
 		assert.Equal(t, defaults, got, text)
 	}
 }
+
+// kube-proxy does not start with these either.
+func TestADurationIsNotNull(t *testing.T) {
+	for field, text := range map[string]string{
+		"iptables.minSyncPeriod": v1alpha1Header + "iptables: {minSyncPeriod: null}\n",
+		"configSyncPeriod":       v1alpha1Header + "configSyncPeriod: null\n",
+		"minSyncPeriod":          v1alpha2Header + "minSyncPeriod: null\n",
+		"syncPeriod":             v1alpha2Header + "syncPeriod: null\n",
+	} {
+		_, _, err := config.Load([]byte(text))
+		assert.ErrorContains(t, err, field+": null: ")
+	}
+}
