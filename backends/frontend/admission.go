@@ -25,11 +25,11 @@ type tenant struct {
 	of        [2]struct {
 		total      Budget
 		limited    int                     // ports that are not served, or without affinity
-		admissions map[*service]*admission // nil unless there are such ports
+		admissions map[*service]*admission // nil until a limit is exceeded for the first time
 	}
 }
 
-// admission is what has been decided about the ports of a service in a family, while its namespace asks for too much.
+// admission is what has been decided about the ports of a service in a family, once its namespace asked for too much.
 // There may be hundreds of thousands of ports, so a change decides again only about those for which it may make a
 // difference: those of a block of which a port has changed, or for which more or less is left than its decisions hold
 // for.
@@ -188,9 +188,7 @@ func (t *Table) admit(update func(*service, *family)) {
 					update(s, f)
 				}
 			}
-			if n.of[f.index].limited = limited; limited == 0 {
-				n.of[f.index].admissions = nil // they are seldom needed, and then made again
-			}
+			n.of[f.index].limited = limited // admissions stay: what comes and goes at a limit must not cost them each time
 		}
 	}
 	clear(t.budget.due)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -110,6 +111,47 @@ func TestWhatAChangeOfALimitedNamespaceCosts(t *testing.T) {
 		r.DeleteEndpoint(endpoint(at[0], at[1], 1).Key())
 		require.Len(t, r.exceed(t), refused)
 		assert.LessOrEqual(t, r.budget.decided-before, 256, "%v", at)
+	}
+}
+
+// A namespace at its limit that goes over it and comes back does not have all of its ports decided about each time.
+func TestWhatComesAndGoesAtALimitCosts(t *testing.T) {
+	const services, ports = 8, 500
+	for name, limit := range map[string]func(*rig){
+		"frontends of the namespace": func(r *rig) { r.budget.Namespace.Frontends = services * ports },
+		"sticky endpoints of a service": func(r *rig) {
+			r.budget.affinity, r.budget.Service.StickyEndpoints = true, 1
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			limit(r)
+			for i := range services {
+				s := withFrontends(fmt.Sprintf("evil/s%02d", i), 2021+i, 1+i, 0)
+				s.Ports = slices.Repeat(s.Ports, ports)
+				for j := range s.Ports {
+					s.Ports[j].Name, s.Ports[j].Port = fmt.Sprintf("p%04d", j), uint16(1+j)
+				}
+				r.set(s)
+			}
+			over := withFrontends("evil/z", 2040, 100, 0)
+			over.SessionAffinityTimeout = time.Hour
+			endpoints := []*model.Endpoint{
+				fakemodel.Endpoint("evil/z:http/TCP", "10.1.0.1:80").Build(),
+				fakemodel.Endpoint("evil/z:http/TCP", "10.1.0.2:80").Build()}
+			r.sync(t)
+			for round := range 4 {
+				before := r.budget.decided
+				r.set(over, endpoints[0], endpoints[1])
+				_ = r.Sync(t.Context())
+				require.Positive(t, r.tenants["evil"].of[0].limited)
+				r.DeleteService(over.Name)
+				r.sync(t)
+				if round > 0 {
+					assert.LessOrEqual(t, r.budget.decided-before, 256, "round %d", round)
+				}
+			}
+		})
 	}
 }
 

@@ -169,7 +169,7 @@ func (f *flags) addLimits() {
 			"source-ranges=262144,destinations=4194304,sticky-endpoints=3072)")
 }
 
-const minPeriod = "wait this long between two syncs; 0: wait only while others list the rules " +
+const minPeriod = "wait this long between two syncs; 0: only for listings " +
 	"(default nine times what the last one took, 5ms to 1s)"
 
 func (f *flags) addIPTables() {
