@@ -29,6 +29,7 @@ type move struct {
 	node      string
 	ips       []netip.Addr // of the Node object
 	given     []netip.Addr // other addresses of the host, from --host-addresses
+	others    []netip.Addr // of other Node objects
 	objects   replay
 	kubeProxy bool // the first proxy is kube-proxy
 	flows     map[connection]int
@@ -361,7 +362,16 @@ func (m *move) ask(
 		if err != nil || err2 != nil {
 			continue // there is no such connection
 		}
-		e := difference{Object: port.String(), Destination: to.String(), Rule: m.rule(port, to, before, after)}
+		rule := m.rule(port, to, before, after)
+		if barred := m.old.bars(m, port.Protocol, to); barred != m.new.bars(m, port.Protocol, to) {
+			other := oracle.Outcome{Flow: flow, Verdict: oracle.NotOurs}
+			if rule = "S63"; barred {
+				before = other
+			} else {
+				after = other
+			}
+		}
+		e := difference{Object: port.String(), Destination: to.String(), Rule: rule}
 		e.Before, e.After = inWords(before, after), inWords(after, before)
 		same := e.Before == e.After && slices.Equal(before.Endpoints, after.Endpoints)
 		if text, rule := m.old.deviation(m, port, before, from); text != "" {

@@ -39,17 +39,22 @@ func (m *move) ofNode() (list []difference) {
 		add("addresses of the ServiceCIDRs that no service has", cidrs(m.old), cidrs(m.new), "S33")
 	}
 	add("how endpoints are chosen", m.old.scheduler(), m.new.scheduler(), "S57")
-	if len(m.given) > 0 {
-		return list // each address is compared
-	}
 	for _, f := range model.Families() {
 		before, after := m.old.elsewhere(f), m.new.elsewhere(f)
-		if before != after && m.hasNodePorts(f) {
+		if before != after && m.hasNodePorts(f) && !m.knowsOthers(f) {
 			add(fmt.Sprintf("node ports and health checks at %v addresses of the node that its Node object does not list", f),
 				before, after+m.exceptVIPs(f), "S35")
 		}
 	}
 	return list
+}
+
+// knowsOthers reports whether --host-addresses says which addresses of a family the host has beside those of its Node
+// object: each of them is compared.
+func (m *move) knowsOthers(f model.Family) bool {
+	return slices.ContainsFunc(m.given, func(a netip.Addr) bool {
+		return model.FamilyOf(a) == f && !slices.Contains(m.ips, a)
+	})
 }
 
 // either returns one of two texts.
@@ -152,10 +157,22 @@ func (m *move) ofService(s *model.Service) (list []difference) {
 // ofOtherPorts returns the differences at ports of external and load-balancer IPs that no service has.
 func (m *move) ofOtherPorts(s *model.Service) (list []difference) {
 	for _, a := range externalAddresses(s) {
-		before, after := m.old.refusesOtherPorts(m, a), m.new.refusesOtherPorts(m, a)
-		if before != after {
+		rule := "S33"
+		if m.isOthers(a) {
+			rule = "S63"
+		}
+		text := func(p *proxy) string {
+			switch {
+			case !p.refusesOtherPorts(m, a):
+				return notServed
+			case m.isOthers(a):
+				return "refused: this node does not reach the machine that has the address"
+			}
+			return "refused"
+		}
+		if before, after := text(m.old), text(m.new); before != after {
 			list = append(list, difference{Object: s.Name.String(), Destination: "other ports of " + a.String(),
-				Before: either(before, "refused", notServed), After: either(after, "refused", notServed), Rule: "S33"})
+				Before: before, After: after, Rule: rule})
 		}
 	}
 	return list

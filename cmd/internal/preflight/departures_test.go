@@ -64,6 +64,12 @@ func filled(port, spec string, objects ...string) string {
 	return strings.Join(append([]string{text}, objects...), "\n---\n")
 }
 
+const otherNode = `
+apiVersion: v1
+kind: Node
+metadata: {name: node-2}
+status: {addresses: [{type: InternalIP, address: 192.0.2.2}]}`
+
 func shownDepartures() []shown {
 	const second = `
 apiVersion: discovery.k8s.io/v1
@@ -175,6 +181,10 @@ endpoints: [{addresses: [10.244.2.5], nodeName: node-2}]`,
 			to:      "--proxy-mode=iptables --nodeport-addresses=198.51.100.0/24",
 			cluster: strings.ReplaceAll(filled("nodePort: 30080", "type: NodePort"), "ready: true", "ready: false"),
 			want:    "shop/web:http/TCP at 192.0.2.1:30080, from the node and a pod of this node and outside: rejected; then "},
+		{row: "lists the address of another node", from: "ipvs", to: "ipvs",
+			cluster: filled("", "externalIPs: [192.0.2.2]", otherNode),
+			want: "shop/web at other ports of 192.0.2.2: refused: this node does not reach the machine that has the " +
+				"address; then not served (S63)"},
 		{row: "affinity at a Local service's external address is a hash", from: "iptables", to: "ipvs",
 			cluster: filled("", "externalIPs: [203.0.113.1]\n  externalTrafficPolicy: Local\n  sessionAffinity: ClientIP"),
 			want: "shop/web: the node and its pods stay with an endpoint of its external addresses for 3h0m0s; then they " +
@@ -249,7 +259,6 @@ func hidden() map[string]string {
 			"and ipsets": alike,
 		"endpoints of a service with different ports": windows, "an endpoint that is a cluster IP": windows,
 		"never goes to a pod's host port":    "a question of pods",
-		"lists the address of another node":  "about the machine that has it",
 		"virtual servers that others delete": order, "protects others' virtual servers": alike,
 		"remote endpoints that are out of date": windows, "an endpoint whose node is another": windows,
 		"the fallback to terminating": windows, "no affinity timeout, no source": windows,
@@ -371,8 +380,22 @@ func TestANodeThatCannotBeComparedIsNamed(t *testing.T) {
   From the node: delivered, with an address of the node as the source; then not served
     shop/web:http/TCP at 127.0.0.1:30080, on node-1
 
+NOT compared: node-2.
 Compared on node-1: 1 Service, served by kube-proxy in mode iptables, and by this one in mode iptables.
 `, out.String())
+	out.Reset()
+	_, err = run(t.Context(), []string{"--file", file, "--all-nodes", "--from", byNode, "--to", byNode}, &out)
+	require.ErrorContains(t, err, "node node-2 was not compared: ")
+	assert.NotContains(t, out.String(), "no differences")
+	out.Reset()
+	n, err = run(t.Context(), []string{"--file", file, "--all-nodes", "--from", byNode, "--to", byNode, "-o", "json"}, &out)
+	require.Error(t, err)
+	assert.Zero(t, n)
+	var list []difference
+	require.NoError(t, json.Unmarshal([]byte(out.String()), &list))
+	require.Len(t, list, 1)
+	assert.Equal(t, "Node node-2", list[0].Object)
+	assert.Contains(t, list[0].NotCompared, "podCIDRs")
 }
 
 // What is malformed is an error: nobody knows what is missing.

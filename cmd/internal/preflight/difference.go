@@ -22,6 +22,8 @@ type difference struct {
 	Connections *int `json:"connections,omitempty"`
 	// Nodes are the nodes with the difference.
 	Nodes []string `json:"nodes"`
+	// NotCompared is why the node was not compared: then this is no difference, and the object is the node.
+	NotCompared string `json:"notCompared,omitempty"`
 }
 
 // key is equal for the same difference on two nodes, whose addresses differ.

@@ -59,6 +59,16 @@ func (r replay) addresses(name string) (ips []netip.Addr) {
 	return ips
 }
 
+// otherAddresses returns the addresses of the other Nodes.
+func (r replay) otherAddresses(name string) (ips []netip.Addr) {
+	for _, c := range r {
+		if node, ok := c.Object.(*corev1.Node); ok && !c.Deleted && node.Name != name {
+			ips = append(ips, localstate.NodeIPs(node)...)
+		}
+	}
+	return ips
+}
+
 // known returns an error if no Node has this name: statements about an unknown node would be wrong.
 func known(nodes []string, name string) error {
 	if slices.Contains(nodes, name) {

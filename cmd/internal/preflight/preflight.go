@@ -120,8 +120,8 @@ func (o *options) register(set *flag.FlagSet) {
 		"`proxy` to move to: like --from, but with the modes and flags of this program")
 	set.BoolVar(&o.same, "same", false, "both proxies use this library: do not list what kube-proxy does differently")
 	set.BoolVar(&o.all, "all-nodes", false, "compare for all nodes instead of --node-name")
-	set.StringVar(&o.hosts, "host-addresses", "", "comma-separated `list` of addresses that nodes have beside those of "+
-		"their Node objects: ADDRESS, or NODE=ADDRESS with --all-nodes")
+	set.StringVar(&o.hosts, "host-addresses", "", "comma-separated `list` of all addresses that nodes have beside those "+
+		"of their Node objects: ADDRESS, or NODE=ADDRESS with --all-nodes")
 	set.BoolVar(&o.connections, "connections", false, "count the connections to node ports on loopback addresses that "+
 		"this machine, the node, is tracking (Linux, root)")
 }
@@ -228,7 +228,7 @@ func (c *comparison) compare(ctx context.Context) (list []difference, failed []e
 	all := union{list: []difference{}, index: map[string]int{}} // [] in JSON, not null
 	for _, node := range c.nodes {
 		m := &move{node: node, ips: c.cluster.addresses(node), given: slices.Concat(c.addresses[""], c.addresses[node]),
-			objects: c.cluster.forNode(node), kubeProxy: !c.same, flows: flows}
+			others: c.cluster.otherAddresses(node), objects: c.cluster.forNode(node), kubeProxy: !c.same, flows: flows}
 		list, err := m.compare(ctx, c.before, c.after)
 		if err != nil {
 			failed = append(failed, &notCompared{node, err})

@@ -99,6 +99,20 @@ func lines(t *testing.T, args ...string) (all []string) {
 	return all
 }
 
+// apiServer is the API server's Service. It is at port 80, as the Service of the cluster is.
+const apiServer = `
+apiVersion: v1
+kind: Service
+metadata: {namespace: default, name: kubernetes}
+spec: {clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1], ipFamilies: [IPv4], ports: [{name: https, port: 443}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {namespace: default, name: kubernetes, labels: {kubernetes.io/service-name: kubernetes}}
+addressType: IPv4
+ports: [{name: https, port: 80}]
+endpoints: [{addresses: [192.0.2.9], conditions: {ready: true}}]`
+
 func TestDifferences(t *testing.T) {
 	const nodePort, all = "nodePort: 30080", " and a pod of this node and a pod of another node and outside: "
 	const elsewhere = "node ports and health checks at IPv4 addresses of the node that its Node object does not list: " +
@@ -130,6 +144,25 @@ func TestDifferences(t *testing.T) {
 			[]string{"--host-addresses", "192.0.2.1, 198.51.100.1"}, []string{
 				"shop/web:http/TCP at 198.51.100.1:30080, from the node" + all + "delivered, with an address of the node " +
 					"as the source; then not served (S35)"}},
+		"node ports on addresses of the other family": {write(t, dual.Replace(dualStack.Replace(filled(nodePort,
+			"type: NodePort")))), "ipvs", "nftables", []string{"--host-addresses", "192.0.2.1, 198.51.100.1"}, []string{
+			strings.Replace(elsewhere, "IPv4", "IPv6", 1),
+			"shop/web:http/TCP at 198.51.100.1:30080, from the node" + all + "delivered, with an address of the node " +
+				"as the source; then not served (S35)"}},
+		"an address that the Node object has says nothing of others": {with(t, nodePort, "type: NodePort", "node-1"),
+			"ipvs", "nftables", []string{"--host-addresses", "192.0.2.1"}, []string{elsewhere}},
+		"another node's address, from iptables to ipvs": {with(t, "", "externalIPs: [192.0.2.1, 192.0.2.2]", "node-1",
+			otherNode), "nftables", "ipvs", []string{"--same"}, nil},
+		"another node's address, from ipvs": {with(t, "", "externalIPs: [192.0.2.2]", "node-1", otherNode), "ipvs", "ipvs",
+			nil, []string{"shop/web at other ports of 192.0.2.2: refused: this node does not reach the machine that has " +
+				"the address; then not served (S63)"}},
+		"another node's address, health checks": {with(t, "", "type: LoadBalancer\n  externalTrafficPolicy: Local\n"+
+			"  healthCheckNodePort: 31000\nstatus: {loadBalancer: {ingress: [{ip: 192.0.2.2}]}}", "node-1", otherNode),
+			"--proxy-mode=nftables --nodeport-addresses=0.0.0.0/0", "ipvs", []string{"--same"}, nil},
+		"an API server's address and port": {with(t, "", "externalIPs: [192.0.2.9]", "node-1", apiServer), "nftables",
+			"ipvs", []string{"--same"}, []string{
+				"shop/web:http/TCP at 192.0.2.9:80, from the node" + all + "delivered, with an address of the node as the " +
+					"source; then not served (S63)"}},
 		"the target has no external IPs": {with(t, "", "externalIPs: [203.0.113.1]", "node-1"), "nftables", noExternalIPs,
 			nil, []string{"shop/web:http/TCP at 203.0.113.1:80, from the node" + all + "delivered, with an address of " +
 				"the node as the source; then not served (S6)"}},

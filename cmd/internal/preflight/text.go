@@ -17,6 +17,18 @@ const maxExamples = 3
 
 // print prints the differences, and what was compared.
 func (c *comparison) print(list []difference, failed []error) error {
+	var compared, missing []string
+	for _, node := range c.nodes {
+		why := whyNotCompared(node, failed)
+		if why == "" {
+			compared = append(compared, node)
+			continue
+		}
+		missing = append(missing, node)
+		if c.options.print != nil {
+			list = append(list, difference{Object: "Node " + node, Nodes: []string{node}, NotCompared: why})
+		}
+	}
 	if c.options.print != nil {
 		return c.options.print(c.out, list)
 	}
@@ -24,16 +36,19 @@ func (c *comparison) print(list []difference, failed []error) error {
 	for _, rule := range inGroups(list, func(d difference) string { return d.Rule }) {
 		c.printRule(&b, rule)
 	}
-	if len(list) == 0 && len(failed) < len(c.nodes) {
+	if len(list) == 0 && len(failed) == 0 {
 		b.WriteString("no differences\n")
+	}
+	if len(missing) > 0 {
+		fmt.Fprintf(&b, "NOT compared: %s.\n", nodes(missing))
 	}
 	from := "this kube-proxy"
 	if !c.same {
 		from = "kube-proxy"
 	}
 	fmt.Fprintf(&b, "Compared on %s: %s, served by %s in mode %s, and by this one in mode %s.\n",
-		nodes(slices.DeleteFunc(slices.Clone(c.nodes), c.isIn(failed))), count(c.cluster.services(), "Service"), from,
-		c.before.Configuration.Mode, c.after.Configuration.Mode)
+		nodes(compared), count(c.cluster.services(), "Service"), from, c.before.Configuration.Mode,
+		c.after.Configuration.Mode)
 	_, err := c.out.Write([]byte(b.String()))
 	return err
 }
@@ -55,14 +70,18 @@ func (e *notCompared) Error() string {
 }
 func (e *notCompared) Unwrap() error { return e.err }
 
-// isIn returns a function that reports whether a node was not compared.
-func (c *comparison) isIn(failed []error) func(string) bool {
-	return func(node string) bool {
-		return slices.ContainsFunc(failed, func(err error) bool {
-			e := (*notCompared)(nil)
-			return !errors.As(err, &e) || e.node == node
-		})
+// whyNotCompared returns why a node was not compared, "" if it was.
+func whyNotCompared(node string, failed []error) string {
+	for _, err := range failed {
+		e := (*notCompared)(nil)
+		switch {
+		case !errors.As(err, &e):
+			return err.Error() // of all nodes
+		case e.node == node:
+			return e.err.Error()
+		}
 	}
+	return ""
 }
 
 // printRule prints the differences with one cause.
@@ -176,6 +195,10 @@ func explain(rule string, to v1alpha2.ProxyMode) (what, remedy string) {
 		return "node ports on loopback addresses", remedy
 	case "S38":
 		return "health checks of load balancers", "nodePortAddresses (--nodeport-addresses)"
+	case "S57":
+		return "how endpoints are chosen", "the old scheduler, in mode ipvs (ipvs.scheduler)"
+	case "S63":
+		return "external IPs and VIPs that are other machines' addresses", ""
 	case "S65":
 		return "health checks at VIPs of the node", ""
 	case "S49":

@@ -150,7 +150,27 @@ func (p *proxy) isExternal(a netip.Addr, port model.PortName) bool {
 // refusesOtherPorts reports whether new connections to ports of an address that no service has are refused, because the
 // address is on the dummy interface of mode ipvs.
 func (p *proxy) refusesOtherPorts(m *move, a netip.Addr) bool {
-	return p.is(v1alpha2.ProxyModeIPVS) && !m.isHost(a)
+	return p.is(v1alpha2.ProxyModeIPVS) && !m.isHost(a) && (p.upstream || !m.isOthers(a))
+}
+
+// isOthers reports whether an address is another node's or an API server's, and not this node's.
+func (m *move) isOthers(a netip.Addr) bool {
+	return !m.isHost(a) && (slices.Contains(m.others, a) ||
+		slices.ContainsFunc(m.apiServers(), func(s netip.AddrPort) bool { return s.Addr() == a }))
+}
+
+// apiServers returns the addresses and ports of the API servers: the endpoints of default/kubernetes.
+func (m *move) apiServers() []netip.AddrPort {
+	port := model.PortName{Service: model.ServiceName{Namespace: "default", Name: "kubernetes"}, Port: "https",
+		Protocol: model.TCP}
+	return slices.Concat(m.new.endpoints(port, model.IPv4, model.ClusterSet),
+		m.new.endpoints(port, model.IPv6, model.ClusterSet))
+}
+
+// bars reports whether a service is not served at an address and port because they are an API server's (S63).
+func (p *proxy) bars(m *move, protocol model.Protocol, to netip.AddrPort) bool {
+	return p.is(v1alpha2.ProxyModeIPVS) && !p.upstream && protocol == model.TCP && !m.isHost(to.Addr()) &&
+		slices.Contains(m.apiServers(), to)
 }
 
 // guardsClusterIPs reports whether unused ports of cluster IPs are refused (S33).
@@ -167,7 +187,7 @@ func (p *proxy) guardsServiceCIDRs() bool {
 func (p *proxy) answersHealthChecks(m *move, s *model.Service, a netip.Addr) bool {
 	f := model.FamilyOf(a)
 	switch {
-	case !slices.Contains(p.families, f):
+	case !slices.Contains(p.families, f), !p.upstream && m.isOthers(a):
 		return false
 	case p.answersAtVIP(s, a):
 		return m.isHost(a) || p.is(v1alpha2.ProxyModeIPVS)
