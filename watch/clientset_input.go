@@ -2,8 +2,6 @@ package watch
 
 import (
 	"context"
-	"errors"
-	"io"
 	"math"
 	"time"
 
@@ -35,6 +33,7 @@ func (in input) run(ctx context.Context, client any, store *nameStore, calls *ca
 		store,
 		cache.ReflectorOptions{Name: "watch/" + in.kind.String(), Clock: clk},
 	)
+	failed := failures{outage: store.outage}
 	without := "" // why there are no ServiceCIDRs, as last logged
 	// The pauses are those of the reflector's Run, which is not used because it does not return its errors.
 	backoff := wait.Backoff{
@@ -66,24 +65,10 @@ func (in input) run(ctx context.Context, client any, store *nameStore, calls *ca
 			store.complete() // objects from a time when listing was allowed stay
 		default:
 			without = ""
-			logFailure(logger, err)
+			failed.note(logger, err)
 		}
 		return false, nil //nolint:nilerr // it has been logged, and it is tried again
 	})
-}
-
-// logFailure logs why a list or a watch ended, unless the reflector has logged it.
-func logFailure(logger klog.Logger, err error) {
-	switch {
-	case err == nil:
-		// The reflector has logged it.
-	case errors.Is(err, io.EOF), apierrors.IsResourceExpired(err), apierrors.IsGone(err):
-		logger.V(4).Info("Watch ended, listing again", "err", err)
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		logger.Error(err, "Not allowed to list and watch: check the program's credentials and RBAC rules. Trying again")
-	default:
-		logger.Error(err, "Failed to list and watch, trying again")
-	}
 }
 
 // trimmedList wraps a list function: it trims items page by page, and no call begins or continues after Run has

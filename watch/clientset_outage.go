@@ -1,6 +1,10 @@
 package watch
 
 import (
+	"context"
+	"errors"
+	"io"
+	"net/url"
 	"sync"
 	"time"
 
@@ -16,15 +20,25 @@ const (
 	outageAgain = 30 * time.Second
 )
 
-// outage logs that an API server cannot be reached, where client-go tries again without a word. All kinds of objects of
-// a run share it.
+// outage logs that an API server cannot be reached, where client-go tries again without a word, or where every kind of
+// object fails by itself. All kinds of objects of a run share it.
 type outage struct {
 	mu       sync.Mutex
 	told     time.Time // of the last line
 	answered bool      // since then
 }
 
-// note takes note of how a watch began. err has the URL.
+// isOutage reports whether an error is that of a server that cannot be reached, or refuses whatever it is asked.
+func isOutage(err error) bool {
+	if errors.Is(err, context.Canceled) {
+		return false
+	}
+	var connection *url.Error
+	return errors.As(err, &connection) || errors.Is(err, errNothingSent) || utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsInternalError(err)
+}
+
+// note takes note of how a list or watch began. err has the URL.
 func (o *outage) note(logger klog.Logger, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -32,7 +46,7 @@ func (o *outage) note(logger klog.Logger, err error) {
 		o.answered = true
 		return
 	}
-	if !utilnet.IsConnectionRefused(err) && !apierrors.IsTooManyRequests(err) && !apierrors.IsInternalError(err) {
+	if !isOutage(err) {
 		return // the reflector ends, and its error is logged
 	}
 	pause := outagePause
@@ -42,5 +56,36 @@ func (o *outage) note(logger klog.Logger, err error) {
 	if now := time.Now(); o.told.IsZero() || now.Sub(o.told) >= pause {
 		o.told, o.answered = now, false
 		logger.Error(err, "The API server cannot be reached, or refuses; trying again")
+	}
+}
+
+// failures logs why the lists and watches of one kind of object ended.
+type failures struct {
+	outage *outage
+	text   string // of the last line
+	told   time.Time
+}
+
+// note logs an error, unless the reflector has logged it. The same one is logged every 5 minutes.
+func (f *failures) note(logger klog.Logger, err error) {
+	if err == nil {
+		return // the reflector has logged it
+	}
+	switch now := time.Now(); {
+	case errors.Is(err, io.EOF), apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+		logger.V(4).Info("Watch ended, listing again", "err", err)
+		return
+	case isOutage(err):
+		f.outage.note(logger, err)
+		return
+	case err.Error() == f.text && now.Sub(f.told) < outagePause:
+		return
+	default:
+		f.text, f.told = err.Error(), now
+	}
+	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		logger.Error(err, "Not allowed to list and watch: check the program's credentials and RBAC rules. Trying again")
+	} else {
+		logger.Error(err, "Failed to list and watch, trying again")
 	}
 }

@@ -2,9 +2,12 @@ package watch
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -22,20 +25,33 @@ import (
 type away struct {
 	http.RoundTripper
 	is atomic.Bool
+	// err is what requests to it end with.
+	err error
 }
 
 func (a *away) RoundTrip(r *http.Request) (*http.Response, error) {
 	if a.is.Load() {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+		return nil, a.err
 	}
 	return a.RoundTripper.RoundTrip(r)
 }
 
-// A server that cannot be reached is named at once, and then rarely: client-go does not say it while it streams.
+// A server that cannot be reached is named at once, and then rarely, whatever keeps it from being reached.
 func TestAnAPIServerThatIsAwayIsNamed(t *testing.T) {
+	for name, err := range map[string]error{
+		"refused": &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED},
+		"no name": &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "api"}},
+		"timeout": &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded},
+		"TLS":     &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},
+	} {
+		t.Run(name, func(t *testing.T) { testOutage(t, err) })
+	}
+}
+
+func testOutage(t *testing.T, cause error) {
 	synctest.Test(t, func(t *testing.T) {
 		config := newAPIServer(t, service("a")).Config()
-		server := &away{RoundTripper: config.Transport}
+		server := &away{RoundTripper: config.Transport, err: cause}
 		server.is.Store(true)
 		client, err := kubernetes.NewForConfig(&rest.Config{Host: config.Host, Transport: server, QPS: -1})
 		require.NoError(t, err)
@@ -46,11 +62,19 @@ func TestAnAPIServerThatIsAwayIsNamed(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- newClientset(t, client, ClientsetOptions{}).Run(ctx, "n1", r) }()
 		synctest.Wait()
+		if errors.Is(cause, os.ErrDeadlineExceeded) {
+			time.Sleep(time.Minute) // client-go tries ten times
+			assert.Contains(t, logs(), errNothingSent.Error())
+		} else {
+			assert.Contains(t, logs(), config.Host+"/api")
+			assert.Contains(t, logs(), cause.Error())
+		}
 		assert.Equal(t, 1, lines(), "at once, for all kinds of objects")
-		assert.Contains(t, logs(), config.Host+"/api")
 		time.Sleep(time.Hour)
-		assert.LessOrEqual(t, lines(), 13)
+		assert.LessOrEqual(t, lines(), 14)
 		assert.GreaterOrEqual(t, lines(), 10)
+		assert.NotContains(t, logs(), "Failed to list and watch")
+		assert.NotContains(t, logs(), "A streamed list does not end")
 		server.is.Store(false)
 		time.Sleep(5 * time.Minute)
 		before := lines()
@@ -62,13 +86,28 @@ func TestAnAPIServerThatIsAwayIsNamed(t *testing.T) {
 	})
 }
 
-// Errors that end the reflector are logged there.
+// What the server answers about one kind of object is logged for each, and again every five minutes.
 func TestOtherErrorsAreNotAnOutage(t *testing.T) {
-	logger, logs := testLogger(t)
-	var o outage
-	o.note(logger, errors.New("unknown certificate authority"))
-	o.note(logger, nil)
-	assert.Empty(t, logs())
-	o.note(logger, syscall.ECONNREFUSED)
-	assert.NotEmpty(t, logs())
+	synctest.Test(t, func(t *testing.T) {
+		logger, logs := testLogger(t)
+		f := failures{outage: &outage{}}
+		f.outage.note(logger, errors.New("malformed"))
+		f.outage.note(logger, nil)
+		f.note(logger, context.Canceled)
+		assert.Contains(t, logs(), "Failed to list and watch")
+		before := len(logs())
+		f.note(logger, nil)
+		f.note(logger, context.Canceled)
+		assert.Len(t, logs(), before)
+		f.note(logger, errors.New("malformed"))
+		assert.Greater(t, len(logs()), before)
+		before = len(logs())
+		time.Sleep(4 * time.Minute)
+		f.note(logger, errors.New("malformed"))
+		assert.Len(t, logs(), before)
+		time.Sleep(time.Minute)
+		f.note(logger, errors.New("malformed"))
+		assert.Greater(t, len(logs()), before)
+		assert.NotContains(t, logs(), "cannot be reached")
+	})
 }

@@ -183,11 +183,15 @@ func (s *nameStore) noted(watch cache.WatchFuncWithContext) cache.WatchFuncWithC
 			return nil, errUnended
 		}
 		w, err := watch(ctx, opts)
+		cause := err
+		if err == nil && isEmpty(w) {
+			cause = errNothingSent
+		}
 		if ctx.Err() == nil {
-			s.outage.note(klog.FromContext(ctx), err)
+			s.outage.note(klog.FromContext(ctx), cause)
 		}
 		switch {
-		case err != nil:
+		case cause != nil:
 		case streams:
 			s.streamed.Store(true)
 			s.stream.begin(w)

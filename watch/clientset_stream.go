@@ -2,6 +2,7 @@ package watch
 
 import (
 	"errors"
+	"reflect"
 	"strconv"
 	"sync"
 	"time"
@@ -22,6 +23,9 @@ const (
 
 // errUnended makes a reflector list without streaming.
 var errUnended = errors.New("streamed lists do not end")
+
+// errNothingSent stands for the error of an empty watch.
+var errNothingSent = errors.New("the connection timed out, or was closed before the server had sent anything")
 
 // timer is what a stream uses of a [time.Timer].
 type timer interface {
@@ -44,6 +48,12 @@ type stream struct {
 	newest  uint64             // resourceVersion of them
 	lost    bool               // streamed lists do not end here
 	told    bool               // that lost has been reported
+}
+
+// isEmpty reports whether a watch is what client-go returns for a connection that could not be made in time, or was
+// closed at once. It has no error then.
+func isEmpty(w apiwatch.Interface) bool {
+	return reflect.TypeOf(w) == reflect.TypeOf(apiwatch.NewEmptyWatch())
 }
 
 // usable reports whether to stream the next list. logger and report are told once that it is not.
