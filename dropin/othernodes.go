@@ -2,11 +2,13 @@ package dropin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,6 +35,8 @@ type otherNodes struct {
 
 	mu     sync.Mutex
 	known  bool
+	lists  int  // complete ones
+	plain  bool // a streamed list has not ended: do not stream
 	byNode map[string][]netip.Addr
 	list   []netip.Addr
 	stale  bool // list is to be made again
@@ -53,8 +57,14 @@ func newOtherNodes(ctx context.Context, wg *sync.WaitGroup, client kubernetes.In
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
 			opts.FieldSelector = selector
+			streams := opts.SendInitialEvents != nil && *opts.SendInitialEvents
+			if streams && o.isPlain() {
+				return nil, errors.New("streamed lists do not end")
+			}
 			w, err := client.CoreV1().Nodes().Watch(ctx, opts)
-			o.check(ctx, err)
+			if o.check(ctx, err); err == nil && streams {
+				o.giveUpOn(ctx, w)
+			}
 			return w, err
 		},
 	}, client), &corev1.Node{}, o, cache.ReflectorOptions{Name: "other nodes"})
@@ -75,6 +85,34 @@ func (o *otherNodes) check(ctx context.Context, err error) {
 		o.known = true
 		o.notify()
 	})
+}
+
+// unendedAfter is how long a streamed list of Nodes may take.
+const unendedAfter = time.Minute
+
+// giveUpOn stops a streamed list that does not end, because something on the way drops the bookmark that ends it: the
+// reflector then lists without streaming. watch.Clientset does the same, for the objects that are its own.
+func (o *otherNodes) giveUpOn(ctx context.Context, w apiwatch.Interface) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before := o.lists
+	time.AfterFunc(unendedAfter, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.lists != before || o.plain || ctx.Err() != nil {
+			return
+		}
+		o.plain = true
+		klog.FromContext(ctx).Error(nil, "A streamed list does not end: does a tunnel or proxy on the way to the API server "+
+			"drop the bookmark k8s.io/initial-events-end? Listing without streaming", "resource", "nodes")
+		w.Stop()
+	})
+}
+
+func (o *otherNodes) isPlain() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.plain
 }
 
 // Addresses implements ipvs.OtherNodes.
@@ -151,7 +189,7 @@ func (o *otherNodes) Replace(list []any, _ string) error {
 	for name := range gone {
 		o.set(name, nil)
 	}
-	if !o.known {
+	if o.lists++; !o.known {
 		o.known = true
 		o.notify()
 	}

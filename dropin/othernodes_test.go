@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -15,9 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
@@ -131,6 +134,36 @@ func TestOtherNodesTellsWhatChangesOfAddresses(t *testing.T) {
 	require.Equal(t, "[192.0.2.4] true", text())
 	require.Error(t, o.Add("no Node"))
 	require.Error(t, o.Delete("no Node"))
+}
+
+// Behind a tunnel that drops the end of a streamed list, the nodes are known all the same.
+func TestOtherNodesBehindATunnel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, err := apiserver.New()
+		require.NoError(t, err)
+		require.NoError(t, server.Set(kube.Node("n2").InternalIP("192.0.2.2").Build()))
+		server.SetFaults(func(context.Context, apiserver.Request) apiserver.Fault {
+			return apiserver.Fault{NoEndOfList: true}
+		})
+		client, err := kubernetes.NewForConfig(server.Config())
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		o := newOtherNodes(ctx, &wg, client, "n1")
+		_, known := o.Addresses()
+		require.False(t, known)
+		time.Sleep(unendedAfter - time.Second)
+		synctest.Wait()
+		_, known = o.Addresses()
+		require.False(t, known)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		list, known := o.Addresses()
+		require.True(t, known)
+		require.Equal(t, "[192.0.2.2]", fmt.Sprint(list))
+		cancel()
+		wg.Wait()
+	})
 }
 
 // Without the permission nothing is known of the nodes, ever: nobody waits for it.
