@@ -1,7 +1,10 @@
 package dropin
 
 import (
+	"cmp"
 	"fmt"
+	"net/netip"
+	"strconv"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -44,4 +47,27 @@ func restConfig(c componentbasev1alpha1.ClientConnectionConfiguration, master st
 	}
 	rc.QPS, rc.Burst = c.QPS, int(c.Burst)
 	return rc, nil
+}
+
+// apiServers returns the address and port by which a client reaches the API server, if it has an IP address there and
+// no name.
+func apiServers(client kubernetes.Interface) []netip.AddrPort {
+	rc, ok := client.CoreV1().RESTClient().(*rest.RESTClient)
+	if !ok || rc == nil { // a fake
+		return nil
+	}
+	u := rc.Get().URL()
+	addr, err := netip.ParseAddr(u.Hostname())
+	if err != nil {
+		return nil
+	}
+	port := u.Port()
+	if port == "" && u.Scheme == "http" {
+		port = "80"
+	}
+	n, err := strconv.ParseUint(cmp.Or(port, "443"), 10, 16)
+	if err != nil {
+		return nil
+	}
+	return []netip.AddrPort{netip.AddrPortFrom(addr.Unmap(), uint16(n))}
 }

@@ -1,12 +1,14 @@
 package dropin
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/kubernetes/fake"
 	componentbasev1alpha1 "k8s.io/component-base/config/v1alpha1"
 )
 
@@ -41,6 +43,21 @@ func TestWhichAPIServer(t *testing.T) {
 			assert.Equal(t, protobuf+",application/json", rc.AcceptContentTypes)
 		})
 	}
+}
+
+func TestTheAddressOfTheAPIServerIsKnown(t *testing.T) {
+	for host, want := range map[string]string{
+		"https://192.0.2.1:6443":    "[192.0.2.1:6443]",
+		"https://[2001:db8::1]":     "[[2001:db8::1]:443]",
+		"http://192.0.2.1/prefix":   "[192.0.2.1:80]",
+		"https://api.example:6443":  "[]",
+		"https://192.0.2.1:6443/k8": "[192.0.2.1:6443]",
+	} {
+		client, err := newClient(componentbasev1alpha1.ClientConnectionConfiguration{}, host)
+		require.NoError(t, err)
+		assert.Equal(t, want, fmt.Sprint(apiServers(client)), host)
+	}
+	assert.Empty(t, apiServers(fake.NewClientset()))
 }
 
 func TestContentTypesThatAreConfiguredStay(t *testing.T) {

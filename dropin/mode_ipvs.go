@@ -17,7 +17,7 @@ func startIPVS(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machi
 		return nil, err
 	}
 	if o.otherNodes != nil {
-		options.OtherNodes = o.otherNodes()
+		options.OtherNodes, options.APIServers = o.otherNodes(), o.apiServers
 	}
 	return ipvs.New(ctx, options)
 }

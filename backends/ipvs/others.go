@@ -28,18 +28,29 @@ type OtherNodes interface {
 var errAPIServer = errors.New("the address and port are an API server's, which this node itself needs: " +
 	"use another port")
 
-// apiServers returns the addresses and ports of the API servers, sorted: the endpoints of default/kubernetes.
-func apiServers(c *frontend.Changes) (list []netip.AddrPort) {
+// apiServers returns the addresses and ports of the API servers, sorted: the endpoints of default/kubernetes, and what
+// the options name, but for the addresses of that service itself.
+func apiServers(c *frontend.Changes, named []netip.AddrPort) (list []netip.AddrPort) {
+	for _, a := range named {
+		if model.FamilyOf(a.Addr()) == c.Family() {
+			list = append(list, a)
+		}
+	}
 	pc := c.Port(model.PortName{Service: model.ServiceName{Namespace: "default", Name: "kubernetes"}, Port: "https",
 		Protocol: model.TCP})
 	if pc == nil {
-		return nil
+		return list
+	}
+	if len(list) > 0 {
+		for fe := range pc.Frontends() {
+			list = slices.DeleteFunc(list, func(a netip.AddrPort) bool { return a.Addr() == fe.Key.Addr })
+		}
 	}
 	for _, ep := range pc.Endpoints(model.ClusterSet) {
 		list = append(list, ep.Target)
 	}
 	slices.SortFunc(list, model.CompareTargets)
-	return list
+	return slices.Compact(list)
 }
 
 // isBarred reports whether a virtual server would take the node's connections to an API server: on an address that is
