@@ -74,13 +74,10 @@ func newSets() *sets {
 // markPrefix is what the names of chains begin with that set the mark of a virtual server.
 const markPrefix = "mark-"
 
-// beforeOthers is the priority of the chains that see new connections: before dstnat, where those of other programs
-// are. To them the addresses of services are the node's own, and what such a program translates of the node's own, for
-// example to a pod with a host port, it would take from services (S62). So these chains come first, and bind what is
-// for a service to its destination: later chains do not see it.
-const beforeOthers = -110
-
-// bind is the last rule of the chains that packets to a service pass.
+// bind is the last rule of the chains that packets to a service pass. To other programs the addresses of services are
+// the node's own, and what such a program translates of the node's own, for example to a pod with a host port, it would
+// take from services (S62). So the chains of this table, which come first (S67), bind what is for a service to its
+// destination: later chains do not see it.
 func bind() nft.Rule { return rules.Rule(nft.KeepDestination{}) }
 
 // Chains that are always there, beside those of package rules.
@@ -109,11 +106,6 @@ func (c *config) baseChains(s *sets) []rules.Chain {
 	}
 	base := rules.BaseChains(services, rules.Masquerade(c.mark, s[hairpins]),
 		[]nft.Rule{rules.Rule(nft.IsNew{}, nft.Jump{Chain: addressesChain})}, filterChain)
-	for i := range base {
-		if ch := &base[i]; !ch.Filter && ch.Hook != nft.Postrouting {
-			ch.Priority = beforeOthers
-		}
-	}
 	return slices.Concat(rules.Verdicts(),
 		[]rules.Chain{
 			rules.NewChain(keepChain, rules.Commented("the node itself, by an address of the dummy interface",

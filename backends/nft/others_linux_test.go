@@ -104,8 +104,15 @@ func echo(t *testing.T, at string) error {
 // nft adds the rules of another program.
 func (r *road) nft(text string) {
 	r.t.Helper()
-	out, err := exec.CommandContext(r.t.Context(), need.Program(r.t, "nft"), text).CombinedOutput()
+	r.command("nft", text)
+}
+
+// command runs a program and returns its output.
+func (r *road) command(program string, args ...string) string {
+	r.t.Helper()
+	out, err := exec.CommandContext(r.t.Context(), need.Program(r.t, program), args...).CombinedOutput()
 	require.NoError(r.t, err, "%s", out)
+	return string(out)
 }
 
 // ask returns what a question from a namespace is answered with: the source that was seen, "refused", or "nothing".
@@ -220,6 +227,63 @@ func TestTheBridgeOfThePodsIsRenamed(t *testing.T) {
 	r.node.Sync()
 	rename("other", "pods")
 	assert.Equal(t, roadClient, r.answer("10.96.0.10:80"), "and its name again")
+}
+
+// Of chains of one priority the kernel runs the one first that was registered last. What other programs have at dstnat
+// and srcnat sees no connection to a service, whoever was first (S67).
+func TestOrderOfRegistrationDecidesNothing(t *testing.T) {
+	const counted = `table ip plugin {
+		chain pre { type nat hook prerouting priority dstnat; udp dport 80 counter ct mark set 0x80; };
+		chain post { type nat hook postrouting priority srcnat; udp dport 8080 counter masquerade; }; }`
+	others := map[string]func(r *road) (packets func() string){
+		"nftables": func(r *road) func() string {
+			r.nft(counted)
+			return func() string { return r.command("nft", "list", "table", "ip", "plugin") }
+		},
+		"iptables": func(r *road) func() string {
+			for _, args := range []string{"-A PREROUTING -p udp --dport 80 -j CONNMARK --set-xmark 0x80/0x80",
+				"-A POSTROUTING -p udp --dport 8080 -j MASQUERADE"} {
+				r.command("iptables", append([]string{"-t", "nat"}, strings.Fields(args)...)...)
+			}
+			return func() string { return r.command("iptables-save", "-c", "-t", "nat") }
+		},
+	}
+	again := func(r *road) {
+		r.node.backend.ForceResync()
+		r.node.Sync()
+	}
+	orders := map[string]func(r *road, add func(*road) func() string) func() string{
+		"others last": func(r *road, add func(*road) func() string) func() string { return add(r) },
+		"others first": func(r *road, add func(*road) func() string) func() string {
+			require.NoError(t, nft.CleanUp(t.Context(), nft.Options{}))
+			packets := add(r)
+			again(r)
+			return packets
+		},
+		"others first, after all rules were flushed": func(r *road, add func(*road) func() string) func() string {
+			r.command("nft", "flush", "ruleset")
+			packets := add(r)
+			again(r)
+			return packets
+		},
+	}
+	for program, add := range others {
+		for order, prepare := range orders {
+			t.Run(program+", "+order, func(t *testing.T) {
+				r := newRoad(t)
+				r.node.repairs = false // it would be first
+				r.node.Restart()
+				packets := prepare(r, add)
+				require.Equal(t, roadNode, r.answer("10.96.0.10:80"))
+				for line := range strings.Lines(packets()) {
+					if strings.Contains(line, "dport") {
+						assert.Regexp(t, `counter packets 0 |^\[0:0\]`, line)
+					}
+				}
+				assert.Equal(t, roadNode, r.answer(roadServer+":"+serverPort), "what is for no service, others translate")
+			})
+		}
+	}
 }
 
 // A host port, with rules as the CNI plugin portmap makes them in nftables. In docs/tested.md.

@@ -17,13 +17,18 @@ const (
 	forwardChain     = "filter-forward"
 )
 
-// Priorities of the base chains, those that nft calls dstnat, dstnat + 10, filter and srcnat. IPVS sees packets of the
-// node itself at -98, and those that are addressed to it at 99.
+// Priorities of the base chains. Of two chains of type nat with one priority the kernel runs the one first that was
+// registered last, and then which program started last would decide who translates a packet, or marks a connection by
+// the destination that it sees. So those of a proxy come before dstnat (-100) and srcnat (100), where others have
+// theirs, as kube-proxy's jumps are the first rules of its tables in mode iptables (S67). The kernel translates for all
+// of them at -100 and 100: to chains of other types the order is the same as with dstnat and srcnat.
+//
+// IPVS sees packets of the node itself at -98, and those that are addressed to it at 99.
 const (
-	dstNAT      = -100
-	afterDstNAT = -90
-	filter      = 0
-	srcNAT      = 100
+	beforeDstNAT = -110
+	afterDstNAT  = -90
+	filter       = 0
+	beforeSrcNAT = 90
 )
 
 // Chain is a chain with its rules.
@@ -52,9 +57,9 @@ func Verdicts() []Chain {
 // and then masquerade. outputCheck is the name of the chain with check on output.
 func BaseChains(services, masquerade, check []dp.Rule, outputCheck string) []Chain {
 	return []Chain{
-		{dp.Chain{Name: preroutingChain, Hook: dp.Prerouting, Priority: dstNAT}, services},
-		{dp.Chain{Name: outputChain, Hook: dp.Output, Priority: dstNAT}, services},
-		{dp.Chain{Name: postroutingChain, Hook: dp.Postrouting, Priority: srcNAT}, masquerade},
+		{dp.Chain{Name: preroutingChain, Hook: dp.Prerouting, Priority: beforeDstNAT}, services},
+		{dp.Chain{Name: outputChain, Hook: dp.Output, Priority: beforeDstNAT}, services},
+		{dp.Chain{Name: postroutingChain, Hook: dp.Postrouting, Priority: beforeSrcNAT}, masquerade},
 		{dp.Chain{Name: forwardChain, Hook: dp.Forward, Priority: filter, Filter: true}, check},
 		{dp.Chain{Name: outputCheck, Hook: dp.Output, Priority: afterDstNAT, Filter: true}, check},
 	}
