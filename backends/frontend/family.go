@@ -38,12 +38,12 @@ type family struct {
 }
 
 // newFamily returns a family without service ports, of which the backend has accepted nothing yet.
-func newFamily(f model.Family, index int, limits *budget) *family {
+func newFamily(f model.Family, index int, limits *budget, health *healthPorts) *family {
 	return &family{
 		family:       f,
 		index:        index,
 		limits:       limits,
-		owners:       newOwners(),
+		owners:       newOwners(health),
 		hairpins:     newCounted(netip.Addr.Compare),
 		clusterIPs:   newCounted(netip.Addr.Compare),
 		healthChecks: newCounted(HealthCheck.compare),

@@ -25,6 +25,7 @@ type owners struct {
 	compared  int // claims with others, since the start
 	nodePorts nodePorts
 	reporter  *reporter
+	health    *healthPorts // of all families
 }
 
 // claim is a service port that asks for a key.
@@ -39,14 +40,15 @@ func (c claim) frontend(k Key) Frontend {
 	return Frontend{Key: k, Kind: c.kind, Restricted: c.restricted}
 }
 
-func newOwners() owners {
-	return owners{byKey: map[Key]holder{}, nodePorts: nodePorts{added: map[netip.Addr]bool{},
+func newOwners(health *healthPorts) owners {
+	return owners{health: health, byKey: map[Key]holder{}, nodePorts: nodePorts{added: map[netip.Addr]bool{},
 		asked: map[Key][]netip.Addr{}, claims: map[Key]nodePortClaim{}, changed: map[Key]bool{},
 		passed: map[Key]*port{}}}
 }
 
 // gain gives a port the frontend that it asks for. The claim of a node port to an address makes none.
 func (o *owners) gain(k Key, c claim) {
+	o.health.touch(k)
 	if o.nodePorts.noteOwner(k, nil); c.kind != NodePort || k.IsNodePort() {
 		c.port.gain(c.frontend(k))
 	}
@@ -54,6 +56,7 @@ func (o *owners) gain(k Key, c claim) {
 
 // lose takes it away again.
 func (o *owners) lose(k Key, c claim) {
+	o.health.touch(k)
 	if o.nodePorts.noteOwner(k, c.port); c.kind != NodePort || k.IsNodePort() {
 		c.port.lose(c.frontend(k))
 	}

@@ -7,11 +7,11 @@ import "sigs.k8s.io/kube-proxy-lib/model"
 type Problem struct {
 	// Family is the family in which it is not served. It may be served in the other one.
 	Family model.Family
-	// Port is the service port.
+	// Port is the service port. For HealthCheckPortInUse it is the service's first one.
 	Port model.PortName
 	// Reason is the reason, for programs and Events.
 	Reason Reason
-	// Owner has the address, for AddressInUse.
+	// Owner has the address, for AddressInUse and HealthCheckPortInUse.
 	Owner model.PortName
 	// Message is the problem in words.
 	Message string
@@ -31,6 +31,9 @@ const (
 	// each pair of service ports in a wave, when they begin to ask for it or lose it; the message names one of the
 	// addresses. If it then passes to yet another owner, the first eight of those who wait are told again.
 	AddressInUse Reason = "AddressInUse"
+	// HealthCheckPortInUse: another service port owns the number of the service's healthCheckNodePort as a node port, and
+	// gets what load balancers send there (S38).
+	HealthCheckPortInUse Reason = "HealthCheckPortInUse"
 	// InvalidPort: it has no number or protocol.
 	InvalidPort Reason = "InvalidPort"
 	// DuplicatePort: the service has another port of its name and protocol.

@@ -129,12 +129,12 @@ type told struct {
 	message string
 }
 
-// forgetProblems removes the problems of a service that the present round has not found, except those of endpoints, of
-// which the service says nothing.
+// forgetProblems removes the problems of a service that the present round has not found, except those of endpoints and
+// of others' node ports, of which the service says nothing.
 func (t *Table) forgetProblems(s *service) {
 	n := len(s.problems)
 	maps.DeleteFunc(s.problems, func(k Problem, found told) bool {
-		return found.round != t.round && k.Reason != InvalidEndpoint
+		return found.round != t.round && k.Reason != InvalidEndpoint && k.Reason != HealthCheckPortInUse
 	})
 	if len(s.problems) != n {
 		t.reporter.mark(s.name)

@@ -94,6 +94,8 @@ type Table struct {
 
 	announced map[announced]more // in the present update
 
+	healthPorts *healthPorts
+
 	errs []error // of the last Sync, as report returns them
 	err  error   // all of errs
 }
@@ -121,12 +123,13 @@ func New(o Options) (*Table, error) {
 	t := &Table{options: o, current: &model.Node{},
 		budget: &budget{Limits: o.Limits.complete(), due: map[*tenant]bool{}, affinity: o.LimitAffinity,
 			blockSize: 128},
-		services: map[model.ServiceName]*service{}, tenants: map[string]*tenant{}, announced: map[announced]more{}}
+		services: map[model.ServiceName]*service{}, tenants: map[string]*tenant{}, announced: map[announced]more{},
+		healthPorts: &healthPorts{services: map[uint16]map[model.ServiceName]bool{}, touched: map[uint16]bool{}}}
 	if o.Families == nil {
 		o.Families = model.Families()
 	}
 	for i, f := range o.Families {
-		family := newFamily(f, i, t.budget)
+		family := newFamily(f, i, t.budget, t.healthPorts)
 		family.all = o.AllEndpoints
 		t.families = append(t.families, family)
 	}

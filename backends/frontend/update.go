@@ -64,6 +64,7 @@ func (t *Table) update(ctx context.Context) {
 	for _, f := range t.families {
 		f.settle(func(p Problem) { t.report(ctx, p) })
 	}
+	t.findHealthPorts(ctx)
 	t.announceRest(ctx)
 	t.reporter.tell(t.services)
 }
@@ -267,6 +268,14 @@ func (t *Table) setRanges(s *service, f *family, n int) {
 }
 
 func (t *Table) countHealthCheck(before, after *model.Service) {
+	t.healthPorts.set(before, false)
+	t.healthPorts.set(after, true)
+	if before != nil && before.HealthCheck != nil &&
+		(after == nil || after.HealthCheck == nil || after.HealthCheck.NodePort != before.HealthCheck.NodePort) {
+		for _, f := range t.families {
+			t.forgetHealthPort(t.services[before.Name], f)
+		}
+	}
 	for _, f := range t.families {
 		if before != nil && before.HealthCheck != nil {
 			f.healthChecks.remove(HealthCheck{before.HealthCheck.NodePort, before.Name})

@@ -162,7 +162,9 @@ func (m *move) compute(ctx context.Context, c dropin.Config) (*proxy, error) {
 		Apply:             func(context.Context, *frontend.Changes) error { return nil },
 		NodePortAddresses: func(node *model.Node, f model.Family) []netip.Addr { return m.nodePorts(node, f, choice) },
 		OnProblem: func(_ context.Context, problem frontend.Problem) {
-			p.refused = append(p.refused, refusal{problem.Port, problem.Owner, problem.Reason, problem.Message})
+			if problem.Reason != frontend.HealthCheckPortInUse { // with every proxy
+				p.refused = append(p.refused, refusal{problem.Port, problem.Owner, problem.Reason, problem.Message})
+			}
 		}})
 	if err != nil {
 		return nil, err
