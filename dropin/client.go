@@ -10,17 +10,22 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	componentbasev1alpha1 "k8s.io/component-base/config/v1alpha1"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/prom"
 )
 
 const protobuf = "application/vnd.kubernetes.protobuf"
 
 // newClient returns a client for the API server that a kubeconfig file or master names; without both, for that of the
-// cluster in which this pod runs.
-func newClient(c componentbasev1alpha1.ClientConnectionConfiguration, master string) (kubernetes.Interface, error) {
+// cluster in which this pod runs. Its requests are counted.
+func newClient(
+	c componentbasev1alpha1.ClientConnectionConfiguration, master string, requests *prom.Requests,
+) (kubernetes.Interface, error) {
 	rc, err := restConfig(c, master)
 	if err != nil {
 		return nil, err
 	}
+	rc.Wrap(requests.Wrap)
 	client, err := kubernetes.NewForConfig(rc)
 	if err != nil {
 		return nil, fmt.Errorf("API server %s: %w", rc.Host, err)

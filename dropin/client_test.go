@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/kubernetes/fake"
 	componentbasev1alpha1 "k8s.io/component-base/config/v1alpha1"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/prom"
 )
 
 func kubeconfig(t *testing.T) string {
@@ -53,7 +55,7 @@ func TestTheAddressOfTheAPIServerIsKnown(t *testing.T) {
 		"https://api.example:6443":  "[]",
 		"https://192.0.2.1:6443/k8": "[192.0.2.1:6443]",
 	} {
-		client, err := newClient(componentbasev1alpha1.ClientConnectionConfiguration{}, host)
+		client, err := newClient(componentbasev1alpha1.ClientConnectionConfiguration{}, host, prom.NewRequests())
 		require.NoError(t, err)
 		assert.Equal(t, want, fmt.Sprint(apiServers(client)), host)
 	}
@@ -74,8 +76,9 @@ func TestContentTypesThatAreConfiguredStay(t *testing.T) {
 
 func TestNoAPIServerIsAnError(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	_, err := newClient(componentbasev1alpha1.ClientConnectionConfiguration{}, "")
+	_, err := newClient(componentbasev1alpha1.ClientConnectionConfiguration{}, "", prom.NewRequests())
 	assert.ErrorContains(t, err, "neither kubeconfig nor master is set, and this program does not run in a pod")
-	_, err = newClient(componentbasev1alpha1.ClientConnectionConfiguration{Kubeconfig: "/nowhere/kubeconfig"}, "")
+	_, err = newClient(componentbasev1alpha1.ClientConnectionConfiguration{Kubeconfig: "/nowhere/kubeconfig"}, "",
+		prom.NewRequests())
 	assert.ErrorContains(t, err, `kubeconfig "/nowhere/kubeconfig"`)
 }

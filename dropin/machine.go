@@ -24,6 +24,7 @@ import (
 	iptablesdataplane "sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
 	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	nftdataplane "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/prom"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/node/hostaddr"
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
@@ -33,6 +34,7 @@ import (
 // machine is the environment of a proxy. Tests replace the parts that they must not touch.
 type machine struct {
 	newClient func(c componentbasev1alpha1.ClientConnectionConfiguration, master string) (kubernetes.Interface, error)
+	requests  *prom.Requests // of such a client; nil in tests
 	hostname  func() (string, error)
 	listen    func(ctx context.Context, network, address string) (net.Listener, error)
 
@@ -63,8 +65,14 @@ type machine struct {
 
 // theMachine returns the real machine.
 func theMachine() *machine {
+	requests := prom.NewRequests()
 	m := &machine{
-		newClient: newClient,
+		newClient: func(
+			c componentbasev1alpha1.ClientConnectionConfiguration, master string,
+		) (kubernetes.Interface, error) {
+			return newClient(c, master, requests)
+		},
+		requests:  requests,
 		hostname:  os.Hostname,
 		listen:    (&net.ListenConfig{}).Listen,
 		host:      &hostaddr.System{ExcludeInterfaces: ipvs.ServiceLinks()},

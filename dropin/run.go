@@ -141,6 +141,9 @@ func runProxy(asked context.Context, s *settings, mode *mode) error {
 	}
 	p.registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), p.health)
+	if s.machine.requests != nil {
+		p.registry.MustRegister(s.machine.requests)
+	}
 
 	p.health.SetNode(&model.Node{NotEligible: true}) // it is not known yet whether the node exists
 	if client == nil {

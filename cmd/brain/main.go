@@ -35,6 +35,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/certificates"
+	"sigs.k8s.io/kube-proxy-lib/internal/prom"
 	"sigs.k8s.io/kube-proxy-lib/internal/source"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/remote/brain"
@@ -116,14 +117,16 @@ func (o *options) allNodes() localstate.ClusterOptions {
 	return localstate.ClusterOptions{NoExternalIPs: !o.externalIPs, EndpointLimits: o.endpoints}
 }
 
-func (o *options) source() (watch.Source, error) {
+func (o *options) source(requests *prom.Requests) (watch.Source, error) {
 	if !o.inCluster {
+		o.cluster.Wrap = requests.Wrap
 		return o.cluster.Source()
 	}
 	config, err := rest.InClusterConfig()
 	if err != nil {
 		return nil, fmt.Errorf("--in-cluster: %w", err)
 	}
+	config.Wrap(requests.Wrap)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("--in-cluster: %w", err)
@@ -162,13 +165,14 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	src, err := o.source()
+	requests := prom.NewRequests()
+	src, err := o.source(requests)
 	if err != nil {
 		return err
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), requests)
 	server, err := brain.New(ctx, brain.Options{Source: src, Cluster: o.allNodes(), Metrics: registry,
 		KeepBytes: o.keepBytes, MaxClasses: o.classes})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 
 	"k8s.io/client-go/kubernetes"
@@ -20,6 +21,8 @@ type Cluster struct {
 	// Config, which is not a flag either, returns the connection to the API server in a program that has other flags for
 	// that. Files are used nevertheless, if they are given.
 	Config func() (*rest.Config, error)
+	// Wrap, which is not a flag either, wraps the client's transport, unless it is nil.
+	Wrap func(http.RoundTripper) http.RoundTripper
 	// Details sets localstate.ClusterOptions.EndpointDetails. It is not a flag.
 	Details bool
 }
@@ -87,6 +90,9 @@ func (f *Cluster) config() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", f.Kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", f.Kubeconfig, err)
+	}
+	if f.Wrap != nil {
+		config.Wrap(f.Wrap)
 	}
 	return config, nil
 }
