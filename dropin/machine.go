@@ -72,11 +72,11 @@ func theMachine() *machine {
 		) (kubernetes.Interface, error) {
 			return newClient(c, master, requests)
 		},
-		requests:  requests,
-		hostname:  os.Hostname,
-		listen:    (&net.ListenConfig{}).Listen,
-		host:      &hostaddr.System{ExcludeInterfaces: ipvs.ServiceLinks()},
-		local:     &hostaddr.Local{},
+		requests: requests,
+		hostname: os.Hostname,
+		listen:   (&net.ListenConfig{}).Listen,
+		host:     &hostaddr.System{ExcludeInterfaces: ipvs.ServiceLinks()},
+		local:    &hostaddr.Local{},
 		setGCPercent: func(percent int) {
 			if os.Getenv("GOGC") == "" {
 				debug.SetGCPercent(percent)

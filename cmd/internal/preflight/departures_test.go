@@ -263,7 +263,7 @@ func hidden() map[string]string {
 		"remote endpoints that are out of date": windows, "an endpoint whose node is another": windows,
 		"the fallback to terminating": windows, "no affinity timeout, no source": windows,
 		"chains of type nat at priorities dstnat": "another program",
-		"masquerades everything": "another program", "accepts connections that should be dropped": "another program",
+		"masquerades everything":                  "another program", "accepts connections that should be dropped": "another program",
 		"no SCTP; detects": "another program",
 	}
 }
