@@ -50,3 +50,23 @@ func TestOneVersionOfKubernetesIsTheReference(t *testing.T) {
 		}
 	}
 }
+
+// README names the versions of client-go, and what the pre-release among them needs.
+func TestTheVersionsOfClientGoAreInREADME(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	text := strings.Join(strings.Fields(string(readme)), " ")
+	versions, err := os.ReadFile("../.ci/client-go-versions")
+	require.NoError(t, err)
+	found := regexp.MustCompile(`(?m)^v(0\.\d+)\.\d+(-\S+)?`).FindAllStringSubmatch(string(versions), -1)
+	require.NotEmpty(t, found)
+	row := regexp.MustCompile(`\| 0\.1, main \|[^|]*\|([^|]*)\|`).FindStringSubmatch(text)
+	require.NotNil(t, row)
+	for _, v := range found {
+		if v[2] != "" {
+			assert.Contains(t, text, "a pre-release of "+v[1]+", which needs Go")
+			continue
+		}
+		assert.Contains(t, row[1], v[1])
+	}
+}
