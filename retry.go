@@ -20,13 +20,19 @@ type failures struct {
 	ports    backoff // single service ports
 	text     string  // of the last error that was logged, until nothing fails any more
 	logged   time.Time
-	known    map[portKey]string
+	known    map[portKey]portFailure
 	counts   map[model.Family]int // of known
 
 	// What the last Sync failed with, and what is in that.
 	last    error
 	failed  model.FamilySet
 	refused bool // service ports
+}
+
+// portFailure is why a service port failed.
+type portFailure struct {
+	text string
+	only *sink.PortError // if there is one error; one that stays the same costs no text
 }
 
 // portKey names a service port in a family.
@@ -132,13 +138,23 @@ func (t portsTold) rest(tell func(service model.ServiceName, family model.Family
 // notePorts logs service ports that failed, each once until its error changes, and those that no longer fail. It leaves
 // ports of a family that failed as a whole as they were.
 func (f *failures) notePorts(errs []*sink.PortError, failed model.FamilySet, end time.Time) {
-	now := make(map[portKey]string, len(errs))
-	for _, e := range errs { // there can be several for one service port, of several sinks
-		now[portKey{e.Port, e.Family}] += e.Error() + "\n"
+	now := make(map[portKey]portFailure, len(errs))
+	for _, e := range errs {
+		key := portKey{e.Port, e.Family}
+		next, more := now[key] // of several sinks
+		switch before := f.known[key]; {
+		case more:
+			next = portFailure{text: next.text + e.Error() + "\n"}
+		case before.only == e:
+			next = before
+		default:
+			next = portFailure{e.Error() + "\n", e}
+		}
+		now[key] = next
 	}
 	fails, again := portsTold{}, portsTold{}
 	for _, e := range errs {
-		if key := (portKey{e.Port, e.Family}); f.known[key] == now[key] || !fails.names(e.Port, e.Family) {
+		if key := (portKey{e.Port, e.Family}); f.known[key].text == now[key].text || !fails.names(e.Port, e.Family) {
 			continue
 		}
 		f.log.Error(e.Err, "A service port could not be applied, but everything else was; trying again",
@@ -147,12 +163,12 @@ func (f *failures) notePorts(errs []*sink.PortError, failed model.FamilySet, end
 			f.onPortError(e)
 		}
 	}
-	for key, text := range f.known {
+	for key, before := range f.known {
 		if _, still := now[key]; still {
 			continue
 		}
 		if failed.Has(key.family) {
-			now[key] = text
+			now[key] = before
 			continue
 		}
 		if again.names(key.port, key.family) {

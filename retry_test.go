@@ -101,3 +101,20 @@ func TestFailuresBetweenRetriesAreNotLoggedEachTime(t *testing.T) {
 		})
 	}
 }
+
+// Of thousands of service ports that fail as before, one more costs nobody their texts again.
+func TestOneMoreFailureDoesNotCostAllTexts(t *testing.T) {
+	f, lines, opts := newFailures()
+	all := refusedPorts(1001).(interface{ Unwrap() []error }).Unwrap() //nolint:errorlint // it is joined
+	some, more := errors.Join(all[:1000]...), errors.Join(all...)
+	f.note(some, false, time.Now(), opts)
+	before := len(*lines)
+	f.note(more, false, time.Now(), opts)
+	assert.Len(t, *lines, before+1)
+	i := 0
+	allocs := testing.AllocsPerRun(10, func() {
+		i++
+		f.note([]error{some, more}[i%2], false, time.Now(), opts)
+	})
+	assert.Less(t, allocs, 200.)
+}

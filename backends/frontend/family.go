@@ -174,7 +174,7 @@ func (p *port) ask(next []Frontend) {
 	}
 	p.asked = next
 	if f.excesses.of[p] != nil && hasExternal(before) != hasExternal(next) {
-		f.excesses.isNew = true
+		f.excesses.renew(p)
 	}
 }
 
@@ -313,7 +313,6 @@ func (f *family) inUse(p pair, l *loss) Problem {
 // accept makes the next changes relative to the present state, except for refused ports, and forgets ports and services
 // of which nothing is left.
 func (f *family) accept(t *Table) {
-	refused := len(f.ledger.refused)
 	f.ledger.prepare()
 	for _, p := range f.dirty {
 		p.isDirty = false
@@ -324,7 +323,7 @@ func (f *family) accept(t *Table) {
 			}
 		}
 	}
-	f.ledger.finish(refused)
+	f.ledger.finish()
 	clear(f.dirty)
 	if f.dirty = f.dirty[:0]; cap(f.dirty) > 1024 {
 		f.dirty = nil

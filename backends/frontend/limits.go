@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -136,12 +135,11 @@ func (p *port) cost() Budget {
 	return b
 }
 
-// excesses are the problems of a family's ports that exceed limits, and the error that Sync returns of those that are
+// excesses are the problems of a family's ports that exceed limits, and the errors that Sync returns of those that are
 // not served.
 type excesses struct {
-	of    map[*port][]Problem
-	isNew bool
-	err   error
+	of     map[*port][]Problem
+	errors portErrors
 }
 
 // note notes what a port exceeds, if anything.
@@ -155,35 +153,29 @@ func (e *excesses) note(p *port, found []Problem) {
 			p.family.owners.reporter.mark(p.service.name)
 		}
 	}
-	if e.isNew = true; len(found) == 0 {
+	if len(found) == 0 {
 		delete(e.of, p)
-		return
+	} else {
+		if e.of == nil {
+			e.of = map[*port][]Problem{}
+		}
+		e.of[p] = found
 	}
-	if e.of == nil {
-		e.of = map[*port][]Problem{}
-	}
-	e.of[p] = found
+	e.renew(p)
 }
 
-// error returns an error for each port.
-func (e *excesses) error() error {
-	if !e.isNew {
-		return e.err
-	}
-	var errs []error
-	for _, p := range slices.SortedFunc(maps.Keys(e.of), func(a, b *port) int { return a.name.Compare(b.name) }) {
-		var causes []error
-		for _, problem := range e.of[p] {
-			if problem.Reason != TooManyStickyEndpoints {
-				causes = append(causes, problem)
-			}
+// renew makes the error of a port.
+func (e *excesses) renew(p *port) {
+	var causes []error
+	for _, problem := range e.of[p] {
+		if problem.Reason != TooManyStickyEndpoints {
+			causes = append(causes, problem)
 		}
-		if len(causes) == 0 {
-			continue
-		}
-		errs = append(errs, &sink.PortError{Port: p.name, Family: p.family.family, Err: errors.Join(causes...),
-			ServesExternal: hasExternal(p.asked)})
 	}
-	e.err, e.isNew = errors.Join(errs...), false
-	return e.err
+	if len(causes) == 0 {
+		e.errors.set(p, nil)
+		return
+	}
+	e.errors.set(p, &sink.PortError{Port: p.name, Family: p.family.family, Err: errors.Join(causes...),
+		ServesExternal: hasExternal(p.asked)})
 }

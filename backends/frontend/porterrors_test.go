@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,4 +42,57 @@ func TestEveryServicePortHasOneErrorWhateverTheOrder(t *testing.T) {
 	require.ErrorContains(t, found[1], "address 09\nand 15 more errors")
 	require.NotContains(t, found[1].Error(), "address 10")
 	require.Zero(t, sink.FailedFamilies(err))
+}
+
+// Of a service with many refused ports, one more or less leaves the errors of the others as they are: those who look at
+// the error can tell by the pointer.
+func TestErrorsOfOtherPortsStayTheSame(t *testing.T) {
+	refused := map[string]bool{}
+	table, err := frontend.New(frontend.Options{Families: []model.Family{model.IPv4},
+		Limits: frontend.Limits{Service: frontend.Budget{Destinations: 1}},
+		Apply: func(_ context.Context, c *frontend.Changes) error {
+			for p := range c.Ports() {
+				if refused[p.Name().Port] {
+					p.Refuse(p.After, errors.New("refused"))
+				}
+			}
+			return nil
+		}})
+	require.NoError(t, err)
+	b := fm.Service("default/web").ClusterIP("10.96.0.1")
+	for i := range 100 {
+		b.Port(fmt.Sprintf("p%02d", i), uint16(i+1))
+		refused[fmt.Sprintf("p%02d", i)] = i%2 == 0
+	}
+	s := b.Build()
+	table.SetService(s)
+	for i := 1; i < 100; i += 2 { // the others exceed a limit
+		for n := range 2 {
+			table.SetEndpoint(fm.Endpoint(fmt.Sprintf("default/web:p%02d/TCP", i), fmt.Sprintf("10.1.0.%d:80", n+1)).Build())
+		}
+	}
+	first := sink.PortErrors(table.Sync(t.Context()))
+	require.Len(t, first, 100)
+	for port, n := range map[int]int{7: 99, 8: 99} {
+		refused["p08"] = port != 8
+		if port == 7 {
+			table.DeleteEndpoint(fm.Endpoint("default/web:p07/TCP", "10.1.0.1:80").Build().Key())
+		} else {
+			table.SetEndpoint(fm.Endpoint("default/web:p08/TCP", "10.1.0.9:80").Build())
+		}
+		next := sink.PortErrors(table.Sync(t.Context()))
+		require.Len(t, next, n)
+		for _, e := range next {
+			require.True(t, slices.Contains(first, e), "%v", e)
+		}
+		first = next
+		refused["p08"] = true
+		if port == 7 {
+			table.SetEndpoint(fm.Endpoint("default/web:p07/TCP", "10.1.0.1:80").Build())
+		} else {
+			table.DeleteEndpoint(fm.Endpoint("default/web:p08/TCP", "10.1.0.9:80").Build().Key())
+		}
+		first = sink.PortErrors(table.Sync(t.Context()))
+		require.Len(t, first, 100)
+	}
 }

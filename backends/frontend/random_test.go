@@ -132,9 +132,9 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 				assert.Empty(t, f.healthChecks.n)
 				assert.Empty(t, f.ledger.refused)
 				assert.Empty(t, f.ledger.obsolete)
-				assert.NoError(t, f.ledger.err)
+				assert.NoError(t, f.ledger.errors.error())
 				assert.Empty(t, f.excesses.of)
-				assert.NoError(t, f.excesses.error())
+				assert.NoError(t, f.excesses.errors.error())
 			}
 		})
 	}

@@ -71,7 +71,7 @@ type ledger struct {
 	decided map[*port]*refusal
 	// obsolete are the frontends that the dataplane still has of a refused port that no longer owns them.
 	obsolete map[Key]*port
-	err      error // of all that are refused
+	errors   portErrors // of those that are refused
 }
 
 // refusal is what Apply said about a port.
@@ -142,10 +142,12 @@ func (l *ledger) accept(p *port) {
 	delete(l.inDoubt, p)
 	if r == nil || p.current == nil && p.accepted == nil {
 		delete(l.refused, p)
+		l.errors.set(p, nil)
 		return
 	}
 	r.err, r.errs = join(r.errs), nil
 	l.refused[p] = r
+	l.renew(p)
 	if r.inDoubt {
 		l.inDoubt[p] = true
 	}
@@ -170,23 +172,24 @@ func (l *ledger) moveFrontends(p *port, has *Port) {
 			loser.accepted = &before
 			delete(loser.frontends, k)
 			delete(l.obsolete, k)
+			l.renew(loser)
 		}
 	}
 }
 
-// finish comes after the ports were accepted. before is how many were refused.
-func (l *ledger) finish(before int) {
-	if len(l.decided) == 0 && before == len(l.refused) {
-		return
-	}
-	l.decided = map[*port]*refusal{}
-	var errs []error
-	for _, p := range slices.SortedFunc(maps.Keys(l.refused), func(a, b *port) int { return a.name.Compare(b.name) }) {
-		r := l.refused[p]
-		errs = append(errs, &sink.PortError{Port: p.name, Family: p.family.family, Err: r.err,
+// renew makes the error of a refused port.
+func (l *ledger) renew(p *port) {
+	if r := l.refused[p]; r != nil {
+		l.errors.set(p, &sink.PortError{Port: p.name, Family: p.family.family, Err: r.err,
 			ServesExternal: r.servesExternal(p)})
 	}
-	l.err = errors.Join(errs...)
+}
+
+// finish comes after the ports were accepted.
+func (l *ledger) finish() {
+	if len(l.decided) > 0 {
+		l.decided = map[*port]*refusal{}
+	}
 }
 
 // refuse takes the errors of single service ports that Apply returned. It returns those of ports that do not exist.

@@ -212,7 +212,7 @@ func (t *Table) Sync(ctx context.Context) error {
 
 // report returns what Sync reports of a family after Apply has returned failure, except for service ports.
 func (f *family) report(failure error) error {
-	ports := [2]error{f.ledger.err, f.excesses.error()}
+	ports := [2]error{f.ledger.errors.error(), f.excesses.errors.error()}
 	if failure != nil {
 		return &sink.FamilyError{Family: f.family, Err: errors.Join(failure, ports[0], ports[1])}
 	}

@@ -64,7 +64,6 @@ type syncResult struct {
 	At       time.Time `json:"at"`
 	Duration string    `json:"duration"`
 	Error    string    `json:"error,omitempty"` // shortened
-	whole    string    // the error, to compare it with the previous one
 	// Failed: it failed for a whole family, and not only for some service ports.
 	Failed bool `json:"failed,omitempty"`
 	failed model.FamilySet

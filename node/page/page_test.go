@@ -163,9 +163,9 @@ func TestProblemsAreFollowed(t *testing.T) {
 		_ = r.sink.Sync(t.Context())
 		v := r.view()
 		want, endpoints := map[string]status{}, 0
-		failing := map[model.ServiceName][]string{}
+		failing := map[model.ServiceName][]*sink.PortError{}
 		for _, e := range sink.PortErrors(b.err) {
-			failing[e.Port.Service] = []string{"no"}
+			failing[e.Port.Service] = []*sink.PortError{e}
 		}
 		for e := range v.snapshot.Services() {
 			endpoints += len(e.Endpoints)

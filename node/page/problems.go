@@ -112,12 +112,12 @@ func (v *view) text(p problem) string {
 }
 
 // diagnose says what is wrong with a service, which is nil if it is not there.
-func diagnose(name model.ServiceName, e *sink.ServiceEntry, failing []string, unserved bool) problem {
+func diagnose(name model.ServiceName, e *sink.ServiceEntry, failing []*sink.PortError, unserved bool) problem {
 	out := problem{Service: name, Status: statusOK}
 	switch {
 	case e == nil:
 	case len(failing) > 0:
-		out.Status, out.Text = statusFailing, shorten(strings.Join(failing, "; "))
+		out.Status, out.Text = statusFailing, beginning(failing, "; ")
 	case unserved: // view.text knows what: it may change without anything of the service
 		out.Status = statusUnserved
 	default:

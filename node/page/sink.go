@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/syncing"
@@ -28,7 +29,7 @@ type feeder struct {
 	// The error of the last Sync, the result without times, and the service ports that failed.
 	err     error
 	result  syncResult
-	failing map[model.ServiceName][]string
+	failing map[model.ServiceName][]*sink.PortError
 }
 
 // Sink wraps next, which is the backend or middleware around it: it passes every call on, and the page shows the
@@ -82,7 +83,7 @@ func (p *Page) synced(f *feeder, start, end time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	first := p.sync == nil
-	failedBefore := !first && p.sync.whole == result.whole
+	failedBefore := !first && p.sync.Error == result.Error
 	p.sync = &result
 	p.busy.turn(end)
 	changed := p.follow(f.new, end.UTC(), first, f.suspects)
@@ -109,28 +110,59 @@ func (p *Page) synced(f *feeder, start, end time.Time, err error) {
 	p.updated = make(chan struct{})
 }
 
-// look takes over an error, unless it is that of the Sync before. The services that failed in either become suspects.
+// look takes over an error, unless it is that of the Sync before. The services whose errors are others than before become
+// suspects.
 func (f *feeder) look(err error) {
 	if syncing.SameError(err, f.err) {
 		return
 	}
-	for name := range f.failing {
-		f.suspects[name] = false
-	}
-	f.err, f.result, f.failing = err, syncResult{failed: sink.FailedFamilies(err)}, nil
+	before := f.failing
+	f.err, f.result = err, syncResult{failed: sink.FailedFamilies(err)}
 	f.result.Failed = f.result.failed != 0
-	if err != nil {
-		f.result.whole = err.Error()
-		f.result.Error = shorten(f.result.whole)
-	}
+	f.result.Error = textOf(err)
+	f.failing = map[model.ServiceName][]*sink.PortError{}
 	for _, e := range sink.PortErrors(err) {
-		if f.failing == nil {
-			f.failing = map[model.ServiceName][]string{}
-		}
-		name := e.Port.Service
-		f.failing[name] = append(f.failing[name], e.Error())
-		f.suspects[name] = false
+		f.failing[e.Port.Service] = append(f.failing[e.Port.Service], e)
 	}
+	for name, list := range f.failing {
+		if !slices.Equal(list, before[name]) {
+			f.suspects[name] = false
+		}
+	}
+	for name := range before {
+		if f.failing[name] == nil {
+			f.suspects[name] = false
+		}
+	}
+}
+
+// textOf returns the beginning of an error's text, which may be of thousands of service ports.
+func textOf(err error) string {
+	switch e := err.(type) { //nolint:errorlint // it descends itself
+	case nil:
+		return ""
+	case *sink.FamilyError:
+		if e.Err != nil {
+			return shorten(e.Family.String() + ": " + textOf(e.Err))
+		}
+	case interface{ Unwrap() []error }:
+		return beginning(e.Unwrap(), "\n")
+	}
+	return shorten(err.Error())
+}
+
+// beginning joins the texts of errors, as far as they are shown.
+func beginning[E error](list []E, separator string) string {
+	var b strings.Builder
+	for i, e := range list {
+		if i > 0 {
+			b.WriteString(separator)
+		}
+		if b.WriteString(textOf(e)); b.Len() > maxErrorBytes {
+			break
+		}
+	}
+	return shorten(b.String())
 }
 
 // follow takes over a snapshot, unless it is nil, and adds the services that differ from the one before to suspects. It
