@@ -100,3 +100,24 @@ func shorten(folder string) string {
 	}
 	return parts[0]
 }
+
+// The programs that are published have the newest client-go that the library is tested with, wherever they are built.
+func TestProgramsAreBuiltWithTheNewestClientGo(t *testing.T) {
+	read := func(path string) string {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		return string(text)
+	}
+	newest := regexp.MustCompile(`(?m)^(v0\.\d+\.\d+)$`).FindStringSubmatch(read(".ci/client-go-versions"))
+	require.NotNil(t, newest)
+	programs := regexp.MustCompile(`(?m)^\tk8s\.io/(\S+) (v0\.[1-9]\d*\.\d+)$`).FindAllStringSubmatch(
+		read("cmd/programs.mod"), -1)
+	require.Greater(t, len(programs), 4)
+	for _, m := range programs {
+		assert.Equal(t, newest[1], m[2], "cmd/programs.mod, %s: run .ci/programs", m[1])
+	}
+	for _, path := range []string{".ci/release", "docs/kubeadm.md", "cmd/kube-proxy/Dockerfile",
+		"testing/integration/dropin/program_linux_test.go"} {
+		assert.Contains(t, read(path), "-modfile=cmd/programs.mod", path)
+	}
+}

@@ -118,9 +118,10 @@ func checkRun(t *testing.T, root, commands, programs string) (known int) {
 			main, err := os.ReadFile(path.Join(root, last, "main.go"))
 			require.NoError(t, err, command)
 			assert.Contains(t, string(main), "\nfunc main() {", command)
+			assert.Contains(t, words, "-modfile=cmd/programs.mod", command)
 		case strings.Contains(command, "apt-get install"):
 			assert.Regexp(t, `(?m)^\S+ `+regexp.QuoteMeta(last)+`$`, programs, command)
-		case strings.Join(words, " ") == "go mod download", strings.Join(words, " ") == "apt-get update", words[0] == "rm":
+		case strings.Join(words, " ") == "go mod download -modfile=cmd/programs.mod", strings.Join(words, " ") == "apt-get update", words[0] == "rm":
 		default:
 			assert.Fail(t, "an unknown command", command)
 		}

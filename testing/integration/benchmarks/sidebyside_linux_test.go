@@ -121,7 +121,7 @@ func linkIPTables(b *testing.B, variant string) string {
 // build builds a program of this checkout, as upstream's are built.
 func build(b *testing.B, folder string) string {
 	path := filepath.Join(b.TempDir(), filepath.Base(folder))
-	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, "./"+folder)
+	cmd := exec.Command("go", "build", "-modfile=cmd/programs.mod", "-ldflags", "-s -w", "-o", path, "./"+folder)
 	cmd.Dir = "../../.."
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	out, err := cmd.CombinedOutput()

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build and buildBrain build cmd/kube-proxy and cmd/brain, once, as users would.
+// build and buildBrain build cmd/kube-proxy and cmd/brain, once, with the modules that releases have.
 var (
 	build      = sync.OnceValues(func() (string, error) { return buildExample("kube-proxy") })
 	buildBrain = sync.OnceValues(func() (string, error) { return buildExample("brain") })
@@ -45,7 +45,7 @@ var (
 
 func buildExample(name string) (string, error) {
 	path := filepath.Join(buildFolder, name)
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/"+name)
+	cmd := exec.Command("go", "build", "-modfile=cmd/programs.mod", "-o", path, "./cmd/"+name)
 	cmd.Dir, cmd.Env = "../../..", append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
