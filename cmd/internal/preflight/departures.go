@@ -41,8 +41,9 @@ func (m *move) ofNode() (list []difference) {
 	add("how endpoints are chosen", m.old.scheduler(), m.new.scheduler(), "S57")
 	for _, f := range model.Families() {
 		before, after := m.old.elsewhere(f), m.new.elsewhere(f)
-		if before != after && m.hasNodePorts(f) && !m.knowsOthers(f) {
-			add(fmt.Sprintf("node ports and health checks at %v addresses of the node that its Node object does not list", f),
+		if n := m.countNodePorts(f); before != after && n > 0 && !m.knowsOthers(f) {
+			add(fmt.Sprintf("node ports and health checks of %s at %v addresses of the node that its Node object does not "+
+				"list", count(n, "Service"), f),
 				before, after+m.exceptVIPs(f), "S35")
 		}
 	}
@@ -73,18 +74,16 @@ func (p *proxy) scheduler() string {
 	return "evenly"
 }
 
-// hasNodePorts reports whether a service has node ports in a family.
-func (m *move) hasNodePorts(f model.Family) bool {
-	for _, p := range []*proxy{m.old, m.new} {
-		for entry := range p.snapshot.Services() {
-			s := entry.Service
-			if s.ClusterIP(f).IsValid() && (s.HealthCheck != nil ||
-				slices.ContainsFunc(s.Ports, func(p model.ServicePort) bool { return p.NodePort != 0 })) {
-				return true
-			}
+// countNodePorts returns how many services have node ports or health checks in a family.
+func (m *move) countNodePorts(f model.Family) (n int) {
+	for _, name := range m.services() {
+		s := m.both(name)
+		if s.ClusterIP(f).IsValid() && (s.HealthCheck != nil ||
+			slices.ContainsFunc(s.Ports, func(p model.ServicePort) bool { return p.NodePort != 0 })) {
+			n++
 		}
 	}
-	return false
+	return n
 }
 
 // exceptVIPs adds to "not served" where health checks answer all the same (S65).

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
 )
 
 // shown has, for each departure of docs/departures.md that objects of a cluster can show, a cluster with it and the one
@@ -441,9 +442,9 @@ S33: ports and addresses that no service has, 1 object
     ports of cluster IPs that no service has
 
 S35: which addresses serve node ports, 1 object
-  To keep it: nodePortAddresses (--nodeport-addresses).
+  To keep it: nodePortAddresses as before (--nodeport-addresses=all).
   served; then not served
-    node ports and health checks at IPv4 addresses of the node that its Node object does not list
+    node ports and health checks of 7 Services at IPv4 addresses of the node that its Node object does not list
 
 Compared on node-1: 7 Services, served by kube-proxy in mode iptables, and by this one in mode nftables.
 `, out.String())
@@ -471,7 +472,7 @@ func TestEveryRuleIsExplained(t *testing.T) {
 	for _, s := range shownDepartures() {
 		rule := s.want[strings.LastIndex(s.want, "(")+1:]
 		if rule = strings.TrimSuffix(rule, ")"); strings.HasPrefix(rule, "S") {
-			what, _ := explain(rule, "nftables")
+			what, _ := explain(rule, &v1alpha2.KubeProxyConfiguration{}, "nftables")
 			assert.NotEqual(t, "see docs/semantics.md", what, rule)
 		}
 	}

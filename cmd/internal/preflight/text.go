@@ -86,7 +86,7 @@ func whyNotCompared(node string, failed []error) string {
 
 // printRule prints the differences with one cause.
 func (c *comparison) printRule(b *strings.Builder, list []difference) {
-	what, remedy := explain(list[0].Rule, c.after.Configuration.Mode)
+	what, remedy := explain(list[0].Rule, c.before.Configuration, c.after.Configuration.Mode)
 	objects := inGroups(list, func(d difference) string { return d.Object })
 	fmt.Fprintf(b, "%s: %s, %s\n", cmp.Or(list[0].Rule, "Other"), what, count(len(objects), "object"))
 	if remedy != "" {
@@ -160,7 +160,7 @@ func inGroups(list []difference, key func(difference) string) (groups [][]differ
 }
 
 // explain returns what a rule is about, and how to keep what there was, if that is possible with the mode.
-func explain(rule string, to v1alpha2.ProxyMode) (what, remedy string) {
+func explain(rule string, from *v1alpha2.KubeProxyConfiguration, to v1alpha2.ProxyMode) (what, remedy string) {
 	const limits = "--service-limits and --namespace-limits of the new proxy"
 	switch rule {
 	case "S3 to S5", "S4":
@@ -184,7 +184,7 @@ func explain(rule string, to v1alpha2.ProxyMode) (what, remedy string) {
 	case "S33":
 		return "ports and addresses that no service has", ""
 	case "S35":
-		return "which addresses serve node ports", "nodePortAddresses (--nodeport-addresses)"
+		return "which addresses serve node ports", nodePortAddresses(from)
 	case "S36", "S36a":
 		switch to {
 		case v1alpha2.ProxyModeNFTables:
@@ -194,7 +194,7 @@ func explain(rule string, to v1alpha2.ProxyMode) (what, remedy string) {
 		}
 		return "node ports on loopback addresses", remedy
 	case "S38":
-		return "health checks of load balancers", "nodePortAddresses (--nodeport-addresses)"
+		return "health checks of load balancers", nodePortAddresses(from)
 	case "S57":
 		return "how endpoints are chosen", "the old scheduler, in mode ipvs (ipvs.scheduler)"
 	case "S63":
@@ -209,4 +209,17 @@ func explain(rule string, to v1alpha2.ProxyMode) (what, remedy string) {
 		return "Services that are too large", limits
 	}
 	return "see docs/semantics.md", ""
+}
+
+// nodePortAddresses says which value of nodePortAddresses a proxy has, so that the next one gets it as well.
+func nodePortAddresses(c *v1alpha2.KubeProxyConfiguration) string {
+	list := c.NodePortAddresses
+	switch {
+	case len(list) > 0:
+	case c.Mode == v1alpha2.ProxyModeNFTables:
+		list = []string{"primary"}
+	default:
+		list = []string{"all"}
+	}
+	return "nodePortAddresses as before (--nodeport-addresses=" + strings.Join(list, ",") + ")"
 }
