@@ -34,7 +34,8 @@ func isOutage(err error) bool {
 		return false
 	}
 	var connection *url.Error
-	return errors.As(err, &connection) || errors.Is(err, errNothingSent) || utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err) ||
+	return errors.As(err, &connection) || errors.Is(err, errNothingSent) || utilnet.IsConnectionRefused(err) ||
+		apierrors.IsTooManyRequests(err) ||
 		apierrors.IsInternalError(err)
 }
 

@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// portErrors are errors of service ports, by name. There may be tens of thousands, of which one changes: the others stay
-// the same pointers, so that nobody who gets the joined error has to look at them again.
+// portErrors are errors of service ports, by name. There may be tens of thousands, of which one changes: the others
+// stay the same pointers, so that nobody who gets the joined error has to look at them again.
 type portErrors struct {
 	ports  []*port
 	errs   []error // a *sink.PortError of each

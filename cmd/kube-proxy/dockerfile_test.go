@@ -121,7 +121,8 @@ func checkRun(t *testing.T, root, commands, programs string) (known int) {
 			assert.Contains(t, words, "-modfile=cmd/programs.mod", command)
 		case strings.Contains(command, "apt-get install"):
 			assert.Regexp(t, `(?m)^\S+ `+regexp.QuoteMeta(last)+`$`, programs, command)
-		case strings.Join(words, " ") == "go mod download -modfile=cmd/programs.mod", strings.Join(words, " ") == "apt-get update", words[0] == "rm":
+		case strings.Join(words, " ") == "go mod download -modfile=cmd/programs.mod",
+			strings.Join(words, " ") == "apt-get update", words[0] == "rm":
 		default:
 			assert.Fail(t, "an unknown command", command)
 		}

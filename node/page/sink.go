@@ -110,8 +110,8 @@ func (p *Page) synced(f *feeder, start, end time.Time, err error) {
 	p.updated = make(chan struct{})
 }
 
-// look takes over an error, unless it is that of the Sync before. The services whose errors are others than before become
-// suspects.
+// look takes over an error, unless it is that of the Sync before. The services whose errors are others than before
+// become suspects.
 func (f *feeder) look(err error) {
 	if syncing.SameError(err, f.err) {
 		return

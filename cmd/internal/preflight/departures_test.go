@@ -390,7 +390,8 @@ Compared on node-1: 1 Service, served by kube-proxy in mode iptables, and by thi
 	require.ErrorContains(t, err, "node node-2 was not compared: ")
 	assert.NotContains(t, out.String(), "no differences")
 	out.Reset()
-	n, err = run(t.Context(), []string{"--file", file, "--all-nodes", "--from", byNode, "--to", byNode, "-o", "json"}, &out)
+	n, err = run(t.Context(), []string{"--file", file, "--all-nodes", "--from", byNode, "--to", byNode, "-o", "json"},
+		&out)
 	require.Error(t, err)
 	assert.Zero(t, n)
 	var list []difference

@@ -115,8 +115,8 @@ endpoints: [{addresses: [192.0.2.9], conditions: {ready: true}}]`
 
 func TestDifferences(t *testing.T) {
 	const nodePort, all = "nodePort: 30080", " and a pod of this node and a pod of another node and outside: "
-	const elsewhere = "node ports and health checks of 1 Service at IPv4 addresses of the node that its Node object does " +
-		"not list: " +
+	const elsewhere = "node ports and health checks of 1 Service at IPv4 addresses of the node that its Node object " +
+		"does not list: " +
 		"served; then not served (S35)"
 	const ranged = "type: LoadBalancer\n  loadBalancerSourceRanges: [203.0.112.0/24]\n" +
 		"status: {loadBalancer: {ingress: [{ip: 203.0.113.9}]}}"
