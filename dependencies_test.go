@@ -117,7 +117,7 @@ func TestProgramsAreBuiltWithTheNewestClientGo(t *testing.T) {
 		assert.Equal(t, newest[1], m[2], "cmd/programs.mod, %s: run .ci/programs", m[1])
 	}
 	for _, path := range []string{".ci/release", "docs/kubeadm.md", "cmd/kube-proxy/Dockerfile",
-		"testing/integration/dropin/program_linux_test.go"} {
+		"testing/integration/dropin/program_linux_test.go", "testing/integration/cluster/build.go"} {
 		assert.Contains(t, read(path), "-modfile=cmd/programs.mod", path)
 	}
 }

@@ -1,10 +1,8 @@
 package dropin
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
-	"strconv"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -54,25 +52,16 @@ func restConfig(c componentbasev1alpha1.ClientConnectionConfiguration, master st
 	return rc, nil
 }
 
-// apiServers returns the address and port by which a client reaches the API server, if it has an IP address there and
-// no name.
-func apiServers(client kubernetes.Interface) []netip.AddrPort {
+// apiServers returns the IP address at which a client reaches the API server, if it is configured with one and not with
+// a name.
+func apiServers(client kubernetes.Interface) []netip.Addr {
 	rc, ok := client.CoreV1().RESTClient().(*rest.RESTClient)
 	if !ok || rc == nil { // a fake
 		return nil
 	}
-	u := rc.Get().URL()
-	addr, err := netip.ParseAddr(u.Hostname())
+	addr, err := netip.ParseAddr(rc.Get().URL().Hostname())
 	if err != nil {
 		return nil
 	}
-	port := u.Port()
-	if port == "" && u.Scheme == "http" {
-		port = "80"
-	}
-	n, err := strconv.ParseUint(cmp.Or(port, "443"), 10, 16)
-	if err != nil {
-		return nil
-	}
-	return []netip.AddrPort{netip.AddrPortFrom(addr.Unmap(), uint16(n))}
+	return []netip.Addr{addr.Unmap()}
 }

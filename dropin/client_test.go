@@ -49,11 +49,11 @@ func TestWhichAPIServer(t *testing.T) {
 
 func TestTheAddressOfTheAPIServerIsKnown(t *testing.T) {
 	for host, want := range map[string]string{
-		"https://192.0.2.1:6443":    "[192.0.2.1:6443]",
-		"https://[2001:db8::1]":     "[[2001:db8::1]:443]",
-		"http://192.0.2.1/prefix":   "[192.0.2.1:80]",
+		"https://192.0.2.1:6443":    "[192.0.2.1]",
+		"https://[2001:db8::1]":     "[2001:db8::1]",
+		"http://192.0.2.1/prefix":   "[192.0.2.1]",
 		"https://api.example:6443":  "[]",
-		"https://192.0.2.1:6443/k8": "[192.0.2.1:6443]",
+		"https://192.0.2.1:6443/k8": "[192.0.2.1]",
 	} {
 		client, err := newClient(componentbasev1alpha1.ClientConnectionConfiguration{}, host, prom.NewRequests())
 		require.NoError(t, err)

@@ -40,7 +40,7 @@ type backendOptions struct {
 	loopback bool // a proxy in this process serves node ports on loopback addresses (S36a)
 	// otherNodes returns the addresses of the cluster's other nodes; nil with a brain, which does not tell them.
 	otherNodes func() *otherNodes
-	apiServers []netip.AddrPort // as the client reaches them
+	apiServers []netip.Addr // where the client reaches them
 }
 
 // common returns the common options of backends, for a configuration and a machine.

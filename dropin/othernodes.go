@@ -35,8 +35,8 @@ type otherNodes struct {
 
 	mu     sync.Mutex
 	known  bool
-	lists  int  // complete ones
 	plain  bool // a streamed list has not ended: do not stream
+	giveUp *time.Timer
 	byNode map[string][]netip.Addr
 	list   []netip.Addr
 	stale  bool // list is to be made again
@@ -51,6 +51,7 @@ func newOtherNodes(ctx context.Context, wg *sync.WaitGroup, client kubernetes.In
 	o.reflector = cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			opts.FieldSelector = selector
+			o.begins(nil)
 			list, err := client.CoreV1().Nodes().List(ctx, opts)
 			o.check(ctx, err)
 			return list, err
@@ -58,12 +59,12 @@ func newOtherNodes(ctx context.Context, wg *sync.WaitGroup, client kubernetes.In
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
 			opts.FieldSelector = selector
 			streams := opts.SendInitialEvents != nil && *opts.SendInitialEvents
-			if streams && o.isPlain() {
+			if o.begins(nil); streams && o.isPlain() {
 				return nil, errors.New("streamed lists do not end")
 			}
 			w, err := client.CoreV1().Nodes().Watch(ctx, opts)
 			if o.check(ctx, err); err == nil && streams {
-				o.giveUpOn(ctx, w)
+				o.begins(time.AfterFunc(unendedAfter, func() { o.giveUpOn(ctx, w) }))
 			}
 			return w, err
 		},
@@ -88,25 +89,30 @@ func (o *otherNodes) check(ctx context.Context, err error) {
 }
 
 // unendedAfter is how long a streamed list of Nodes may take.
-const unendedAfter = time.Minute
+const unendedAfter = 2 * time.Minute
+
+// begins notes that a list or watch begins, so that there is none to give up any more but that of the timer.
+func (o *otherNodes) begins(giveUp *time.Timer) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.giveUp != nil {
+		o.giveUp.Stop()
+	}
+	o.giveUp = giveUp
+}
 
 // giveUpOn stops a streamed list that does not end, because something on the way drops the bookmark that ends it: the
 // reflector then lists without streaming. watch.Clientset does the same, for the objects that are its own.
 func (o *otherNodes) giveUpOn(ctx context.Context, w apiwatch.Interface) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	before := o.lists
-	time.AfterFunc(unendedAfter, func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		if o.lists != before || o.plain || ctx.Err() != nil {
-			return
-		}
-		o.plain = true
-		klog.FromContext(ctx).Error(nil, "A streamed list does not end: does a tunnel or proxy on the way to the API server "+
-			"drop the bookmark k8s.io/initial-events-end? Listing without streaming", "resource", "nodes")
-		w.Stop()
-	})
+	if o.giveUp == nil || ctx.Err() != nil {
+		return
+	}
+	o.plain, o.giveUp = true, nil
+	klog.FromContext(ctx).Error(nil, "A streamed list does not end: does a tunnel or proxy on the way to the API server "+
+		"drop the bookmark k8s.io/initial-events-end? Listing without streaming", "resource", "nodes")
+	w.Stop()
 }
 
 func (o *otherNodes) isPlain() bool {
@@ -189,7 +195,11 @@ func (o *otherNodes) Replace(list []any, _ string) error {
 	for name := range gone {
 		o.set(name, nil)
 	}
-	if o.lists++; !o.known {
+	if o.giveUp != nil {
+		o.giveUp.Stop()
+		o.giveUp = nil
+	}
+	if !o.known {
 		o.known = true
 		o.notify()
 	}

@@ -3,6 +3,7 @@ package dropin
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -161,6 +162,33 @@ func TestOtherNodesBehindATunnel(t *testing.T) {
 		list, known := o.Addresses()
 		require.True(t, known)
 		require.Equal(t, "[192.0.2.2]", fmt.Sprint(list))
+		cancel()
+		wg.Wait()
+	})
+}
+
+// A server that cannot be reached for a while is not taken for such a tunnel.
+func TestOtherNodesOfAServerThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, err := apiserver.New()
+		require.NoError(t, err)
+		require.NoError(t, server.Set(kube.Node("n2").InternalIP("192.0.2.2").Build()))
+		server.SetFaults(func(context.Context, apiserver.Request) apiserver.Fault {
+			return apiserver.Fault{Err: os.ErrDeadlineExceeded}
+		})
+		client, err := kubernetes.NewForConfig(server.Config())
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		o := newOtherNodes(ctx, &wg, client, "n1")
+		o.Addresses()
+		time.Sleep(10 * time.Minute)
+		server.SetFaults(nil)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		_, known := o.Addresses()
+		require.True(t, known)
+		require.False(t, o.isPlain())
 		cancel()
 		wg.Wait()
 	})

@@ -73,11 +73,11 @@ func (f *failures) note(logger klog.Logger, err error) {
 		return // the reflector has logged it
 	}
 	switch now := time.Now(); {
-	case errors.Is(err, io.EOF), apierrors.IsResourceExpired(err), apierrors.IsGone(err):
-		logger.V(4).Info("Watch ended, listing again", "err", err)
-		return
 	case isOutage(err):
 		f.outage.note(logger, err)
+		return
+	case errors.Is(err, io.EOF), apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+		logger.V(4).Info("Watch ended, listing again", "err", err)
 		return
 	case err.Error() == f.text && now.Sub(f.told) < outagePause:
 		return

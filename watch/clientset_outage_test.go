@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -19,6 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
 )
 
 // away is the transport to a server that may be away.
@@ -41,6 +44,7 @@ func TestAnAPIServerThatIsAwayIsNamed(t *testing.T) {
 	for name, err := range map[string]error{
 		"refused": &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED},
 		"no name": &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "api"}},
+		"EOF":     io.EOF,
 		"timeout": &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded},
 		"TLS":     &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},
 	} {
@@ -62,8 +66,8 @@ func testOutage(t *testing.T, cause error) {
 		done := make(chan error, 1)
 		go func() { done <- newClientset(t, client, ClientsetOptions{}).Run(ctx, "n1", r) }()
 		synctest.Wait()
-		if errors.Is(cause, os.ErrDeadlineExceeded) {
-			time.Sleep(time.Minute) // client-go tries ten times
+		if errors.Is(cause, os.ErrDeadlineExceeded) || errors.Is(cause, io.EOF) {
+			time.Sleep(time.Minute) // client-go tries ten times, and takes it for the end of a watch
 			assert.Contains(t, logs(), errNothingSent.Error())
 		} else {
 			assert.Contains(t, logs(), config.Host+"/api")
@@ -109,5 +113,28 @@ func TestOtherErrorsAreNotAnOutage(t *testing.T) {
 		f.note(logger, errors.New("malformed"))
 		assert.Greater(t, len(logs()), before)
 		assert.NotContains(t, logs(), "cannot be reached")
+	})
+}
+
+// Something on the way that closes connections on which nothing is said yet keeps lists from being streamed, not from
+// being listed.
+func TestAStreamThatIsClosedAtOnceIsListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newAPIServer(t, service("a"))
+		server.SetFaults(func(_ context.Context, r apiserver.Request) apiserver.Fault {
+			if r.StreamsList() {
+				return apiserver.Fault{Err: io.EOF}
+			}
+			return apiserver.Fault{}
+		})
+		r := newRecorder(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- newClientset(t, server.client(), ClientsetOptions{}).Run(ctx, "n1", r) }()
+		time.Sleep(5 * time.Minute)
+		r.waitSynced()
+		r.waitFor("services default/a")
+		cancel()
+		require.NoError(t, <-done)
 	})
 }

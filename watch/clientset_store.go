@@ -185,7 +185,9 @@ func (s *nameStore) noted(watch cache.WatchFuncWithContext) cache.WatchFuncWithC
 		w, err := watch(ctx, opts)
 		cause := err
 		if err == nil && isEmpty(w) {
-			cause = errNothingSent
+			if cause = errNothingSent; streams && s.stream.nothingSent() {
+				err = errNothingSent
+			}
 		}
 		if ctx.Err() == nil {
 			s.outage.note(klog.FromContext(ctx), cause)

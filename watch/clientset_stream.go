@@ -46,6 +46,7 @@ type stream struct {
 	begun   int                // lists since the last that ended
 	objects int                // that the latest one has sent
 	newest  uint64             // resourceVersion of them
+	empty   int                // lists in a row that were closed before anything was sent
 	lost    bool               // streamed lists do not end here
 	told    bool               // that lost has been reported
 }
@@ -54,6 +55,16 @@ type stream struct {
 // closed at once. It has no error then.
 func isEmpty(w apiwatch.Interface) bool {
 	return reflect.TypeOf(w) == reflect.TypeOf(apiwatch.NewEmptyWatch())
+}
+
+// nothingSent records that a streamed list was closed at once. Now and then it says that the reflector is to list once
+// without streaming: something on the way may close connections on which nothing is said for a while, and the error of
+// a list says why a server cannot be reached.
+func (s *stream) nothingSent() (listOnce bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.empty++
+	return s.empty%maxUnended == 0
 }
 
 // usable reports whether to stream the next list. logger and report are told once that it is not.
@@ -113,7 +124,7 @@ func (s *stream) ended() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stop()
-	s.begun = 0
+	s.begun, s.empty = 0, 0
 }
 
 // stop stops waiting for the end. The caller holds mu.

@@ -56,9 +56,13 @@ func (t *Table) findHealthPorts(ctx context.Context) {
 					t.forgetHealthPort(s, f)
 					continue
 				}
-				t.found(ctx, s, Problem{Family: f.family, Port: s.object.PortName(s.object.Ports[0]),
-					Reason: HealthCheckPortInUse, Owner: owner.name, Message: fmt.Sprintf("load balancers do not reach the "+
-						"service's health check: port %d is the node port of %v", port, owner.name)})
+				p := Problem{Family: f.family, Port: s.object.PortName(s.object.Ports[0]), Reason: HealthCheckPortInUse,
+					Owner: owner.name, Message: fmt.Sprintf("load balancers do not reach the service's health check: port %d "+
+						"is the node port of %v", port, owner.name)}
+				if _, known := s.problems[p.key()]; !known {
+					t.forgetHealthPort(s, f) // of a port that was the first one
+				}
+				t.found(ctx, s, p)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package frontend
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -48,6 +49,15 @@ func TestAHealthCheckPortThatIsANodePortIsReportedOnce(t *testing.T) {
 		r.set(&again)
 		r.sync(t)
 		require.Len(t, r.problems, 1, "it has changed in something else")
+
+		renamed := *lb
+		renamed.Ports = slices.Clone(lb.Ports)
+		renamed.Ports[0].Name = "web"
+		r.set(&renamed)
+		r.sync(t)
+		assert.Equal(t, []string{message}, r.Problems(lb.Name))
+		assert.Len(t, r.services[lb.Name].problems, 1)
+		r.problems = r.problems[:1]
 
 		r.DeleteService(taker.Name)
 		r.sync(t)

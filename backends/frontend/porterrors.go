@@ -10,32 +10,63 @@ import (
 // portErrors are errors of service ports, by name. There may be tens of thousands, of which one changes: the others
 // stay the same pointers, so that nobody who gets the joined error has to look at them again.
 type portErrors struct {
-	ports  []*port
-	errs   []error // a *sink.PortError of each
-	joined error
-	stale  bool // joined
+	of      map[*port]*sink.PortError
+	changed map[*port]bool // since they were joined
+	ports   []*port        // as they were joined, in the order of their names
+	errs    []error        // theirs
+	joined  error
 }
 
 // set gives a port an error; nil takes it away.
 func (l *portErrors) set(p *port, err *sink.PortError) {
-	i, found := slices.BinarySearchFunc(l.ports, p, func(a, b *port) int { return a.name.Compare(b.name) })
+	before, known := l.of[p]
 	switch {
-	case err == nil && (!found || l.ports[i] != p):
+	case err == before && known == (err != nil):
 		return
 	case err == nil:
-		l.ports, l.errs = slices.Delete(l.ports, i, i+1), slices.Delete(l.errs, i, i+1)
-	case found:
-		l.ports[i], l.errs[i] = p, err
+		delete(l.of, p)
 	default:
-		l.ports, l.errs = slices.Insert(l.ports, i, p), slices.Insert(l.errs, i, error(err))
+		if l.of == nil {
+			l.of = map[*port]*sink.PortError{}
+		}
+		l.of[p] = err
 	}
-	l.stale = true
+	if l.changed == nil {
+		l.changed = map[*port]bool{}
+	}
+	l.changed[p] = true
 }
 
 // error joins the errors. It is the same one as before if nothing was set.
 func (l *portErrors) error() error {
-	if l.stale {
-		l.joined, l.stale = errors.Join(l.errs...), false
+	if len(l.changed) == 0 {
+		return l.joined
 	}
+	var added []*port
+	for p := range l.changed {
+		if l.of[p] != nil {
+			added = append(added, p)
+		}
+	}
+	byName := func(a, b *port) int { return a.name.Compare(b.name) }
+	slices.SortFunc(added, byName)
+	ports, errs := make([]*port, 0, len(l.of)), make([]error, 0, len(l.of))
+	take := func(p *port, err error) {
+		ports, errs = append(ports, p), append(errs, err)
+	}
+	for i, p := range l.ports {
+		if l.changed[p] {
+			continue
+		}
+		for len(added) > 0 && byName(added[0], p) < 0 {
+			take(added[0], l.of[added[0]])
+			added = added[1:]
+		}
+		take(p, l.errs[i])
+	}
+	for _, p := range added {
+		take(p, l.of[p])
+	}
+	l.ports, l.errs, l.joined, l.changed = ports, errs, errors.Join(errs...), nil
 	return l.joined
 }

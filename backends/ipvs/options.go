@@ -59,10 +59,10 @@ type Options struct {
 	// OtherNodes are the addresses of the cluster's other nodes, where only single ports are taken. Default: none is
 	// known, and what is not an address of an API server is put on the interface.
 	OtherNodes OtherNodes
-	// APIServers are addresses and ports by which the program reaches the API server, such as a virtual IP of all of
-	// them, in addition to the endpoints of default/kubernetes: no service takes them (S63), unless the node has the
-	// address. An address of the Service default/kubernetes may be among them, and has no effect.
-	APIServers []netip.AddrPort
+	// APIServers are addresses by which the program reaches the API server, such as a virtual IP of all of them, in
+	// addition to the endpoints of default/kubernetes: of a service that lists one, only its ports are taken there (S63).
+	// The port of the API server may be one of them, if a service is what provides the virtual IP.
+	APIServers []netip.Addr
 	// Dataplane is the kernel's IPVS with the interface Link, and NFTables its packet filter. The backend does not close
 	// them if given. Default: the kernel's, in the network namespace of the thread that calls New.
 	Dataplane dataplane.Interface

@@ -28,29 +28,18 @@ type OtherNodes interface {
 var errAPIServer = errors.New("the address and port are an API server's, which this node itself needs: " +
 	"use another port")
 
-// apiServers returns the addresses and ports of the API servers, sorted: the endpoints of default/kubernetes, and what
-// the options name, but for the addresses of that service itself.
-func apiServers(c *frontend.Changes, named []netip.AddrPort) (list []netip.AddrPort) {
-	for _, a := range named {
-		if model.FamilyOf(a.Addr()) == c.Family() {
-			list = append(list, a)
-		}
-	}
+// apiServers returns the addresses and ports of the API servers, sorted: the endpoints of default/kubernetes.
+func apiServers(c *frontend.Changes) (list []netip.AddrPort) {
 	pc := c.Port(model.PortName{Service: model.ServiceName{Namespace: "default", Name: "kubernetes"}, Port: "https",
 		Protocol: model.TCP})
 	if pc == nil {
-		return list
-	}
-	if len(list) > 0 {
-		for fe := range pc.Frontends() {
-			list = slices.DeleteFunc(list, func(a netip.AddrPort) bool { return a.Addr() == fe.Key.Addr })
-		}
+		return nil
 	}
 	for _, ep := range pc.Endpoints(model.ClusterSet) {
 		list = append(list, ep.Target)
 	}
 	slices.SortFunc(list, model.CompareTargets)
-	return slices.Compact(list)
+	return list
 }
 
 // isBarred reports whether a virtual server would take the node's connections to an API server: on an address that is
@@ -72,8 +61,9 @@ func has(list []netip.Addr, a netip.Addr) bool {
 // the node itself sends needs no delivery: IPVS sees it on output.
 type others struct {
 	family model.Family
-	bit    uint32     // of the mark
-	nodes  OtherNodes // nil: none are known
+	bit    uint32       // of the mark
+	nodes  OtherNodes   // nil: none are known
+	named  []netip.Addr // by which this node reaches the API servers
 
 	apiServers []netip.AddrPort
 	listed     []netip.Addr // of the nodes, as last seen
@@ -85,12 +75,12 @@ type others struct {
 }
 
 func newOthers(f model.Family, o *Options) *others {
-	return &others{family: f, bit: o.deliveryBit(), nodes: o.OtherNodes, ports: map[netip.Addr]map[dp.ServerKey]bool{}}
+	return &others{family: f, bit: o.deliveryBit(), nodes: o.OtherNodes, named: o.APIServers, ports: map[netip.Addr]map[dp.ServerKey]bool{}}
 }
 
 // have reports whether an address is another machine's, or may be.
 func (o *others) have(addr netip.Addr, bound bool) bool {
-	return o.unknown && !bound || has(o.listed, addr) ||
+	return o.unknown && !bound || has(o.listed, addr) || slices.Contains(o.named, addr) ||
 		slices.ContainsFunc(o.apiServers, func(a netip.AddrPort) bool { return a.Addr() == addr })
 }
 

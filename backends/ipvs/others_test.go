@@ -360,27 +360,6 @@ func TestWhatCannotBeDeliveredIsReported(t *testing.T) {
 }
 
 // An API server is another machine, whether or not its Node is known. Its own port is never taken.
-// The virtual IP of the API servers, by which the program reaches them, is no endpoint of default/kubernetes.
-func TestTheAddressByWhichTheAPIServerIsReachedIsNeverTaken(t *testing.T) {
-	k := newKernel(t)
-	b := k.start(t, func(o *Options) {
-		o.APIServers = []netip.AddrPort{netip.MustParseAddrPort("192.0.2.20:6443"),
-			netip.MustParseAddrPort("10.96.0.1:443"), netip.MustParseAddrPort("[2001:db8::20]:6443")}
-	})
-	backendtest.Set(t, b, append(ext("192.0.2.20"), backendtest.Node(),
-		fm.Service("default/kubernetes").ClusterIP("10.96.0.1").Port("https", 443).Build(),
-		fm.Endpoint("default/kubernetes:https/TCP", "192.0.2.30:6443").Build(),
-		fm.Service("default/same").ClusterIP("10.96.0.71").ExternalIP("192.0.2.20").Port("https", 6443).Build(),
-		fm.Endpoint("default/same:https/TCP", pod1.String()).Build())...)
-	require.Equal(t, []string{"default/same:https/TCP"}, failedPorts(t, b.Sync(t.Context())))
-	dump := k.ipvs.Dump()
-	require.NotContains(t, dump, "address 192.0.2.20")
-	require.NotContains(t, dump, "-A -t 192.0.2.20:6443")
-	require.Contains(t, dump, "-A -t 192.0.2.20:80", "another port is")
-	require.Contains(t, dump, "-A -t 10.96.0.1:443", "the service of the API servers is served")
-	require.Contains(t, dump, "address 10.96.0.1")
-}
-
 func TestThePortOfAnAPIServerIsNeverTaken(t *testing.T) {
 	apiServer := func(addr string) any { return fm.Endpoint("default/kubernetes:https/TCP", addr).Build() }
 	k := newKernel(t)
@@ -420,4 +399,23 @@ func TestThePortOfAnAPIServerIsNeverTaken(t *testing.T) {
 	require.Contains(t, k.ipvs.Dump(), served)
 	require.Contains(t, k.ipvs.Dump(), same)
 	require.Contains(t, k.ipvs.Dump(), "-A -t 192.0.2.10:80")
+}
+
+// The virtual IP of the API servers is no endpoint of default/kubernetes, and a service may be what provides it.
+func TestTheAddressByWhichTheAPIServerIsReachedIsNotTheNodesOwn(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t, func(o *Options) {
+		o.APIServers = []netip.Addr{netip.MustParseAddr("192.0.2.20"), netip.MustParseAddr("10.96.0.1")}
+	})
+	put(t, b, append(ext("192.0.2.20"), backendtest.Node(),
+		fm.Service("default/kubernetes").ClusterIP("10.96.0.1").Port("https", 443).Build(),
+		fm.Endpoint("default/kubernetes:https/TCP", "192.0.2.30:6443").Build(),
+		fm.Service("default/vip").ClusterIP("10.96.0.71").ExternalIP("192.0.2.20").Port("https", 6443).Build(),
+		fm.Endpoint("default/vip:https/TCP", "192.0.2.30:6443").Build())...)
+	dump := k.ipvs.Dump()
+	require.NotContains(t, dump, "address 192.0.2.20")
+	require.Contains(t, dump, "-A -t 192.0.2.20:80", "its ports are served")
+	require.Contains(t, dump, "-A -t 192.0.2.20:6443", "that of the API server as well")
+	require.Contains(t, dump, "-A -t 10.96.0.1:443")
+	require.Contains(t, dump, "address 10.96.0.1", "the service of the API servers is one like others")
 }

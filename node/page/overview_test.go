@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -220,4 +221,29 @@ func TestNewsOfTheBackendReachBrowsers(t *testing.T) {
 	assert.False(t, news())
 	b.err = nil
 	assert.True(t, news())
+}
+
+// A family that fails as a whole comes before thousands of service ports that the text has no room for.
+func TestTheTextBeginsWithWhatFailedAsAWhole(t *testing.T) {
+	var ports []error
+	for i := range 1000 {
+		ports = append(ports, &sink.PortError{Port: model.PortName{Port: fmt.Sprint(i)}, Family: model.IPv4,
+			Err: errors.New("refused")})
+	}
+	some := errors.Join(&sink.FamilyError{Family: model.IPv4, Err: errors.Join(ports...)})
+	all := errors.Join(some, &sink.FamilyError{Family: model.IPv6, Err: errors.New("no memory")})
+	assert.True(t, strings.HasPrefix(textOf(all), "IPv6: no memory\nIPv4: "), "%.100s", textOf(all))
+	assert.LessOrEqual(t, len(textOf(all)), maxErrorBytes+4)
+	assert.Equal(t, "apply table t: busy: retry", textOf(fmt.Errorf("apply table t: %w: %w", errors.New("busy"),
+		errors.New("retry"))))
+	assert.Empty(t, textOf(nil))
+
+	b := &backend{}
+	r := newRig(t, b, Options{})
+	for _, b.err = range []error{some, all} {
+		require.Error(t, r.sink.Sync(t.Context()))
+	}
+	events := get[pageState](r, "/api/state").Events
+	require.NotEmpty(t, events)
+	assert.Contains(t, events[0].Text, "IPv6: no memory")
 }

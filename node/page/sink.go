@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -83,7 +85,7 @@ func (p *Page) synced(f *feeder, start, end time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	first := p.sync == nil
-	failedBefore := !first && p.sync.Error == result.Error
+	failedBefore := !first && p.sync.Error == result.Error && p.sync.failed == result.failed
 	p.sync = &result
 	p.busy.turn(end)
 	changed := p.follow(f.new, end.UTC(), first, f.suspects)
@@ -145,8 +147,12 @@ func textOf(err error) string {
 		if e.Err != nil {
 			return shorten(e.Family.String() + ": " + textOf(e.Err))
 		}
-	case interface{ Unwrap() []error }:
-		return beginning(e.Unwrap(), "\n")
+	}
+	if reflect.TypeOf(err) == reflect.TypeOf(errors.Join(io.EOF)) {
+		list := err.(interface{ Unwrap() []error }).Unwrap() //nolint:errorlint // it is one
+		families := slices.DeleteFunc(slices.Clone(list), func(e error) bool { return sink.FailedFamilies(e) == 0 })
+		ports := slices.DeleteFunc(slices.Clone(list), func(e error) bool { return sink.FailedFamilies(e) != 0 })
+		return beginning(append(families, ports...), "\n")
 	}
 	return shorten(err.Error())
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Build builds programs of this repository's folder cmd as users would, and returns the folder that they are in. The
+// Build builds programs of this repository's folder cmd with the modules that releases have, and returns the folder that they are in. The
 // caller's package is in a folder of testing/integration.
 func Build(t testing.TB, names ...string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
-	args := []string{"build", "-o", folder}
+	args := []string{"build", "-modfile=cmd/programs.mod", "-o", folder}
 	for _, name := range names {
 		args = append(args, "./cmd/"+name)
 	}
