@@ -3,7 +3,7 @@ package dropin
 import (
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -27,18 +27,22 @@ func destroyUpstreamSets() error {
 	return errors.Join(errs...)
 }
 
-// upstreamSet reports whether an ipset belongs to Kubernetes' own kube-proxy. Names for IPv6 contain a 6.
+// maxSetName is the length at which kube-proxy cuts the names of ipsets for IPv6: IPSET_MAXNAMELEN, without the
+// terminating zero.
+const maxSetName = 31
+
+// upstreamSet reports whether an ipset belongs to Kubernetes' own kube-proxy of any version since 1.8. Names for IPv6
+// contain a 6.
 func upstreamSet(name string) bool {
-	rest, ok := strings.CutPrefix(name, "KUBE-")
-	if !ok {
-		return false
-	}
-	switch strings.TrimPrefix(rest, "6-") {
-	case "LOOP-BACK", "CLUSTER-IP", "EXTERNAL-IP", "EXTERNAL-IP-LOCAL", "LOAD-BALANCER", "LOAD-BALANCER-LOCAL",
+	return slices.ContainsFunc([]string{
+		"LOOP-BACK", "CLUSTER-IP", "EXTERNAL-IP", "EXTERNAL-IP-LOCAL", "LOAD-BALANCER", "LOAD-BALANCER-LOCAL",
 		"LOAD-BALANCER-FW", "LOAD-BALANCER-SOURCE-IP", "LOAD-BALANCER-SOURCE-CIDR", "NODE-PORT-TCP",
 		"NODE-PORT-LOCAL-TCP", "NODE-PORT-UDP", "NODE-PORT-LOCAL-UDP", "NODE-PORT-SCTP-HASH",
-		"NODE-PORT-LOCAL-SCTP-HASH", "HEALTH-CHECK-NODE-PORT", "IPVS-IPS":
-		return true
-	}
-	return false
+		"NODE-PORT-LOCAL-SCTP-HASH", "HEALTH-CHECK-NODE-PORT", "IPVS-IPS",
+		"LOAD-BALANCER-MASQ",                     // until about 1.10
+		"NODE-PORT-SCTP", "NODE-PORT-LOCAL-SCTP", // until 1.14
+	}, func(s string) bool {
+		ipv6 := "KUBE-6-" + s
+		return name == "KUBE-"+s || name == ipv6[:min(len(ipv6), maxSetName)]
+	})
 }
