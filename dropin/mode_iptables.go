@@ -81,18 +81,37 @@ func cleanUpIPTables(ctx context.Context, m *machine) error {
 	return errors.Join(errs...)
 }
 
-// upstreamChain reports whether a chain belongs to Kubernetes' own kube-proxy in mode iptables or ipvs. The kubelet has
-// chains with the same prefix, and KUBE-MARK-MASQ stays, because other programs jump to it.
-func upstreamChain(name string) bool {
-	switch name {
-	case "KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-FORWARD",
-		"KUBE-PROXY-FIREWALL", "KUBE-PROXY-CANARY",
-		"KUBE-NODE-PORT", "KUBE-LOAD-BALANCER", "KUBE-SOURCE-RANGES-FIREWALL", "KUBE-IPVS-FILTER",
-		"KUBE-IPVS-OUT-FILTER":
-		return true
+// upstreamChain reports whether a chain belongs to Kubernetes' own kube-proxy of any version since 1.8, in mode
+// iptables, ipvs or userspace. The kubelet has chains with the same prefix, among them KUBE-FIREWALL in table filter,
+// and KUBE-MARK-MASQ and KUBE-MARK-DROP stay, because other programs jump to them.
+func upstreamChain(table dataplane.Table, name string) bool {
+	switch table {
+	case dataplane.NAT:
+		switch name {
+		case "KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-PROXY-CANARY",
+			"KUBE-NODE-PORT", "KUBE-LOAD-BALANCER", // mode ipvs
+			"KUBE-FIRE-WALL", "KUBE-FIREWALL", // mode ipvs until about 1.10 and 1.25
+			"KUBE-PORTALS-CONTAINER", "KUBE-PORTALS-HOST", // mode userspace, until 1.25
+			"KUBE-NODEPORT-CONTAINER", "KUBE-NODEPORT-HOST":
+			return true
+		}
+		return slices.ContainsFunc([]string{
+			"KUBE-SVC-", // with KUBE-SVC-IPSETS of mode ipvs
+			"KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-",
+			"KUBE-XLB-", // until 1.23
+		}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	case dataplane.Filter:
+		switch name {
+		case "KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-FORWARD", "KUBE-PROXY-FIREWALL",
+			"KUBE-PROXY-CANARY",
+			"KUBE-NODE-PORT", "KUBE-SOURCE-RANGES-FIREWALL", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER", // mode ipvs
+			"KUBE-NODEPORT-NON-LOCAL": // mode userspace, until 1.25
+			return true
+		}
+	case dataplane.Mangle:
+		return name == "KUBE-PROXY-CANARY"
 	}
-	return slices.ContainsFunc([]string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"},
-		func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	return false
 }
 
 func cleanUpUpstreamIPTables(ctx context.Context, m *machine) error {
@@ -108,7 +127,8 @@ func cleanUpUpstreamIPTables(ctx context.Context, m *machine) error {
 	return errors.Join(errs...)
 }
 
-// findUpstreamIPTables finds the chain that kube-proxy creates in modes iptables and ipvs.
+// findUpstreamIPTables finds the chain that kube-proxy creates in modes iptables and ipvs. One that a clean-up had to
+// leave is empty, and no built-in chain jumps to it: see dataplane.RemoveChains.
 func findUpstreamIPTables(ctx context.Context, m *machine) (names []string, err error) {
 	found, done, err := m.iptablesInUse(ctx)
 	defer done()
@@ -120,7 +140,9 @@ func findUpstreamIPTables(ctx context.Context, m *machine) (names []string, err 
 		if err != nil {
 			continue
 		}
-		if _, ok := state.Chains[chain]; ok {
+		if len(state.Chains[chain]) > 0 || slices.ContainsFunc(state.Jumps, func(jump dataplane.BuiltinRule) bool {
+			return dataplane.Target(jump.Rule) == chain
+		}) {
 			names = append(names, fmt.Sprintf("chain %s (%v, iptables-%s)", chain, d.Features().Family, d.Features().Variant))
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	goiptables "github.com/coreos/go-iptables/iptables"
@@ -108,6 +109,37 @@ func TestLeftoversInBothVariantsAreRemoved(t *testing.T) {
 		assert.Len(t, names, 4, "%v", names)
 		return cleanUpUpstreamIPTables(t.Context(), &machine{})
 	})
+}
+
+// Kubernetes 1.23's chain KUBE-XLB- must not keep all others.
+func TestChainsOfOldKubeProxiesGoFromTheKernel(t *testing.T) {
+	for _, program := range []string{"iptables-nft", "iptables-legacy", "ip6tables-nft", "ip6tables-legacy"} {
+		t.Run(program, func(t *testing.T) {
+			restore, save := need.Program(t, program+"-restore"), need.Program(t, program+"-save")
+			t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "lock"))
+			testkit.NewNamespace(t).Do(func() error {
+				command := exec.Command(restore, "--noflush")
+				command.Stdin = strings.NewReader(oldKubeProxy)
+				out, err := command.CombinedOutput()
+				require.NoError(t, err, "%s", out)
+				m := &machine{}
+				found, err := findUpstreamIPTables(t.Context(), m)
+				require.NoError(t, err)
+				assert.Len(t, found, 1)
+
+				err = cleanUpUpstreamIPTables(t.Context(), m)
+				assert.ErrorContains(t, err, "KUBE-FW-AAAAAAAAAAAAAAAA (from OTHER), KUBE-SERVICES (from OTHER)")
+				assert.True(t, onlyInUse(err), "%v", err)
+				found, err = findUpstreamIPTables(t.Context(), m)
+				require.NoError(t, err)
+				assert.Empty(t, found)
+				out, err = exec.Command(save, "-t", "nat").Output()
+				require.NoError(t, err)
+				assert.ElementsMatch(t, leftOfOldKubeProxy(), aboutKubeProxy(string(out)))
+				return nil
+			})
+		})
+	}
 }
 
 func TestFamiliesThatIPTablesIsThereFor(t *testing.T) {

@@ -2,6 +2,8 @@ package dropin
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -86,6 +88,19 @@ func (r *rig) addUpstreamChains(t *testing.T) {
 					{Chain: "FORWARD", Rule: "-j KUBE-FORWARD"}},
 			},
 		}}))
+	}
+}
+
+// jumpFrom makes a chain of somebody else that jumps to others, in tables nat.
+func (r *rig) jumpFrom(t *testing.T, chain string, to ...string) {
+	t.Helper()
+	c := dataplane.Chain{Name: chain}
+	for _, name := range to {
+		c.Rules = append(c.Rules, "-j "+name)
+	}
+	for _, d := range r.iptables {
+		require.NoError(t, d.RestoreAsSomebodyElse(&dataplane.Batch{Tables: []dataplane.TableBatch{
+			{Table: dataplane.NAT, Chains: []dataplane.Chain{c}}}}))
 	}
 }
 
@@ -188,4 +203,133 @@ func TestASwitchOfModesRemovesWhatTheOthersLeft(t *testing.T) {
 			assert.Equal(t, "1", r.file(t, routeLocalnet), "docs/kubeadm.md says that kernel parameters stay")
 		})
 	}
+}
+
+// Chains of kube-proxy by table, of all versions since 1.8, and those that only look like them.
+func TestChainsOfUpstream(t *testing.T) {
+	const nat, filter, mangle = dataplane.NAT, dataplane.Filter, dataplane.Mangle
+	both := []dataplane.Table{nat, filter}
+	for name, tables := range map[string][]dataplane.Table{
+		// mode iptables
+		"KUBE-SERVICES": both, "KUBE-NODEPORTS": both, "KUBE-POSTROUTING": {nat},
+		"KUBE-PROXY-CANARY": {nat, filter, mangle},
+		"KUBE-SVC-ABC":      {nat}, "KUBE-SVL-ABC": {nat}, "KUBE-SEP-ABC": {nat}, "KUBE-FW-ABC": {nat}, "KUBE-EXT-ABC": {nat},
+		"KUBE-XLB-ABC": {nat}, "KUBE-EXTERNAL-SERVICES": {filter}, "KUBE-FORWARD": {filter}, "KUBE-PROXY-FIREWALL": {filter},
+		// mode ipvs
+		"KUBE-NODE-PORT": both, "KUBE-LOAD-BALANCER": {nat}, "KUBE-SVC-IPSETS": {nat}, "KUBE-FIRE-WALL": {nat},
+		"KUBE-FIREWALL":               {nat}, // in table filter it is the kubelet's
+		"KUBE-SOURCE-RANGES-FIREWALL": {filter}, "KUBE-IPVS-FILTER": {filter}, "KUBE-IPVS-OUT-FILTER": {filter},
+		// mode userspace
+		"KUBE-PORTALS-CONTAINER": {nat}, "KUBE-PORTALS-HOST": {nat}, "KUBE-NODEPORT-CONTAINER": {nat},
+		"KUBE-NODEPORT-HOST": {nat}, "KUBE-NODEPORT-NON-LOCAL": {filter},
+		// of the kubelet, of others, or used by others
+		"KUBE-MARK-MASQ": nil, "KUBE-MARK-DROP": nil, "KUBE-IPTABLES-HINT": nil, "KUBE-KUBELET-CANARY": nil,
+		"KUBE-HOSTPORTS": nil, "KUBE-HP-ABC": nil, "KUBE-ROUTER-INPUT": nil, "KUBE-": nil, "SERVICES": nil,
+	} {
+		for _, table := range []dataplane.Table{nat, filter, mangle, "raw"} {
+			assert.Equal(t, slices.Contains(tables, table), upstreamChain(table, name), "%s in table %s", name, table)
+		}
+	}
+}
+
+func TestAStartRemovesWhatOldKubeProxiesLeftAroundAChainInUse(t *testing.T) {
+	needModesOfLinux(t)
+	for _, mode := range []string{"nftables", "iptables"} {
+		t.Run(mode, func(t *testing.T) {
+			r := newRig(t, cluster()...)
+			for _, d := range r.iptables {
+				require.NoError(t, d.Load(oldKubeProxy))
+			}
+			r.start(t, "--iptables-min-sync-period=0", "--proxy-mode="+mode)
+			r.waitLogged(t, "KUBE-FW-AAAAAAAAAAAAAAAA (from OTHER), KUBE-SERVICES (from OTHER)")
+			for _, d := range r.iptables {
+				assert.Equal(t, leftOfOldKubeProxy(), aboutKubeProxy(d.Dump()))
+			}
+			assert.NotContains(t, r.logged(), "Could not clean up")
+			assert.Empty(t, r.findUpstream(r.ctx), "an empty chain is no sign of kube-proxy")
+		})
+	}
+}
+
+func TestCleanUpNamesAChainInUseAndRemovesTheRest(t *testing.T) {
+	needModesOfLinux(t)
+	r := newRig(t, cluster()...)
+	stop := r.start(t, "--iptables-min-sync-period=0", "--proxy-mode=iptables")
+	r.waitForIPTables(t, r.iptables[0], contains("10.244.1.5"))
+	r.waitForIPTables(t, r.iptables[1], contains("-A PREROUTING"))
+	require.NoError(t, stop())
+	r.jumpFrom(t, "OTHER", "KPL-SERVICES")
+	for range 2 {
+		require.NoError(t, r.run("--cleanup"))
+		assert.Equal(t, 1, strings.Count(r.iptables[0].Dump(), ":KPL-"), r.iptables[0].Dump())
+		assert.NotContains(t, r.iptables[0].Dump(), "-A KPL-")
+	}
+	assert.Equal(t, 2, strings.Count(r.logged(), "Chains that are no longer needed are empty, but stay"))
+	assert.Contains(t, r.logged(), "IPv4, iptables-nft: table nat: chains of others jump to chains that are left, empty: "+
+		"KPL-SERVICES (from OTHER)")
+	for _, d := range r.iptables {
+		d.FailRestore = func(*dataplane.Batch) error { return errors.New("made to fail") }
+	}
+	assert.ErrorContains(t, r.run("--cleanup"), "made to fail")
+}
+
+// oldKubeProxy is what kube-proxy of Kubernetes 1.23 and a newer one leave behind together, and a chain of somebody
+// else that jumps to two of their chains.
+const oldKubeProxy = `*nat
+:PREROUTING ACCEPT [0:0]
+:INPUT ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+:KUBE-SERVICES - [0:0]
+:KUBE-NODEPORTS - [0:0]
+:KUBE-POSTROUTING - [0:0]
+:KUBE-MARK-MASQ - [0:0]
+:KUBE-MARK-DROP - [0:0]
+:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]
+:KUBE-SEP-BBBBBBBBBBBBBBBB - [0:0]
+:KUBE-FW-AAAAAAAAAAAAAAAA - [0:0]
+:KUBE-XLB-AAAAAAAAAAAAAAAA - [0:0]
+:OTHER - [0:0]
+-A PREROUTING -j KUBE-SERVICES
+-A OUTPUT -j KUBE-SERVICES
+-A POSTROUTING -j KUBE-POSTROUTING
+-A OTHER -p tcp -j KUBE-FW-AAAAAAAAAAAAAAAA
+-A OTHER -p udp -j KUBE-SERVICES
+-A KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN
+-A KUBE-POSTROUTING -j MARK --set-xmark 0x4000/0x0
+-A KUBE-POSTROUTING -j MASQUERADE --random-fully
+-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000
+-A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000
+-A KUBE-SERVICES -p tcp -m tcp --dport 80 -j KUBE-FW-AAAAAAAAAAAAAAAA
+-A KUBE-FW-AAAAAAAAAAAAAAAA -j KUBE-XLB-AAAAAAAAAAAAAAAA
+-A KUBE-FW-AAAAAAAAAAAAAAAA -j KUBE-MARK-DROP
+-A KUBE-XLB-AAAAAAAAAAAAAAAA -i lo -j KUBE-SVC-AAAAAAAAAAAAAAAA
+-A KUBE-XLB-AAAAAAAAAAAAAAAA -j KUBE-SEP-BBBBBBBBBBBBBBBB
+-A KUBE-SVC-AAAAAAAAAAAAAAAA -j KUBE-SEP-BBBBBBBBBBBBBBBB
+-A KUBE-SEP-BBBBBBBBBBBBBBBB -p tcp -m tcp -j DNAT --to-destination :8080
+COMMIT
+`
+
+// leftOfOldKubeProxy are the lines about kube-proxy's chains that a clean-up leaves of oldKubeProxy.
+func leftOfOldKubeProxy() []string {
+	return []string{
+		":KUBE-FW-AAAAAAAAAAAAAAAA - [0:0]",
+		":KUBE-MARK-DROP - [0:0]",
+		":KUBE-MARK-MASQ - [0:0]",
+		":KUBE-SERVICES - [0:0]",
+		"-A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000",
+		"-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000",
+		"-A OTHER -p tcp -j KUBE-FW-AAAAAAAAAAAAAAAA",
+		"-A OTHER -p udp -j KUBE-SERVICES",
+	}
+}
+
+// aboutKubeProxy returns the lines of a dump about its chains.
+func aboutKubeProxy(dump string) (lines []string) {
+	for line := range strings.Lines(dump) {
+		if strings.Contains(line, "KUBE-") {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
 }

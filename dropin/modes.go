@@ -122,7 +122,7 @@ func (current *mode) families(ctx context.Context, m *machine) (families []model
 	return families, missing
 }
 
-// cleanUpAll implements --cleanup (S50).
+// cleanUpAll implements --cleanup (S50). Chains to which others jump are logged, and not an error.
 func cleanUpAll(ctx context.Context, m *machine) error {
 	var errs []error
 	for _, mode := range modes() {
@@ -130,7 +130,12 @@ func cleanUpAll(ctx context.Context, m *machine) error {
 			errs = append(errs, fmt.Errorf("clean up mode %s: %w", mode.name, err))
 		}
 	}
-	return errors.Join(errs...)
+	err := errors.Join(errs...)
+	if err != nil && onlyInUse(err) {
+		logInUse(ctx, err)
+		return nil
+	}
+	return err
 }
 
 // cleanUpOthers removes the rules of other modes and of Kubernetes' own kube-proxy (S50). It continues after errors and

@@ -2,10 +2,13 @@ package dropin
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
 )
 
 // others removes the rules of other modes and of Kubernetes' own kube-proxy, and detects whether kube-proxy still runs.
@@ -13,15 +16,16 @@ import (
 // Rules found at the start do not prove that: kube-proxy leaves them when it exits. Rules that reappear after their
 // removal do.
 type others struct {
-	// remove removes the rules of other modes and of kube-proxy.
+	// remove removes the rules of other modes and of kube-proxy. See onlyInUse for its error.
 	remove func(context.Context) error
 	// find returns the names of kube-proxy's rules.
 	find func(context.Context) []string
 	// back is called if kube-proxy's rules have reappeared.
 	back func(found string)
 
-	removed bool      // remove has succeeded
+	removed bool      // remove has succeeded, apart from what is in use
 	gone    bool      // rules of kube-proxy were removed
+	said    string    // what remove left, as logged last
 	next    time.Time // time of the next check
 }
 
@@ -52,13 +56,51 @@ func (o *others) afterSync(ctx context.Context) {
 			"found", names)
 	}
 	pause := othersPause
-	if err := o.remove(ctx); err == nil {
+	err := o.remove(ctx)
+	if onlyInUse(err) {
 		if len(found) > 0 && !o.gone {
 			pause = comebackPause
 		}
 		o.removed, o.gone = true, o.gone || len(found) > 0
-	} else if ctx.Err() == nil {
-		log.Error(err, "Could not clean up everything that earlier modes left; trying again", "retryIn", othersPause)
+	}
+	if ctx.Err() == nil {
+		o.say(ctx, err)
 	}
 	o.next = time.Now().Add(pause)
+}
+
+// say logs what a clean-up left, unless it was the same the last time.
+func (o *others) say(ctx context.Context, err error) {
+	if err == nil {
+		o.said = ""
+		return
+	}
+	if err.Error() == o.said {
+		return
+	}
+	o.said = err.Error()
+	if onlyInUse(err) {
+		logInUse(ctx, err)
+		return
+	}
+	klog.FromContext(ctx).Error(err, "Could not clean up everything that earlier modes left; trying again",
+		"retryIn", othersPause)
+}
+
+func logInUse(ctx context.Context, err error) {
+	klog.FromContext(ctx).Info("Chains that are no longer needed are empty, but stay: others jump to them", "reason", err)
+}
+
+// onlyInUse reports whether a clean-up has left nothing but chains to which others jump: they are empty, and a retry
+// would not help.
+func onlyInUse(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // it walks the tree itself: every error has to be one
+	case nil, *dataplane.InUseError:
+		return true
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(err error) bool { return !onlyInUse(err) })
+	case interface{ Unwrap() error }:
+		return e.Unwrap() != nil && onlyInUse(e.Unwrap())
+	}
+	return false
 }

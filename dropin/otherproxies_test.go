@@ -3,6 +3,7 @@ package dropin
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,4 +122,47 @@ func TestAKubeProxyThatRunsBesideIsAnEvent(t *testing.T) {
 	got := <-written
 	assert.Equal(t, "Warning AnotherKubeProxy", got.Type+" "+got.Reason)
 	assert.Contains(t, got.Note, "(nft table ip kube-proxy)")
+}
+
+// What cannot be removed is tried again every hour, but logged only when it changes.
+func TestALeftoverThatStaysIsSaidOnce(t *testing.T) {
+	needModesOfLinux(t)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.addUpstreamChains(t)
+		r.jumpFrom(t, "OTHER", "KUBE-SERVICES", "KUBE-SVC-ABC")
+		var failure error
+		attempts := 0
+		o := &others{
+			find: r.findUpstream,
+			back: func(found string) { t.Errorf("%s is said to have come back", found) },
+			remove: func(ctx context.Context) error {
+				attempts++
+				return errors.Join(cleanUpUpstreamIPTables(ctx, r.machine), failure)
+			},
+		}
+		hours := func(n int) (said string) {
+			before := len(r.logged())
+			for range n {
+				o.afterSync(r.ctx)
+				time.Sleep(time.Hour)
+			}
+			return r.logged()[before:]
+		}
+		failure = errors.New("ipset KUBE-CLUSTER-IP is in use")
+		said := hours(3)
+		assert.Equal(t, 1, strings.Count(said, "Could not clean up"), said)
+		assert.Contains(t, said, "ipset KUBE-CLUSTER-IP")
+		assert.Contains(t, said, "KUBE-SERVICES (from OTHER), KUBE-SVC-ABC (from OTHER)")
+		failure = errors.New("ipset KUBE-LOOP-BACK is in use")
+		assert.Equal(t, 1, strings.Count(hours(3), "Could not clean up"), "something else")
+		assert.Equal(t, 6, attempts)
+
+		// A chain to which others jump is not tried again: it is empty.
+		failure = nil
+		said = hours(3)
+		assert.Equal(t, 1, strings.Count(said, "Chains that are no longer needed are empty, but stay"), said)
+		assert.NotContains(t, said, "Could not clean up")
+		assert.Equal(t, 7, attempts)
+	})
 }

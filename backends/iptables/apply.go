@@ -127,7 +127,12 @@ func (f *family) read(ctx context.Context) error {
 	return nil
 }
 
-// cleanUp removes all our chains and the jumps to them.
+// cleanUp removes all our chains and the jumps to them. The error says which ones are left, empty, because others jump to
+// them.
 func cleanUp(ctx context.Context, d dp.Interface) error {
-	return dp.RemoveChains(ctx, d, chainPrefix, func(string) bool { return true }, dp.NAT, dp.Filter)
+	all := func(dp.Table, string) bool { return true }
+	if err := dp.RemoveChains(ctx, d, chainPrefix, all, dp.NAT, dp.Filter); err != nil {
+		return fmt.Errorf("%v, iptables-%s: %w", d.Features().Family, d.Features().Variant, err)
+	}
+	return nil
 }

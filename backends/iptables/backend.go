@@ -89,7 +89,8 @@ func (f *family) cleanUp(ctx context.Context) error {
 
 // CleanUp removes the chains of a backend that is not running: of o only Families and Dataplanes matter. Without
 // Dataplanes it does so in both variants, as far as their programs are installed. Missing chains are not an error. A
-// table that cannot be read is; the error is returned after the rest has been cleaned up.
+// table that cannot be read is, and a chain that is only emptied, because others jump to it; the error is returned
+// after the rest has been cleaned up.
 func CleanUp(ctx context.Context, o Options) error {
 	err := frontend.CheckFamilies(o.Families)
 	if err != nil {

@@ -166,6 +166,21 @@ func TestCleanUpLeavesTheRulesOfOthers(t *testing.T) {
 	assert.Equal(t, others, r.dump(model.IPv4))
 }
 
+func TestAChainToWhichOthersJumpKeepsNoneOfTheRestFromGoing(t *testing.T) {
+	r := newRig(t, iptables.Options{})
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
+	other := &dataplane.Batch{Tables: []dataplane.TableBatch{{Table: dataplane.NAT, Chains: []dataplane.Chain{
+		{Name: "OTHER", Rules: []string{"-j KPL-SERVICES"}}}}}}
+	require.NoError(t, r.fakes[model.IPv4].RestoreAsSomebodyElse(other))
+	require.EqualError(t, iptables.CleanUp(t.Context(), r.options), "iptables: cleaning up: IPv4, iptables-nft: "+
+		"table nat: chains of others jump to chains that are left, empty: KPL-SERVICES (from OTHER)")
+	assert.Equal(t, "*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n"+
+		":POSTROUTING ACCEPT [0:0]\n:KPL-SERVICES - [0:0]\n:OTHER - [0:0]\n-A OTHER -j KPL-SERVICES\nCOMMIT\n",
+		r.dump(model.IPv4))
+	assert.Empty(t, r.dump(model.IPv6))
+}
+
 func TestNamesAreBoundedAndDoNoHarm(t *testing.T) {
 	r := newRig(t, iptables.Options{})
 	name := model.ServiceName{Namespace: "a\"b{\n}'", Name: strings.Repeat("ä*long; ", 60)}
