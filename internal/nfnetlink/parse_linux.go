@@ -125,6 +125,14 @@ func Uint16(b []byte) uint16 {
 	return binary.BigEndian.Uint16(b)
 }
 
+// Uint64 parses a number in network byte order; it is 0 if b is too short.
+func Uint64(b []byte) uint64 {
+	if len(b) < 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(b)
+}
+
 // Uint32 parses a number in network byte order; it is 0 if b is too short.
 func Uint32(b []byte) uint32 {
 	if len(b) < 4 {

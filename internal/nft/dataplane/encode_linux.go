@@ -59,7 +59,7 @@ func (t *Transaction) bytes() int {
 
 // elementBytes returns how many of these are about elements.
 func (t *Transaction) elementBytes() (n int) {
-	const element, value, verdict, comment = 12, 8, 28, 8 // what comes in addition to the bytes themselves
+	const element, value, verdict, comment, timeout = 12, 8, 28, 8, 12 // what comes in addition to the bytes themselves
 	for i := range t.ops {
 		o := &t.ops[i]
 		for j := range o.elements {
@@ -67,6 +67,9 @@ func (t *Transaction) elementBytes() (n int) {
 			n += element + len(e.Key) + value + len(e.Value)
 			if o.set.Verdicts {
 				n += verdict - value
+			}
+			if o.timeout > 0 {
+				n += timeout
 			}
 			if e.Comment != "" {
 				n += comment + len(e.Comment)
@@ -209,7 +212,7 @@ func (b *batch) elements(typ, flags uint16, table TableKey, o *op) {
 		b.object(typ, flags, table, unix.NFTA_SET_ELEM_LIST_SET, o.name)
 		list := b.Open(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		for len(rest) > 0 && len(b.Buf)-list < nfnetlink.MaxAttrLen {
-			b.element(&rest[0], o.set, size, adding)
+			b.element(&rest[0], o, size, adding)
 			rest = rest[1:]
 		}
 		b.Close(list)
@@ -217,7 +220,8 @@ func (b *batch) elements(typ, flags uint16, table TableKey, o *op) {
 	}
 }
 
-func (b *batch) element(e *Element, s *Set, size int, adding bool) {
+func (b *batch) element(e *Element, o *op, size int, adding bool) {
+	s := o.set
 	if s.Interval {
 		b.rangeElement(e.Key[:size], e.Key[size:])
 		return
@@ -235,6 +239,8 @@ func (b *batch) element(e *Element, s *Set, size int, adding bool) {
 			b.Close(data)
 		case s.Value != nil:
 			b.value(unix.NFTA_SET_ELEM_DATA, e.Value)
+		case o.timeout > 0:
+			b.Uint64(unix.NFTA_SET_ELEM_TIMEOUT, uint64(o.timeout.Milliseconds()))
 		}
 		if e.Comment != "" {
 			b.Attr(unix.NFTA_SET_ELEM_USERDATA, len(e.Comment)+3)

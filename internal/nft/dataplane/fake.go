@@ -16,16 +16,21 @@ import (
 // to itself) and more (that nft can print comments, that DNAT is reached only from hooks that allow it). Its errors are
 // the kernel's: syscall.ENOENT, EEXIST, EBUSY, EINVAL, ELOOP, in an [OpError].
 //
-// It evaluates no packets, so dynamic sets stay empty, and it has no size limits.
+// It evaluates no packets, so dynamic sets have only what transactions add, for which no time passes. It has no size
+// limits.
 type Fake struct {
 	mu      sync.Mutex
 	tables  map[TableKey]*fakeTable
 	drifted map[TableKey]bool
 	drift   chan struct{}
 	applied int
+	listed  int
 
 	// FailApply, if set, is called before each Apply. If it returns an error, Apply returns that and applies nothing.
 	FailApply func(*Transaction) error
+	// LeftOut, if set, says which elements ReadDynamic leaves out, by their places in the order of their keys. Then it
+	// is not complete.
+	LeftOut func(i int) bool
 	// Reading is what Yield returns. Set it before a backend is made.
 	Reading time.Duration
 	// Host are the addresses of the node. Set them before a backend is made.
@@ -67,7 +72,8 @@ type fakeChain struct {
 type fakeSet struct {
 	Set
 	elements map[string]Element
-	uses     int // statements that look it up
+	timeouts map[string]time.Duration // of those that have one
+	uses     int                      // statements that look it up
 }
 
 // clone returns a copy, nil of no table.
@@ -80,7 +86,7 @@ func (t *fakeTable) clone() *fakeTable {
 		c.add(&fakeChain{ch.Chain, slices.Clip(ch.rules), ch.uses})
 	}
 	for _, s := range t.sets {
-		c.add(&fakeSet{s.Set, maps.Clone(s.elements), s.uses})
+		c.add(&fakeSet{s.Set, maps.Clone(s.elements), maps.Clone(s.timeouts), s.uses})
 	}
 	return c
 }
@@ -159,6 +165,36 @@ func (f *Fake) Applied() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.applied
+}
+
+// Listed returns how many elements of dynamic sets have been read with ReadDynamic.
+func (f *Fake) Listed() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.listed
+}
+
+// ReadDynamic implements [Interface]. Elements are sorted by key.
+func (f *Fake) ReadDynamic(ctx context.Context, key TableKey, s *Set, each func(Element, time.Duration)) (
+	complete bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	t := f.tables[key]
+	if t == nil || t.set(s.Name) == nil {
+		return false, fmt.Errorf("no such set: %w", syscall.ENOENT)
+	}
+	have := t.set(s.Name)
+	for i, k := range slices.Sorted(maps.Keys(have.elements)) {
+		if f.LeftOut != nil && f.LeftOut(i) {
+			continue
+		}
+		f.listed++
+		each(have.elements[k], have.timeouts[k])
+	}
+	return f.LeftOut == nil, nil
 }
 
 // Drift implements [Interface].
@@ -327,7 +363,7 @@ func (t *fakeTable) addSet(s *Set) error {
 		s.Dynamic && s.Size != 0 {
 		return syscall.EINVAL
 	}
-	t.add(&fakeSet{Set: *s, elements: map[string]Element{}})
+	t.add(&fakeSet{Set: *s, elements: map[string]Element{}, timeouts: map[string]time.Duration{}})
 	return nil
 }
 

@@ -160,6 +160,8 @@ func (t *fakeTable) changeElements(o *op) error {
 		return fmt.Errorf("no such set: %w", syscall.ENOENT)
 	case definitionOf(&s.Set, t.key.Family) != definitionOf(o.set, t.key.Family):
 		return fmt.Errorf("the set is another: %w", syscall.EINVAL)
+	case o.timeout > 0 && !s.Dynamic:
+		return fmt.Errorf("elements of the set do not time out: %w", syscall.EINVAL)
 	}
 	for _, e := range o.elements {
 		old, there := s.elements[e.Key]
@@ -169,9 +171,13 @@ func (t *fakeTable) changeElements(o *op) error {
 				return err
 			}
 			s.elements[e.Key] = e
+			if o.timeout > 0 {
+				s.timeouts[e.Key] = o.timeout
+			}
 			t.countElement(s, e, 1)
 		case there:
 			delete(s.elements, e.Key)
+			delete(s.timeouts, e.Key)
 			t.countElement(s, old, -1)
 		default:
 			return fmt.Errorf("element %s: %w", s.elementText(t.key.Family, e), syscall.ENOENT)

@@ -74,7 +74,11 @@ func (s *fakeSet) dump(b *strings.Builder, family model.Family) {
 	if len(s.elements) > 0 {
 		var texts []string
 		for _, k := range slices.Sorted(maps.Keys(s.elements)) {
-			texts = append(texts, s.elementText(family, s.elements[k]))
+			text := s.elementText(family, s.elements[k])
+			if timeout := s.timeouts[k]; timeout > 0 {
+				text += string(appendDuration([]byte(" timeout "), timeout))
+			}
+			texts = append(texts, text)
 		}
 		fmt.Fprintf(b, "\t\telements = { %s }\n", strings.Join(texts, ",\n\t\t\t     "))
 	}

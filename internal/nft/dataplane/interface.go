@@ -21,6 +21,11 @@ type Interface interface {
 	// ReadTable returns the content of the table, or nil if it does not exist. Earlier changes by others count as seen.
 	// The elements of a set are read unless elements is given and returns false.
 	ReadTable(ctx context.Context, key TableKey, elements func(*TableSet) bool) (*Table, error)
+	// ReadDynamic calls each for the elements of a dynamic set, with the time until they time out; elements without a
+	// timeout, which no rule adds, have 0. It is not complete if the kernel may have left some out, because rules
+	// changed the set meanwhile.
+	ReadDynamic(ctx context.Context, key TableKey, s *Set, each func(e Element, left time.Duration)) (complete bool,
+		err error)
 	// Drift receives a value soon after another program changed a table that has been read or written here.
 	Drift() <-chan struct{}
 	// Drifted reports whether another program changed a table. ReadTable resets it.

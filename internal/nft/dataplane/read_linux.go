@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
@@ -224,6 +225,35 @@ func (n *Netlink) readElements(key TableKey, s *TableSet, count uint32) error {
 		err = nfnetlink.ErrInterrupted
 	}
 	return err
+}
+
+// ReadDynamic implements [Interface].
+func (n *Netlink) ReadDynamic(ctx context.Context, key TableKey, s *Set, each func(Element, time.Duration)) (
+	complete bool, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	complete = true
+	seen := map[string]bool{} // if one is listed twice, another one may be left out: see readElements
+	err = n.list(unix.NFT_MSG_GETSETELEM, key.Family, func(m nfnetlink.Message) error {
+		for _, v := range nfnetlink.Attributes(attributesOf(m).get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
+			e := readElement(v)
+			if seen[e.Key] {
+				complete = false
+				continue
+			}
+			seen[e.Key] = true
+			left := nfnetlink.Uint64(attributes(v).get(unix.NFTA_SET_ELEM_EXPIRATION))
+			each(e, time.Duration(left)*time.Millisecond)
+		}
+		return nil
+	}, key.Name, s.Name)
+	if err != nil {
+		return false, fmt.Errorf("reading set %s of table %v: %w", s.Name, key, err)
+	}
+	return complete, nil
 }
 
 // readRanges reads the elements of an interval set. To each that nft makes it adds one more, the end of a range before

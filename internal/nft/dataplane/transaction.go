@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Transaction is a list of operations on one table that are applied together, in order. An object has to be added
@@ -43,7 +44,8 @@ type op struct {
 	rule     *Rule
 	set      *Set
 	elements []Element
-	joined   bool // with the operation before: Split must not separate the two
+	timeout  time.Duration // of elements that are added to a dynamic set
+	joined   bool          // with the operation before: Split must not separate the two
 }
 
 // IsEmpty reports whether there is nothing to do.
@@ -89,6 +91,13 @@ func (t *Transaction) DeleteSet(name string) { t.add(op{verb: deleteSet, name: n
 // AddElements adds elements to a set. They must not exist yet.
 func (t *Transaction) AddElements(s *Set, elements ...Element) { t.elements(addElements, s, elements) }
 
+// AddDynamic adds elements to a dynamic set, as rules do: they time out. They must not exist yet.
+func (t *Transaction) AddDynamic(s *Set, timeout time.Duration, elements ...Element) {
+	if len(elements) > 0 {
+		t.add(op{verb: addElements, name: s.Name, set: s, elements: elements, timeout: timeout})
+	}
+}
+
 // DeleteElements deletes elements of a set by their keys. They must exist.
 func (t *Transaction) DeleteElements(s *Set, elements ...Element) {
 	t.elements(deleteElements, s, elements)
@@ -124,11 +133,10 @@ func (t *Transaction) Split() (first, second *Transaction, ok bool) {
 	case cut > 0:
 		one.ops, two.ops = slices.Clip(t.ops[:cut]), t.ops[cut:]
 	case len(t.ops) == 1 && len(t.ops[0].elements) > 1:
-		o := t.ops[0]
-		half := len(o.elements) / 2
-		one.ops, two.ops = nil, nil
-		one.elements(o.verb, o.set, o.elements[:half])
-		two.elements(o.verb, o.set, o.elements[half:])
+		a, b := t.ops[0], t.ops[0]
+		half := len(a.elements) / 2
+		a.elements, b.elements = slices.Clip(a.elements[:half]), b.elements[half:]
+		one.ops, two.ops = []op{a}, []op{b}
 	default:
 		return nil, nil, false
 	}
@@ -139,7 +147,8 @@ func (t *Transaction) elements(v verb, s *Set, elements []Element) {
 	if len(elements) == 0 {
 		return
 	}
-	if n := len(t.ops); n > 0 && t.ops[n-1].verb == v && t.ops[n-1].name == s.Name && !t.ops[n-1].joined {
+	if n := len(t.ops); n > 0 && t.ops[n-1].verb == v && t.ops[n-1].name == s.Name && !t.ops[n-1].joined &&
+		t.ops[n-1].timeout == 0 {
 		t.ops[n-1].elements = append(t.ops[n-1].elements, elements...)
 		return
 	}
@@ -171,7 +180,11 @@ func (o *op) command(b *strings.Builder, table TableKey) {
 			if o.verb == deleteElements {
 				e.Comment = ""
 			}
-			fmt.Fprintf(b, "%s element %v %s { %s }\n", verb, table, o.name, o.set.elementText(table.Family, e))
+			text := o.set.elementText(table.Family, e)
+			if o.timeout > 0 {
+				text += string(appendDuration([]byte(" timeout "), o.timeout))
+			}
+			fmt.Fprintf(b, "%s element %v %s { %s }\n", verb, table, o.name, text)
 		}
 	default:
 		fmt.Fprintf(b, "%s %s %v %s\n", verb, kind, table, o.name)
