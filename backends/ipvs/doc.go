@@ -90,7 +90,8 @@
 //
 //   - Session affinity (S32) is IPVS's persistence, which is per virtual server: a client has an endpoint for each
 //     address of the port, not one for all. It lasts while any connection of the client is remembered, if that is
-//     longer than the timeout: 2 minutes after a TCP connection, 5 minutes after a UDP packet.
+//     longer than the timeout: 2 minutes after a TCP connection, 5 minutes after a UDP packet. A changed timeout holds
+//     for new clients alone: the kernel's entries of those that it knows keep theirs (docs/ipvs.md).
 //   - Persistence does not work for virtual servers by mark if endpoints have another port than the service. So
 //     scheduler sh keeps pods of this node, and the node itself, at their endpoint of an external address with traffic
 //     policy Local: by their address alone, until the set of endpoints changes.

@@ -122,7 +122,7 @@ func (p *plan) chainOf(a action) string {
 	}
 	name += suffixOf(a.masquerade)
 	ch := rules.NewChain(name, append(p.masquerading(a.masquerade), rules.Rule(last))...)
-	if a.own != nil && a.own.sticky {
+	if a.own.isSticky() {
 		ch.Comment = a.own.comment
 	}
 	p.ensure(ch, a.own)

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
@@ -25,12 +26,12 @@ const maxSharedSlots = 1024
 
 // ownPort is a service port that has its own chains. It is immutable once its plan is made.
 type ownPort struct {
-	name     string    // the prefix of the names of its chains
-	comment  string    // of these
-	sticky   bool      // it has session affinity
-	numbered bool      // it has slots by number
-	random   string    // the prefix of the names of the chains that pick one of these at random
-	ids      [2]uint32 // of its backend sets, in the order of frontend.RouteSets
+	name     string        // the prefix of the names of its chains
+	comment  string        // of these
+	affinity time.Duration // the timeout of its session affinity, 0 if it has none
+	numbered bool          // it has slots by number
+	random   string        // the prefix of the names of the chains that pick one of these at random
+	ids      [2]uint32     // of its backend sets, in the order of frontend.RouteSets
 	// masquerade is what the chain of each backend set does first, and for all traffic alike.
 	masquerade [2]model.Masquerade
 	chains     []string
@@ -45,6 +46,9 @@ func (o *ownPort) chain(set model.EndpointSets) (string, model.Masquerade) {
 
 // hasNumbers reports whether a service port has slots by number. o is nil if the port has nothing of its own.
 func (o *ownPort) hasNumbers() bool { return o != nil && o.numbered }
+
+// isSticky reports whether a service port has session affinity. o is nil if the port has nothing of its own.
+func (o *ownPort) isSticky() bool { return o != nil && o.affinity > 0 }
 
 // wantsNumbers reports whether a service port should have slots by number.
 func wantsNumbers(p *frontend.Port) bool {
@@ -65,7 +69,7 @@ func (p *plan) changeOwn(c *frontend.PortChange, before *ownPort) *ownPort {
 		delete(p.base.own, c.Name())
 		// Objects that are requested again are not removed, see transactions.
 		p.goneChains = append(p.goneChains, before.chains...)
-		if before.sticky && (after == nil || !after.sticky) {
+		if before.isSticky() && !after.isSticky() {
 			if set, unused := p.base.clients.leave(c.Name()); unused {
 				p.goneSets = append(p.goneSets, set)
 			}
@@ -79,9 +83,10 @@ func (p *plan) changeOwn(c *frontend.PortChange, before *ownPort) *ownPort {
 	}
 	p.base.own[port.Name] = after
 	var clients *dp.Set
-	if after.sticky {
+	isNew, kept := false, false // the set of clients, and the timeout in its rules
+	if after.isSticky() {
 		clients = p.base.clients.join(port.Name)
-		p.ensureSet(clients)
+		isNew = p.ensureSet(clients)
 	}
 	for i, set := range frontend.RouteSets() {
 		random := p.randomChains(port, after, set)
@@ -94,10 +99,24 @@ func (p *plan) changeOwn(c *frontend.PortChange, before *ownPort) *ownPort {
 		if len(random) > 0 && clients != nil {
 			name, m := after.chain(set)
 			ch := rules.NewChain(name, p.masquerading(m)...)
+			first := len(ch.Rules)
 			ch.Rules = append(ch.Rules, clientsRules(port, c.Endpoints(set), clients, random)...)
 			ch.Comment = after.comment
+			have := p.base.chains[name]
 			p.ensure(ch, after)
+			if p.all && !kept {
+				ids := p.base.chains[name]
+				kept = slices.Equal(have, ids) || sharesAny(have, ids[first:len(ids)-len(random)])
+			}
 		}
+	}
+	if c.Before != nil {
+		kept = after.affinity >= c.Before.AffinityTimeout
+	} else if !p.all {
+		kept = true // it is new
+	}
+	if after.isSticky() && !isNew && !kept {
+		p.lowered = append(p.lowered, port.Name)
 	}
 	return after
 }
@@ -128,7 +147,7 @@ func (p *plan) ownOf(port *frontend.Port, before *ownPort) *ownPort {
 	suffix := nameOf(sum) + "-" + readable
 	o.random = "port-" + suffix
 	if o.name = o.random; port.AffinityTimeout > 0 {
-		o.name, o.sticky = clientsPrefix+suffix, true
+		o.name, o.affinity = clientsPrefix+suffix, port.AffinityTimeout
 		for i, set := range frontend.RouteSets() {
 			o.masquerade[i] = masqueradeOfAll(port, set)
 		}
@@ -194,6 +213,12 @@ func masqueradeOfAll(port *frontend.Port, set model.EndpointSets) (all model.Mas
 	return all
 }
 
+// scopeOf returns the number that stands for a service port in a set of clients that several share.
+func scopeOf(port model.PortName) uint32 {
+	sum, _ := identify(port)
+	return max(binary.BigEndian.Uint32(sum[16:]), 1)
+}
+
 // clientsRules returns rules that keep clients with their endpoints, or send them to one of the chains in random if
 // they do not fit into their set.
 func clientsRules(port *frontend.Port, list []*model.Endpoint, clients *dp.Set, random []string) []dp.Rule {
@@ -202,8 +227,7 @@ func clientsRules(port *frontend.Port, list []*model.Endpoint, clients *dp.Set, 
 		endpoints[i] = ep.Target
 	}
 	slices.SortFunc(endpoints, model.CompareTargets) // otherwise the chain would differ after a restart
-	sum, _ := identify(port.Name)
-	scope := max(binary.BigEndian.Uint32(sum[16:]), 1)
+	scope := scopeOf(port.Name)
 	// There may be very many of these rules, so they share the statements that they have in common.
 	n, last := len(endpoints), len(random)-1
 	known, chosen := make([]dp.Rule, n), make([]dp.Rule, n)

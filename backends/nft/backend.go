@@ -54,13 +54,14 @@ func (o *Options) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 		return err
 	}
 	s.UseHostOf(o.Dataplane)
-	s.Drift, s.Yield = append(s.Drift, o.Dataplane.Drift()), append(s.Yield, o.Dataplane.Yield)
+	again := make(chan struct{}, 1)
+	s.Drift, s.Yield = append(s.Drift, o.Dataplane.Drift(), again), append(s.Yield, o.Dataplane.Yield)
 	return s.Serve(ctx, func(f model.Family) (*family, error) {
 		if err := probe(ctx, o.Dataplane, f, o); err != nil {
 			return nil, err
 		}
 		return &family{dataplane: o.Dataplane, options: o, metrics: newMetrics(&s.Metrics, f),
-			key: dp.TableKey{Family: f, Name: o.TableName}}, nil
+			key: dp.TableKey{Family: f, Name: o.TableName}, again: again}, nil
 	})
 }
 

@@ -87,7 +87,7 @@ func (f *family) compare(ctx context.Context, cfg *config, c *frontend.Changes) 
 
 // planAll plans everything as new.
 func (p *plan) planAll(cfg *config, c *frontend.Changes) {
-	c = c.All()
+	c, p.all = c.All(), true
 	ports := slices.Collect(c.Ports())
 	p.makeRoom(ports)
 	p.changeBase(cfg, c.Hairpins(), c.ClusterIPs())

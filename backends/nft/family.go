@@ -31,6 +31,10 @@ type family struct {
 	leftover failures.Lines
 	// table is the part of the kernel's table that this process wrote or read: all of it, unless the state is unknown.
 	table *table
+	// lowered has the sets of clients where some may have a longer affinity timeout than their service port. again
+	// makes the backend look when the next of them are due.
+	lowered loweredTimeouts
+	again   chan struct{}
 }
 
 // state is what is known about a family's table. The package documentation draws the transitions.
@@ -151,6 +155,7 @@ func (f *family) sync(ctx context.Context, c *frontend.Changes) error {
 func (f *family) repair(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
 	f.lookForDrift()
 	if f.state != suspect {
+		f.lowerTimeouts(ctx)
 		return frontend.Look{}, nil
 	}
 	began := time.Now()
@@ -207,6 +212,8 @@ func (f *family) execute(ctx context.Context, p *plan) (changed bool, err error)
 	f.table = p.base
 	f.table.follow(p)
 	f.state = known
+	f.lowered.add(p)
+	defer f.lowerTimeouts(ctx)
 	if second.IsEmpty() {
 		return !first.IsEmpty(), nil
 	}

@@ -5,6 +5,7 @@ import (
 
 	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
+	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // plan is the difference between the current and the wanted table. It becomes two transactions: the first sends traffic
@@ -22,8 +23,10 @@ type plan struct {
 	goneChains []string
 	goneSets   []string
 	goneIDs    []uint32
-	wanted     map[string]bool // the chains that were asked for
-	wantedSets map[string]bool // and the sets
+	lowered    []model.PortName // service ports whose clients may have a longer affinity timeout than these
+	all        bool             // everything is planned as new, after the table was read
+	wanted     map[string]bool  // the chains that were asked for
+	wantedSets map[string]bool  // and the sets
 	lists      rules.SourceLists
 	ranges     []rangesPlan
 	readRanges map[string][]dp.Element // of the sets of source ranges that were read

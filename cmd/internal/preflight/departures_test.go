@@ -244,6 +244,7 @@ func hidden() map[string]string {
 		"a conntrack timeout below one second": alike, "fails to start if a parameter": alike,
 		"counts a LoadBalancer that has no address yet": "about a metric", "masquerade every packet that has the mark": alike,
 		"a set of clients for each endpoint": alike, "forgets the clients of a removed endpoint": alike,
+		"a lowered timeout changes nothing":     order,
 		"serves them only if nodePortAddresses": alike, "a port that cannot be bound": alike,
 		"an endpoint that does not accept": alike, "connections end with the port's last endpoint": alike,
 		"a Service whose rules are refused":  "the line about what is not served says it",
