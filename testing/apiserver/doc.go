@@ -37,8 +37,8 @@
 // # Faults
 //
 // Nothing fails unless a test asks for it. [Server.SetFaults] rejects or delays requests, ends watches after a number
-// of events, and answers like a replica that lags behind. [Server.Cut] ends all watches. [Server.Restore] begins again
-// with lower resource versions. [Server.Requests] returns the clients' requests.
+// of events or silences them, and answers like a replica that lags behind. [Server.Cut] ends all watches.
+// [Server.Restore] begins again with lower resource versions. [Server.Requests] returns the clients' requests.
 //
 // # What it does not do
 //

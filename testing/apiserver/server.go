@@ -178,7 +178,8 @@ func (s *Server) Compact() {
 }
 
 // Restore numbers all objects anew, beginning with 1, like a server whose storage was replaced by a copy. It ends all
-// watches. Every earlier resource version and page has expired, although most are higher than those of the objects.
+// watches. Every earlier resource version and page has expired, although most are higher than those of the objects. A
+// real server is not that kind: it sends nothing to a watch from a higher version. See Fault.Silent.
 func (s *Server) Restore() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,6 +253,10 @@ type Fault struct {
 	EndAfter int
 	// NoEndOfList keeps a watch from sending the bookmark that ends a streamed list, like some tunnels.
 	NoEndOfList bool
+	// Silent keeps a watch from sending anything after its initial objects, until it times out: like a real server that is
+	// asked for what follows a version which it has not reached, because its storage was restored, and like a connection
+	// that is dead.
+	Silent bool
 }
 
 // SetFaults sets a function that determines the fault of each new request for objects or reviews; nil means no faults.

@@ -69,6 +69,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q Request, k kind
 			return nil
 		}
 		events, changed := s.history[s.afterLocked(st.after):], s.changed
+		if f.Silent {
+			events, changed = nil, nil
+		}
 		if len(events) > 0 {
 			s.sent[st] = events[len(events)-1].version
 		}
@@ -87,6 +90,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q Request, k kind
 		case <-cut:
 			return nil
 		case <-timeout:
+			if f.Silent {
+				return nil
+			}
 			return st.bookmark(false)
 		case <-r.Context().Done():
 			err = r.Context().Err()
@@ -106,7 +112,7 @@ func (s *Server) begin(st *stream, f Fault) (cut chan struct{}, err error) {
 		if st.after, err = s.versionLocked(o, f); err == nil {
 			objects = selectFrom(s.atLocked(st.r.Resource, st.after), st.selected)
 		}
-	} else if st.after, err = parseVersion(o.ResourceVersion); err == nil {
+	} else if st.after, err = parseVersion(o.ResourceVersion); err == nil && (!f.Silent || st.after <= s.version) {
 		err = s.expiredLocked(st.after)
 	}
 	s.sent[st] = st.after

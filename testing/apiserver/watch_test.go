@@ -76,6 +76,45 @@ func TestRestoredServersHaveLowerVersions(t *testing.T) {
 	})
 }
 
+// Like real servers, one that was restored may say nothing to a watch from a version that it has not reached. A watch
+// that died after its initial objects does not end either, before its time.
+func TestASilentWatchSendsNothingUntilItTimesOut(t *testing.T) {
+	bubble(t, func(t *testing.T, s *apiserver.Server, client kubernetes.Interface) {
+		for range 50 {
+			require.NoError(t, s.Set(service("a", "10.96.0.1")))
+		}
+		before := fmt.Sprint(s.Version())
+		s.Restore()
+		s.SetFaults(func(context.Context, apiserver.Request) apiserver.Fault { return apiserver.Fault{Silent: true} })
+		timeout := int64(60)
+		for _, tc := range []struct {
+			o    metav1.ListOptions
+			want []string
+		}{
+			{metav1.ListOptions{ResourceVersion: before}, nil},
+			{metav1.ListOptions{ResourceVersion: fmt.Sprint(s.Version())}, nil},
+			{metav1.ListOptions{}, []string{"ADDED a", "ADDED b"}},
+			{metav1.ListOptions{ResourceVersion: "1"}, []string{"ERROR Expired"}},
+		} {
+			tc.o.TimeoutSeconds, tc.o.AllowWatchBookmarks = &timeout, true
+			begin := time.Now()
+			events := watched(t, client, tc.o)
+			synctest.Wait()
+			require.NoError(t, s.Set(service("c", "10.96.0.3")))
+			s.Bookmark()
+			var got []string
+			for e := range events {
+				got = append(got, e)
+			}
+			assert.Equal(t, tc.want, got, tc.o)
+			if tc.o.ResourceVersion != "1" {
+				assert.Equal(t, time.Minute, time.Since(begin), tc.o)
+			}
+			require.NoError(t, s.Delete(service("c", "10.96.0.3")))
+		}
+	})
+}
+
 // bubble runs a test in virtual time, with clients that need no network.
 func bubble(t *testing.T, f func(t *testing.T, s *apiserver.Server, client kubernetes.Interface)) {
 	synctest.Test(t, func(t *testing.T) {
