@@ -88,7 +88,9 @@ func start(t *testing.T, opts kubeproxy.Options) (stop func() error) {
 	result := make(chan error, 1)
 	go func() { result <- kubeproxy.Run(ctx, opts) }()
 	if f, ok := opts.Feed.(*kubeproxy.LocalFeed); ok {
-		<-f.Source.(*manual).started
+		if m, ok := f.Source.(*manual); ok {
+			<-m.started
+		}
 	}
 	synctest.Wait()
 	return func() error {

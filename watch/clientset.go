@@ -65,6 +65,13 @@ type ClientsetOptions struct {
 // streamed list that has sent nothing for 30 seconds, or that broke off three times in a row, is given up: Run logs
 // that and lists that resource without streaming from then on.
 //
+// An API server may answer and yet say nothing to a watch: one whose storage was restored from a backup, for as long as
+// its resourceVersions are lower than before, or one behind a proxy whose connection has died (S68). If nothing has
+// been heard of a kind of object for one and a half to two minutes, Run asks for its current version, with pauses that
+// grow to an hour. If that is lower than the last one heard, Run logs that and lists the kind anew, without a version.
+// If it is higher, the watch is begun again. A server that sends no bookmarks may be silent for ten minutes longer. A
+// quiet cluster with bookmarks costs no request.
+//
 // # Memory
 //
 // No API object is kept, only names, to find out which objects a new list lacks. If the server streams lists (by

@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"math"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,6 +44,9 @@ func (in input) run(ctx context.Context, client any, store *nameStore, calls *ca
 		Factor:   2,
 		Jitter:   1,
 	}
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	asking.Go(func() { store.silence.run(ctx, in.lw.ListWithContextFunc) })
 	defer store.stream.ended()
 	_ = backoff.DelayWithReset(clk, 2*time.Minute).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		err := r.ListAndWatchWithContext(ctx)
@@ -72,7 +76,7 @@ func (in input) run(ctx context.Context, client any, store *nameStore, calls *ca
 }
 
 // trimmedList wraps a list function: it trims items page by page, and no call begins or continues after Run has
-// returned.
+// returned. After a silence a list has no version.
 func trimmedList(calls *calls, store *nameStore, list cache.ListWithContextFunc) cache.ListWithContextFunc {
 	return func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		if !calls.begin() {
@@ -81,6 +85,9 @@ func trimmedList(calls *calls, store *nameStore, list cache.ListWithContextFunc)
 		defer calls.done()
 		store.streamed.Store(false)
 		_ = store.mayStream(ctx) // a streamed list that was given up may end with an error
+		if opts.Continue == "" && store.silence.listsAnew() {
+			opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
+		}
 		page, err := list(ctx, opts)
 		if err != nil {
 			return nil, err

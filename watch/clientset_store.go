@@ -26,6 +26,7 @@ type nameStore struct {
 	streamed  atomic.Bool // the list that comes is streamed, which ends with a bookmark
 	bookmarks bool        // the server sends them
 	stream    stream
+	silence   silence
 	outage    *outage
 }
 
@@ -100,6 +101,7 @@ func (s *nameStore) Replace(objs []any, resourceVersion string) error {
 	if s.streamed.Load() {
 		s.hasBookmarks()
 	}
+	s.silence.listed(resourceVersion, s.streamed.Load())
 	s.heard(resourceVersion)
 	s.complete()
 	return nil
@@ -155,6 +157,7 @@ func (s *nameStore) UpdateResourceVersion(resourceVersion string) {
 	if !s.event {
 		s.hasBookmarks()
 	}
+	s.silence.heard(resourceVersion, !s.event)
 	s.event = false
 	s.heard(resourceVersion)
 }
@@ -175,12 +178,19 @@ func (s *nameStore) hasBookmarks() {
 }
 
 // noted wraps a watch function. Without bookmarks, that the server begins a watch is all that is heard of it while
-// nothing changes. With them it is no sign of life: one that hangs begins watches, too.
+// nothing changes. With them it is no sign of life: one that hangs begins watches, too. After a silence the next watch
+// fails, so that the reflector lists, and that list has no version.
 func (s *nameStore) noted(watch cache.WatchFuncWithContext) cache.WatchFuncWithContext {
 	return func(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
 		streams := opts.SendInitialEvents != nil && *opts.SendInitialEvents
 		if streams && !s.mayStream(ctx) {
 			return nil, errUnended
+		}
+		if s.silence.listsAnew() {
+			if !streams {
+				return nil, newListAnewError()
+			}
+			opts.ResourceVersion = ""
 		}
 		w, err := watch(ctx, opts)
 		cause := err
@@ -191,6 +201,10 @@ func (s *nameStore) noted(watch cache.WatchFuncWithContext) cache.WatchFuncWithC
 		}
 		if ctx.Err() == nil {
 			s.outage.note(klog.FromContext(ctx), cause)
+		}
+		if cause == nil {
+			w = newEndable(w)
+			s.silence.begun(w, streams)
 		}
 		switch {
 		case cause != nil:

@@ -84,7 +84,10 @@ func streamedStore(t *testing.T) (*nameStore, *apiwatch.FakeWatcher, func() erro
 	begin := s.noted(func(context.Context, metav1.ListOptions) (apiwatch.Interface, error) { return w, nil })
 	yes := true
 	again := func() error {
-		_, err := begin(t.Context(), metav1.ListOptions{SendInitialEvents: &yes})
+		w, err := begin(t.Context(), metav1.ListOptions{SendInitialEvents: &yes})
+		if err == nil {
+			t.Cleanup(w.Stop)
+		}
 		return err
 	}
 	require.NoError(t, again())

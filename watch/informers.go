@@ -55,6 +55,10 @@ type InformersOptions struct {
 // Only S33 needs them: if they have not been listed ten seconds after everything else, Run logs that and goes on
 // without them. They are delivered when they come.
 //
+// An informer whose API server was restored from a backup hears nothing until the resourceVersions are higher than
+// before, and nobody but the program that made it can have it list anew: restart that program. [Clientset] does it by
+// itself (S68).
+//
 // A transform function of the informers must not change what package localstate reads. Informers deliver the result of
 // a relist object by object; with [Clientset] it is one Update.
 type Informers struct {
