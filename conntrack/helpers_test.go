@@ -163,3 +163,14 @@ func flowTo(f model.Family, client uint16, to netip.AddrPort, target netip.AddrP
 	}
 	return Flow{Source: source, Destination: to, ReplySource: target, ReplyDestination: source}
 }
+
+// nodeHost is a host with addresses by number.
+type nodeHost struct{ nodeaddr.Fake }
+
+func (h *nodeHost) Set(f model.Family, numbers ...int) {
+	var list []nodeaddr.HostAddress
+	for _, n := range numbers {
+		list = append(list, nodeaddr.HostAddress{Addr: host(f, n), Interface: "eth0"})
+	}
+	h.Fake.Set(list...)
+}

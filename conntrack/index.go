@@ -76,7 +76,7 @@ type index struct {
 	goneAddresses map[netip.AddrPort]uint64
 	goneNodePorts map[uint16]uint64
 	revision      uint64
-	// nodeAddresses are the node's addresses at which the kernel serves node ports, as of the last pass.
+	// nodeAddresses are the node's addresses at which the kernel serves node ports.
 	nodeAddresses []netip.Addr
 }
 

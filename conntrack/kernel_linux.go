@@ -59,6 +59,9 @@ func filterable(family model.Family, only []Selection) []Selection {
 	for _, s := range only {
 		s.Destination = netip.AddrPortFrom(netip.Addr{}, s.Destination.Port())
 		s.ReplySource = netip.AddrPortFrom(netip.Addr{}, s.ReplySource.Port())
+		if s == (Selection{}) {
+			return []Selection{s}
+		}
 		if !slices.Contains(ports, s) {
 			ports = append(ports, s)
 		}

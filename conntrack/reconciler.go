@@ -18,9 +18,12 @@ type Options struct {
 	Table Table
 	// Families are the IP families to clean up. Default: both.
 	Families []model.Family
-	// Addresses returns the node's addresses that serve node ports, for example [nodeaddr.Tracker.Addresses]. A goroutine
-	// of the Reconciler calls it at every pass. Default: all addresses of the Table's network namespace if it is a
-	// [Kernel], otherwise of this process's.
+	// Addresses returns the node's addresses that serve node ports, for example [nodeaddr.Tracker.Addresses]: those that
+	// the wrapped sink has or applies in its next Sync. Sync calls it twice, so it should not ask the kernel; it should
+	// return the same slice until something changes. Who calls Sync should do so when it changes.
+	//
+	// Default: all addresses of the Table's network namespace if it is a [Kernel], otherwise of this process's. They are
+	// read at every pass, so an address that the node gains starts none, but is noticed at the next one.
 	Addresses func() nodeaddr.Addresses
 	// LocalhostNodePorts says that the kernel rewrites what is sent to node ports on 127.0.0.0/8, too (S36). Otherwise
 	// flows to loopback addresses that it does not rewrite are left alone: they are those of a program of the node, such
@@ -43,8 +46,9 @@ type Reconciler struct {
 	families []*familyState
 	ctx      context.Context // of Wrap
 	ended    chan struct{}   // closed when the worker ends; nil if it does not run
-	// restsUntil is the earliest time of the next pass.
-	restsUntil time.Time
+	// restsUntil is the earliest time of the next pass, and sleepsUntil when the worker wakes up by itself.
+	restsUntil, sleepsUntil time.Time
+	wake                    chan struct{} // wakes it earlier
 }
 
 // familyState is the state of one family.
@@ -57,11 +61,12 @@ type familyState struct {
 	resync bool
 	failed bool // the last Sync failed in this family
 
-	index    *index  // the applied state; nil before the first successful Sync, and without a table
-	due      pending // flows for the next pass
-	failures int     // consecutive failed passes
-	never    bool    // there is no table
-	retryAt  time.Time
+	index     *index  // the applied state; nil before the first successful Sync, and without a table
+	due       pending // flows for the next pass
+	addresses nodeAddresses
+	failures  int  // consecutive failed passes
+	never     bool // there is no table
+	retryAt   time.Time
 }
 
 var (
@@ -78,21 +83,23 @@ var (
 //
 // For each family: after the first successful Sync, so never before the state is complete; after a Sync that follows a
 // ForceResync or, if the family had failed, a ResyncFailed; and after changes that can make UDP flows stale (S20): a
-// serving endpoint was removed, or the first one added; a service with UDP ports was added or removed; or one gained or
-// lost an address, a port or a node port. Changes are kept until a Sync succeeds for the family. The pass compares
-// flows with the applied state: the state at the last successful Sync.
+// serving endpoint was removed, or the first one added; a service with UDP ports was added or removed; one gained or
+// lost an address, a port or a node port; or the node gained an address that serves node ports. Changes are kept until
+// a Sync succeeds for the family. The pass compares flows with the applied state: the state at the last successful
+// Sync.
 //
 // After a small change the pass is narrow: it requests only the flows to added or removed addresses and node ports, and
-// to removed endpoints, up to four of these in all. It checks all flows after the first Sync, a ForceResync, a failed
-// Sync or pass, or a bigger change.
+// to removed endpoints and gained addresses, up to four of these in all. It checks all flows after the first Sync, a
+// ForceResync, a failed Sync or pass, or a bigger change.
 //
 // # Pace
 //
 // If there was no recent pass, a pass begins as soon as it is due. After it there is a pause of nine times its
 // duration, at least 5 ms and at most 10 s; changes in the meantime are combined into one pass. So however often Sync
 // is called, passes take a tenth of the time, and more only if one takes more than 1.1 s. The next pass deletes a stale
-// flow, and begins at most 10 s after the end of the previous one. If several families are due, their passes follow one
-// another and count as one.
+// flow, and begins at most 10 s after the end of the previous one. A node's address that comes and goes has flows to it
+// checked at once, then after pauses of a second, two, and so on up to a minute. If several families are due, their
+// passes follow one another and count as one.
 //
 // # Goroutines
 //
@@ -120,6 +127,7 @@ func Wrap(ctx context.Context, next sink.Sink, opts Options) *Reconciler {
 		host:     host,
 		ctx:      ctx,
 		metrics:  newMetrics(),
+		wake:     make(chan struct{}, 1),
 		services: map[model.ServiceName]*model.Service{},
 		serving:  map[model.PortName]targets{},
 	}
@@ -216,7 +224,14 @@ func (r *Reconciler) touchEndpoint(key model.EndpointKey) {
 
 // Sync implements [sink.Sink]. It returns what the wrapped sink returns.
 func (r *Reconciler) Sync(ctx context.Context) error {
+	var before, after nodeaddr.Addresses
+	if r.opts.Addresses != nil {
+		before = r.opts.Addresses()
+	}
 	err := r.Forward.Sync(ctx)
+	if r.opts.Addresses != nil {
+		after = r.opts.Addresses()
+	}
 	failed := sink.FailedFamilies(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -234,11 +249,11 @@ func (r *Reconciler) Sync(ctx context.Context) error {
 			f.due.addAll() // it is unknown what a failed Sync had applied
 		}
 		f.resync = false
+		if r.opts.Addresses != nil {
+			r.noteAddresses(f, before, after)
+		}
 	}
-	if _, due := r.nextDue(); due && r.ended == nil && r.ctx.Err() == nil {
-		r.ended = make(chan struct{})
-		go r.work()
-	}
+	r.startWork()
 	return err
 }
 

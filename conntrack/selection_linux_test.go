@@ -67,6 +67,7 @@ func TestTheKernelShowsOnlyWhatIsSelected(t *testing.T) {
 			"two things":                 {{Destination: at(1, 54)}, {ReplySource: at(12, 5353)}},
 			"nothing that there is":      {{ReplySource: at(99, 1)}},
 			"everything, to be explicit": {{}},
+			"an address and an endpoint": {{Destination: netip.AddrPortFrom(host(f, 2), 0)}, {ReplySource: at(11, 5353)}},
 		} {
 			var want []Flow
 			for _, flow := range flows {
@@ -91,6 +92,10 @@ func TestTheKernelShowsOnlyWhatIsSelected(t *testing.T) {
 		require.Equal(t, 4, deleted)
 		require.Len(t, table.Flows(), len(flows)-4)
 	}
+}
+
+func TestFlowsToAnAddressThatTheNodeGainsAreDeletedFromTheKernel(t *testing.T) {
+	testGainedAddress(t, func(t *testing.T) testTable { return newKernelTable(t) })
 }
 
 // By default the reconciler asks the kernel for the node's addresses.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -30,6 +29,22 @@ func rest(cost time.Duration) time.Duration {
 	return syncing.Pace{Floor: 5 * time.Millisecond, Most: maxRest}.After(cost)
 }
 
+// startWork has the worker run what is due. r.mu is held.
+func (r *Reconciler) startWork() {
+	at, due := r.nextDue()
+	switch {
+	case !due || r.ctx.Err() != nil:
+	case r.ended == nil:
+		r.ended = make(chan struct{})
+		go r.work()
+	case at.Before(r.sleepsUntil):
+		select {
+		case r.wake <- struct{}{}:
+		default: // it is about to wake up
+		}
+	}
+}
+
 // work runs passes until none is due, or until the reconciler's context ends. A pass covers all due families, one after
 // the other, and is followed by a rest; whatever becomes due in the meantime is one pass.
 func (r *Reconciler) work() {
@@ -42,12 +57,15 @@ func (r *Reconciler) work() {
 			r.ended = nil
 			return
 		}
-		if pause := time.Until(at); pause > 0 {
-			r.sleep(pause)
+		if time.Until(at) > 0 {
+			r.sleep(at)
 			continue
 		}
 		began := time.Now()
 		for _, f := range r.families {
+			if !f.never {
+				f.addresses.take(began, func(a netip.Addr) { f.index.selectNodePorts(a, &f.due) })
+			}
 			if f.isDue() && !f.retryAt.After(began) && r.ctx.Err() == nil {
 				r.pass(r.ctx, f)
 			}
@@ -56,24 +74,41 @@ func (r *Reconciler) work() {
 	}
 }
 
-// sleep waits until the pause or the reconciler's context ends. It releases r.mu, which the caller holds.
-func (r *Reconciler) sleep(pause time.Duration) {
-	ctx := r.ctx
+// sleep waits until a time comes, something is due earlier, or the reconciler's context ends. It releases r.mu, which
+// the caller holds.
+func (r *Reconciler) sleep(until time.Time) {
+	r.sleepsUntil = until
 	r.mu.Unlock()
-	defer r.mu.Lock()
 	select {
-	case <-ctx.Done():
-	case <-time.After(pause):
+	case <-r.ctx.Done():
+	case <-r.wake:
+	case <-time.After(time.Until(until)):
 	}
+	r.mu.Lock()
+	r.sleepsUntil = time.Time{}
 }
 
 func (f *familyState) isDue() bool { return !f.due.isEmpty() && !f.never }
 
+// nextDue returns when the family's next pass may begin, if there are flows to check.
+func (f *familyState) nextDue() (at time.Time, due bool) {
+	if f.never {
+		return at, false
+	}
+	if due = f.isDue(); !due {
+		at, due = f.addresses.next()
+	}
+	if at.Before(f.retryAt) {
+		at = f.retryAt
+	}
+	return at, due
+}
+
 // nextDue returns the time of the next pass, if one is due. r.mu is held.
 func (r *Reconciler) nextDue() (at time.Time, due bool) {
 	for _, f := range r.families {
-		if f.isDue() && (!due || f.retryAt.Before(at)) {
-			at, due = f.retryAt, true
+		if next, ok := f.nextDue(); ok && (!due || next.Before(at)) {
+			at, due = next, true
 		}
 	}
 	if at.Before(r.restsUntil) {
@@ -116,19 +151,18 @@ func (r *Reconciler) pass(ctx context.Context, f *familyState) {
 		"retryIn", pause)
 }
 
-// passOver runs a pass with the current addresses that serve node ports, if there are node ports.
+// passOver runs a pass. If Sync does not learn the addresses that serve node ports, it reads those of the host, if
+// there are node ports.
 func (r *Reconciler) passOver(ctx context.Context, f *familyState, only []Selection,
 	nodePorts bool) (deleted int, err error) {
-	if nodePorts {
-		addresses, err := r.addresses()
+	if nodePorts && r.opts.Addresses == nil {
+		tracker, err := nodeaddr.NewTracker(nodeaddr.Options{Host: r.host})
 		if err != nil {
 			return 0, err
 		}
-		rewritten := slices.DeleteFunc(addresses.Of(f.family), func(a netip.Addr) bool {
-			return a.IsLoopback() && (a.Is6() || !r.opts.LocalhostNodePorts)
-		})
+		now := tracker.Addresses()
 		r.mu.Lock()
-		f.index.nodeAddresses = rewritten
+		r.noteAddresses(f, now, now)
 		r.mu.Unlock()
 	}
 	return pass(ctx, r.opts.Table, f.family, only, func(flow Flow) bool {
@@ -157,17 +191,6 @@ func pass(
 		return deleted, fmt.Errorf("deleting stale %v UDP flows: %w", family, err)
 	}
 	return deleted, nil
-}
-
-func (r *Reconciler) addresses() (nodeaddr.Addresses, error) {
-	if r.opts.Addresses != nil {
-		return r.opts.Addresses(), nil
-	}
-	tracker, err := nodeaddr.NewTracker(nodeaddr.Options{Host: r.host})
-	if err != nil {
-		return nodeaddr.Addresses{}, err
-	}
-	return tracker.Addresses(), nil
 }
 
 // Wait returns when no pass is running, due or waiting for a retry, or when the reconciler's context and goroutine have

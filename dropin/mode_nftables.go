@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
 	nftdataplane "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
@@ -62,6 +63,11 @@ func (n *nftablesAndLoopback) Close() error { return errors.Join(n.loopback.Clos
 
 // OnAddresses sets the function that is called when the addresses that serve node ports have changed.
 func (n *nftablesAndLoopback) OnAddresses(changed func()) { n.kernel.OnAddresses(changed) }
+
+// NodePortAddresses returns the addresses of the host that serve node ports.
+func (n *nftablesAndLoopback) NodePortAddresses() nodeaddr.Addresses {
+	return n.kernel.NodePortAddresses()
+}
 
 // Repairs implements sink.Repairer.
 func (n *nftablesAndLoopback) Repairs() (last []sink.Repair, total int) { return n.kernel.Repairs() }

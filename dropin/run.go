@@ -266,19 +266,21 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 		default: // there is one already
 		}
 	}
-	if b, ok := backend.(interface{ OnAddresses(changed func()) }); ok {
-		b.OnAddresses(requestSync)
-	}
 	addresses, err := p.trackAddresses(ctx, requestSync)
 	if err != nil {
 		return err
+	}
+	served := addresses.nodePorts.Addresses
+	if b, ok := backend.(followsAddresses); ok {
+		b.OnAddresses(requestSync)
+		served = b.NodePortAddresses // another tracker may know of one before the rules do
 	}
 	var rules sink.Sink = backend
 	if p.page != nil {
 		rules = p.page.Sink(backend)
 	}
 	flows := conntrack.Wrap(ctx, rules, conntrack.Options{
-		Table: p.machine.flows, Families: families, Addresses: addresses.nodePorts.Addresses,
+		Table: p.machine.flows, Families: families, Addresses: served,
 		LocalhostNodePorts: servesLocalhost(p.KubeProxyConfiguration),
 	})
 	p.registry.MustRegister(flows)

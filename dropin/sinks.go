@@ -36,6 +36,13 @@ func (s *sinks) Sync(ctx context.Context) error {
 	return err
 }
 
+// followsAddresses is a backend that follows the addresses of the host that serve node ports.
+type followsAddresses interface {
+	// OnAddresses sets the function that is called when they have changed.
+	OnAddresses(changed func())
+	NodePortAddresses() nodeaddr.Addresses
+}
+
 // hostAddresses tracks addresses of the host.
 type hostAddresses struct {
 	nodePorts *nodeaddr.Tracker // those that serve node ports, and the health checks of Services (S35)

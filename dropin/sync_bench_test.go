@@ -55,7 +55,7 @@ func BenchmarkSyncWithoutConcern(b *testing.B) {
 			proxy, host := health.New(0), &nodeaddr.Fake{}
 			tracker, err := nodeaddr.NewTracker(nodeaddr.Options{Host: host})
 			require.NoError(b, err)
-			flows := conntrack.Wrap(b.Context(), next, conntrack.Options{Table: noFlows{}})
+			flows := conntrack.Wrap(b.Context(), next, conntrack.Options{Table: noFlows{}, Addresses: tracker.Addresses})
 			services := health.NewServices(flows, health.ServicesOptions{Addresses: tracker.Addresses})
 			return &sinks{TeeSink: sink.Tee(addressSink{sink.NewForward(nil), tracker}, services, proxy.Sink()),
 				others: &others{remove: func(context.Context) error { return nil },

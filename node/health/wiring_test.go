@@ -29,10 +29,6 @@ func Example_allTogether() {
 		if err != nil {
 			return err
 		}
-		addresses, err := nodeaddr.NewTracker(nodeaddr.Options{Choice: choice, Host: &hostaddr.System{}})
-		if err != nil {
-			return err
-		}
 		requests := make(chan struct{}, 1)
 		requestSync := func() {
 			select {
@@ -40,8 +36,12 @@ func Example_allTogether() {
 			default: // there is one already
 			}
 		}
-		host, err := nodeaddr.NewTracker(nodeaddr.Options{Host: &hostaddr.Local{},
-			Changed: func(nodeaddr.Addresses) { requestSync() }})
+		changed := func(nodeaddr.Addresses) { requestSync() }
+		addresses, err := nodeaddr.NewTracker(nodeaddr.Options{Choice: choice, Host: &hostaddr.System{}, Changed: changed})
+		if err != nil {
+			return err
+		}
+		host, err := nodeaddr.NewTracker(nodeaddr.Options{Host: &hostaddr.Local{}, Changed: changed})
 		if err != nil {
 			return err
 		}

@@ -198,6 +198,7 @@ type Running struct {
 	yield    []func() time.Duration
 	remove   func(context.Context) error
 	changed  *atomic.Pointer[func()]
+	hostIPs  *nodeaddr.Tracker
 	stop     context.CancelFunc
 	wg       sync.WaitGroup
 	close    func() error
@@ -230,7 +231,7 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 	}
 	s.Own(func() error { unregister(); return nil })
 	r := &Running{Table: table, remove: s.remove, changed: &s.onAddresses, yield: s.Yield,
-		close: sync.OnceValue(s.close),
+		hostIPs: s.NodePorts.Tracker, close: sync.OnceValue(s.close),
 		describe: func(name model.ServiceName, c *frontend.Changes, ports []*frontend.PortChange) string {
 			return s.Describe(s.Families[c.Family()], name, c, ports)
 		}}
@@ -260,6 +261,10 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 // ports. The next Sync decides anew who owns these (S59), so it should be asked for: with Options.SyncRequests of the
 // root package.
 func (r *Running) OnAddresses(changed func()) { r.changed.Store(&changed) }
+
+// NodePortAddresses returns the addresses of the host that serve node ports, as the next Sync applies them: for
+// conntrack.Options.
+func (r *Running) NodePortAddresses() nodeaddr.Addresses { return r.hostIPs.Addresses() }
 
 // Yield implements [sink.Yielder].
 func (r *Running) Yield() (wait time.Duration) {

@@ -249,7 +249,8 @@ func hidden() map[string]string {
 		"an endpoint that does not accept": alike, "connections end with the port's last endpoint": alike,
 		"a Service whose rules are refused":  "the line about what is not served says it",
 		"a health-check port that is in use": alike, "the policy of INPUT": alike,
-		"also after removed Services": alike, "keeps flows to the node ports": order, "treats an interrupted dump": alike,
+		"also after removed Services": alike, "keeps flows to an address that the node": order,
+		"keeps flows to the node ports": order, "treats an interrupted dump": alike,
 		"deletes flows to endpoints that are not serving": order, "treats a flow to any address": order,
 		"after a sync there is none for": "about the time that changes take", "begins again whenever somebody commits": cost,
 		"a failed sync is tried again": alike, "whose etcd was restored from a backup": order, "the whole family is written again": cost, "the next change after a " +
