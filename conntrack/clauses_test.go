@@ -152,6 +152,24 @@ func clauses() []clause {
 				{to: nodeIP, port: 30053, target: 2}, {to: nodeIP, port: 30053, target: 1, deleted: true},
 			},
 		}, {
+			name:   "an external IP that is an address of the node has a flow of the node port with its number as well",
+			before: nil,
+			after: []spec{spec{name: "a", external: nodeIP, port: 30053}.with(endpoint{host: 1}),
+				spec{name: "b", ip: otherIP, nodePort: 30053}.with(endpoint{host: 2})},
+			flows: []clauseFlow{
+				{to: nodeIP, port: 30053, target: 1}, {to: nodeIP, port: 30053, target: 2},
+				{to: nodeIP, port: 30053, target: 3, deleted: true}, {to: nodeIP, port: 30053, deleted: true},
+			},
+		}, {
+			name: "an external IP that goes leaves a flow to the node port with its number",
+			before: []spec{spec{name: "a", external: nodeIP, port: 30053}.with(endpoint{host: 1}),
+				spec{name: "b", ip: otherIP, nodePort: 30053}.with(endpoint{host: 2})},
+			after: []spec{spec{name: "b", ip: otherIP, nodePort: 30053}.with(endpoint{host: 2})},
+			flows: []clauseFlow{
+				{to: nodeIP, port: 30053, target: 1, deleted: true}, {to: nodeIP, port: 30053, target: 2},
+				{to: nodeIP, port: 30053, deleted: true},
+			},
+		}, {
 			name:    "after a restart the first complete state is compared with the whole table",
 			restart: true, after: []spec{all.with(endpoint{host: 2})},
 			flows: slices.Concat(toAll(1, true), toAll(2, false), toAll(0, true)),

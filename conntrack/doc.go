@@ -24,7 +24,8 @@
 //
 // An endpoint counts as serving if [model.Endpoint.Serving] is true or it is in any endpoint set; unlike in kube-proxy,
 // flows to an endpoint that is not ready are kept while it gets new flows (publishNotReadyAddresses). For an address
-// and port of a service, a node port with the same number does not matter.
+// and port of a service, a node port with the same number matters only if the node has the address: then the endpoints
+// of both count.
 //
 // # Use
 //

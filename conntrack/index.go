@@ -239,10 +239,10 @@ func release[K comparable](ports map[K]portSet, gone map[K]uint64, key K, p *udp
 // stale reports whether a flow is stale (S40, S41).
 func (x *index) stale(f Flow) bool {
 	if ports, ok := x.addresses[f.Destination]; ok {
-		return !x.anyServes(ports, f.ReplySource)
+		return !x.anyServes(ports, f.ReplySource) && !x.nodePortServes(f)
 	}
 	if _, gone := x.goneAddresses[f.Destination]; gone && f.rewritten() {
-		return true
+		return !x.nodePortServes(f)
 	}
 	if ports, ok := x.nodePorts[f.Destination.Port()]; ok {
 		// A flow that is not rewritten and goes to another host only passes through.
@@ -251,6 +251,13 @@ func (x *index) stale(f Flow) bool {
 	}
 	_, gone := x.goneNodePorts[f.Destination.Port()]
 	return gone && f.rewritten()
+}
+
+// nodePortServes reports whether a flow is one to a node port, at an address of the node, that has its endpoint. A node
+// port and an external IP there have one owner (S59), which is not known here.
+func (x *index) nodePortServes(f Flow) bool {
+	ports, ok := x.nodePorts[f.Destination.Port()]
+	return ok && slices.Contains(x.nodeAddresses, f.Destination.Addr()) && x.anyServes(ports, f.ReplySource)
 }
 
 // anyServes reports whether any of the ports has a serving endpoint. Thousands of services may claim an address or
