@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/refusals"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -179,6 +180,17 @@ func (x *index) deleteServing(key model.EndpointKey, changes *pending) {
 		delete(p.serving, key.Target)
 		leave(x.servedBy, key.Target, p)
 		changes.add(Selection{ReplySource: key.Target})
+	}
+}
+
+// selectAccepted selects the flows to the ports of a service that were refused in a family and are not any more: they
+// were not rewritten until now.
+func (x *index) selectAccepted(name model.ServiceName, f model.Family, before, now refusals.Set, changes *pending) {
+	for _, p := range x.services[name] {
+		port := &model.ServicePort{Name: p.name.Port, Protocol: p.name.Protocol}
+		if before.Has(port, f) && !now.Has(port, f) {
+			p.destinations(func(d netip.AddrPort) { changes.add(Selection{Destination: d}) })
+		}
 	}
 }
 

@@ -166,6 +166,13 @@ func inputs() []input {
 		{name: "another endpoint serves", after: []spec{all.with(one, endpoint{host: 2})}, want: nothing},
 		{name: "an endpoint ceases to serve", before: []spec{all.with(one, endpoint{host: 2})}, after: []spec{served},
 			want: func(f model.Family) any { return []Selection{from(f, 2, 5353)} }},
+		{name: "a port that was refused, or exceeded a limit, is served",
+			prepare: func(p *proxied) {
+				refused := &sink.PortError{Family: p.f, Err: errors.New("no space"),
+					Port: model.PortName{Service: model.ServiceName{Namespace: "default", Name: "dns"}, Port: "p",
+						Protocol: model.UDP}}
+				p.applied = func() error { return refused }
+			}, change: func(p *proxied) { p.applied = nil }, want: all4},
 		{name: "source ranges, traffic policies, the zone, local pods, service CIDRs", change: func(p *proxied) {
 			p.r.SetNode(&model.Node{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}})
 			s := *p.state[0].Service
@@ -208,7 +215,7 @@ func TestEachInputOfStalenessStartsAPass(t *testing.T) {
 					if in.prepare != nil {
 						in.prepare(p)
 					}
-					require.NoError(t, p.sync(in.before...))
+					require.Zero(t, sink.FailedFamilies(p.sync(in.before...)))
 					passes := table.passesOf(f)
 					if in.change != nil {
 						in.change(p)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/refusals"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/node/hostaddr"
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
@@ -41,6 +42,7 @@ type Reconciler struct {
 	// Only the goroutine that calls the sink's methods uses these fields and the first part of familyState.
 	services map[model.ServiceName]*model.Service // those with UDP ports
 	serving  map[model.PortName]targets
+	refused  refusals.Ports // of UDP
 
 	mu       sync.Mutex // guards the fields below and the second part of each familyState
 	families []*familyState
@@ -84,9 +86,9 @@ var (
 // For each family: after the first successful Sync, so never before the state is complete; after a Sync that follows a
 // ForceResync or, if the family had failed, a ResyncFailed; and after changes that can make UDP flows stale (S20): a
 // serving endpoint was removed, or the first one added; a service with UDP ports was added or removed; one gained or
-// lost an address, a port or a node port; or the node gained an address that serves node ports. Changes are kept until
-// a Sync succeeds for the family. The pass compares flows with the applied state: the state at the last successful
-// Sync.
+// lost an address, a port or a node port; a port was refused and no longer is; or the node gained an address that
+// serves node ports. Changes are kept until a Sync succeeds for the family. The pass compares flows with the applied
+// state: the state at the last successful Sync.
 //
 // After a small change the pass is narrow: it requests only the flows to added or removed addresses and node ports, and
 // to removed endpoints and gained addresses, up to four of these in all. It checks all flows after the first Sync, a
@@ -130,6 +132,7 @@ func Wrap(ctx context.Context, next sink.Sink, opts Options) *Reconciler {
 		wake:     make(chan struct{}, 1),
 		services: map[model.ServiceName]*model.Service{},
 		serving:  map[model.PortName]targets{},
+		refused:  refusals.Ports{Counts: func(e *sink.PortError) bool { return e.Port.Protocol == model.UDP }},
 	}
 	r.ServiceMemory = sink.RememberServices(next, r.services, func(s *model.Service) bool {
 		return slices.ContainsFunc(s.Ports, func(p model.ServicePort) bool { return p.Protocol == model.UDP })
@@ -233,6 +236,8 @@ func (r *Reconciler) Sync(ctx context.Context) error {
 		after = r.opts.Addresses()
 	}
 	failed := sink.FailedFamilies(err)
+	wereRefused := r.refused // Note makes a new list
+	changed := r.refused.Note(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range r.families {
@@ -249,6 +254,9 @@ func (r *Reconciler) Sync(ctx context.Context) error {
 			f.due.addAll() // it is unknown what a failed Sync had applied
 		}
 		f.resync = false
+		for _, name := range changed {
+			f.index.selectAccepted(name, f.family, wereRefused.Of(name), r.refused.Of(name), &f.due)
+		}
 		if r.opts.Addresses != nil {
 			r.noteAddresses(f, before, after)
 		}
