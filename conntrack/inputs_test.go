@@ -179,6 +179,8 @@ func inputs() []input {
 			s.LoadBalancerSourceRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 			p.r.SetService(&s)
 		}, want: nothing},
+		{name: "the backend repairs rules that others removed", change: func(p *proxied) { p.r.CheckAll(p.f) },
+			want: everything},
 		{name: "a Sync or a pass fails, and a forced resync", change: func(p *proxied) {
 			p.applied = func() error { return errors.New("no memory") }
 			require.Error(p, p.syncAgain())
@@ -220,6 +222,7 @@ func TestEachInputOfStalenessStartsAPass(t *testing.T) {
 					if in.change != nil {
 						in.change(p)
 					}
+					p.r.Wait()
 					if in.after == nil {
 						require.NoError(t, p.syncAgain())
 					} else {

@@ -84,11 +84,11 @@ var (
 // # When there is a pass
 //
 // For each family: after the first successful Sync, so never before the state is complete; after a Sync that follows a
-// ForceResync or, if the family had failed, a ResyncFailed; and after changes that can make UDP flows stale (S20): a
-// serving endpoint was removed, or the first one added; a service with UDP ports was added or removed; one gained or
-// lost an address, a port or a node port; a port was refused and no longer is; or the node gained an address that
-// serves node ports. Changes are kept until a Sync succeeds for the family. The pass compares flows with the applied
-// state: the state at the last successful Sync.
+// ForceResync or, if the family had failed, a ResyncFailed; after [Reconciler.CheckAll]; and after changes that can
+// make UDP flows stale (S20): a serving endpoint was removed, or the first one added; a service with UDP ports was
+// added or removed; one gained or lost an address, a port or a node port; a port was refused and no longer is; or the
+// node gained an address that serves node ports. Changes are kept until a Sync succeeds for the family. The pass
+// compares flows with the applied state: the state at the last successful Sync.
 //
 // After a small change the pass is narrow: it requests only the flows to added or removed addresses and node ports, and
 // to removed endpoints and gained addresses, up to four of these in all. It checks all flows after the first Sync, a
@@ -160,6 +160,20 @@ func (r *Reconciler) ResyncFailed() {
 		f.resync = f.resync || f.failed
 	}
 	r.Forward.ResyncFailed()
+}
+
+// CheckAll makes a pass over all flows of a family due: for backends that repair rules without a Sync. Flows that began
+// while the rules were gone are not rewritten. It may be called from any goroutine, and does nothing before the first
+// Sync and while the family fails: there is such a pass after the next successful one.
+func (r *Reconciler) CheckAll(family model.Family) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range r.families {
+		if f.family == family && f.index != nil && !f.failed {
+			f.due.addAll()
+		}
+	}
+	r.startWork()
 }
 
 // SetEndpoint implements [sink.Sink].

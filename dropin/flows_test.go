@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
+	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
@@ -130,5 +131,35 @@ func TestAnAddressThatComesLateFreesUDPFlows(t *testing.T) {
 				require.Empty(t, flows.early, "the next packet of the client must find a rule")
 			})
 		}
+	}
+}
+
+// What began while the rules were gone is not rewritten. It is checked when the backend has put them back, although
+// nothing asks for a Sync.
+func TestRulesThatOthersRemoveFreeUDPFlowsWhenTheyAreBack(t *testing.T) {
+	needModesOfLinux(t)
+	for mode, remove := range map[string]func(*testing.T, *rig){
+		"iptables": func(t *testing.T, r *rig) { require.NoError(t, r.iptables[0].Load("*nat\nCOMMIT\n*filter\nCOMMIT\n")) },
+		"nftables": func(t *testing.T, r *rig) {
+			tx := dataplane.NewTransaction(tableIPv4)
+			tx.DeleteTable()
+			require.NoError(t, r.nft.ApplyAsSomebodyElse(tx))
+		},
+		"ipvs": func(_ *testing.T, r *rig) { r.ipvs.DeleteAsSomebodyElse(netip.MustParseAddr("10.96.0.10")) },
+	} {
+		t.Run(mode, func(t *testing.T) {
+			r := newRig(t, append(cluster(), kube.Service("default/dns").ClusterIP("10.96.0.10").UDPPort("dns", 53).Build(),
+				kube.EndpointSlice("default/dns").UDPPort("dns", 5353).Endpoint("10.244.1.5").OnNode("n1").Build())...)
+			flows := &keptFlows{deleted: map[netip.AddrPort]int{}, rules: func(netip.AddrPort) bool { return true }}
+			r.flows = flows
+			stop := r.start(t, "--proxy-mode="+mode, "--cluster-cidr=10.244.0.0/16")
+			r.waitLogged(t, "Everything is applied for the first time")
+			require.Eventually(t, flows.checked, time.Minute, time.Millisecond)
+			to := netip.MustParseAddrPort("10.96.0.10:53")
+			flows.begin(to)
+			remove(t, r)
+			require.Eventually(t, func() bool { return flows.deletedAt(to) > 0 }, time.Minute, time.Millisecond)
+			require.NoError(t, stop())
+		})
 	}
 }

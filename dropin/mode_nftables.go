@@ -64,6 +64,9 @@ func (n *nftablesAndLoopback) Close() error { return errors.Join(n.loopback.Clos
 // OnAddresses sets the function that is called when the addresses that serve node ports have changed.
 func (n *nftablesAndLoopback) OnAddresses(changed func()) { n.kernel.OnAddresses(changed) }
 
+// OnRepair sets the function that is called when rules that others had removed are back.
+func (n *nftablesAndLoopback) OnRepair(repaired func(model.Family)) { n.kernel.OnRepair(repaired) }
+
 // NodePortAddresses returns the addresses of the host that serve node ports.
 func (n *nftablesAndLoopback) NodePortAddresses() nodeaddr.Addresses {
 	return n.kernel.NodePortAddresses()

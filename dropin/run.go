@@ -271,7 +271,7 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 		return err
 	}
 	served := addresses.nodePorts.Addresses
-	if b, ok := backend.(followsAddresses); ok {
+	if b, ok := backend.(follower); ok {
 		b.OnAddresses(requestSync)
 		served = b.NodePortAddresses // another tracker may know of one before the rules do
 	}
@@ -283,6 +283,9 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 		Table: p.machine.flows, Families: families, Addresses: served,
 		LocalhostNodePorts: servesLocalhost(p.KubeProxyConfiguration),
 	})
+	if b, ok := backend.(follower); ok {
+		b.OnRepair(flows.CheckAll)
+	}
 	p.registry.MustRegister(flows)
 	services := health.NewServices(flows, health.ServicesOptions{
 		Healthy: p.health.Healthy, Addresses: addresses.nodePorts.Addresses, HostAddresses: addresses.All,

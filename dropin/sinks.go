@@ -36,10 +36,12 @@ func (s *sinks) Sync(ctx context.Context) error {
 	return err
 }
 
-// followsAddresses is a backend that follows the addresses of the host that serve node ports.
-type followsAddresses interface {
-	// OnAddresses sets the function that is called when they have changed.
+// follower is a backend that follows the addresses of the host that serve node ports, and repairs its rules.
+type follower interface {
+	// OnAddresses sets the function that is called when the addresses have changed, and OnRepair the one that is called
+	// when rules that others had removed are back.
 	OnAddresses(changed func())
+	OnRepair(repaired func(model.Family))
 	NodePortAddresses() nodeaddr.Addresses
 }
 

@@ -20,6 +20,8 @@ const (
 type Look struct {
 	// Repaired: something was different, and is not any more.
 	Repaired bool
+	// Followed: what was different was not changed by others. The backend has followed something, such as addresses.
+	Followed bool
 	// Rest is the minimum pause before the next look, if looking is expensive.
 	Rest time.Duration
 }
@@ -112,6 +114,9 @@ func (t *Table) look(ctx context.Context, l *repairLoop, look func(context.Conte
 	}
 	wait := max(l.pause, found.Rest)
 	l.notBefore, l.busy, l.pause = now.Add(wait), now, min(2*wait, maxPause)
+	if found.Repaired && !found.Followed {
+		t.repaired(l.family)
+	}
 	if ctx.Err() != nil {
 		return
 	}
@@ -120,6 +125,15 @@ func (t *Table) look(ctx context.Context, l *repairLoop, look func(context.Conte
 		klog.FromContext(ctx).Error(err, "Could not repair changes by another program", "family", l.family.family,
 			"retryIn", wait)
 		l.due = true
+	}
+}
+
+// Repaired says, from Apply, that it has put back what others had removed.
+func (c *Changes) Repaired() { c.table.repaired(c.family) }
+
+func (t *Table) repaired(f *family) {
+	if t.options.OnRepair != nil {
+		t.options.OnRepair(f.family)
 	}
 }
 

@@ -34,6 +34,9 @@ type Options struct {
 	Limits Limits
 	// LimitAffinity limits sticky endpoints as well. It is for dataplanes where everybody pays for them.
 	LimitAffinity bool
+	// OnRepair, if given, is called when what others had changed in a family is repaired, with the table locked: by
+	// [Table.Repair], or by Apply that calls [Changes.Repaired].
+	OnRepair func(model.Family)
 	// NodePortAddresses, if given, returns the addresses of one family on which the backend serves node ports (S35). It
 	// is called by every Sync. There a node port and an external IP or VIP of the same number have one owner (S59): if
 	// it is the node port, the other one is not among the frontends. Without it, the node port always gives way.

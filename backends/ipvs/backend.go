@@ -230,13 +230,13 @@ func (f *family) look(ctx context.Context, c *frontend.Changes) (frontend.Look, 
 		undrained = f.drain(ctx)
 	}
 	if next := f.nextConfig(c); !next.equal(f.ports.config) {
-		return frontend.Look{Repaired: true}, errors.Join(undrained, f.apply(ctx, c, next))
+		return frontend.Look{Repaired: true, Followed: true}, errors.Join(undrained, f.apply(ctx, c, next))
 	}
 	if f.addresses.follow(f.ports.config.apiServers) {
 		err := f.commit(ctx, c)
 		f.refuse(c)
 		f.known = err == nil
-		return frontend.Look{Repaired: true}, errors.Join(undrained, err)
+		return frontend.Look{Repaired: true, Followed: true}, errors.Join(undrained, err)
 	}
 	repaired, err := f.repair(ctx)
 	restored, lost := f.restoreServers(ctx, c, now)

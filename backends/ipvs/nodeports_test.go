@@ -2,6 +2,7 @@ package ipvs
 
 import (
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,6 +95,8 @@ func TestAConflictDoesNotFailTheRepairOfNodePorts(t *testing.T) {
 	})
 	backendtest.Set(t, b, fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).NodePort(30080).Build())
 	require.Equal(t, []string{"default/web:http/TCP"}, failedPorts(t, b.Sync(t.Context())))
+	var byOthers atomic.Bool
+	b.OnRepair(func(model.Family) { byOthers.Store(true) })
 	k.host.Set(own, nodeaddr.HostAddress{Addr: key("192.0.2.11:1", model.TCP).Addr, Interface: "eth0"})
 	require.Eventually(t, func() bool {
 		_, repaired := b.Repairs()
@@ -103,6 +106,7 @@ func TestAConflictDoesNotFailTheRepairOfNodePorts(t *testing.T) {
 	for _, r := range last {
 		require.NoError(t, r.Err)
 	}
+	require.False(t, byOthers.Load(), "nobody has removed anything")
 }
 
 // The addresses of virtual servers are on an interface of their own: they are none of the node's, whoever made it.

@@ -355,6 +355,26 @@ func TestWhatSomebodyElseChangesIsRepairedAtOnce(t *testing.T) {
 	})
 }
 
+// Flows that began meanwhile are stale, whether a Sync or the look that the change has asked for comes first.
+func TestARemovedTableThatASyncFindsCountsAsRepaired(t *testing.T) {
+	r := newRig(t, nft.Options{})
+	var repaired []model.Family
+	r.backend.OnRepair(func(f model.Family) { repaired = append(repaired, f) })
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
+	before := r.dumps()
+	require.Empty(t, repaired)
+	tx := dataplane.NewTransaction(dataplane.TableKey{Family: model.IPv6, Name: nft.DefaultTableName})
+	tx.DeleteTable()
+	require.NoError(t, r.fake.ApplyAsSomebodyElse(tx))
+	r.Sync()
+	require.Equal(t, before, r.dumps())
+	require.Equal(t, []model.Family{model.IPv6}, repaired)
+	r.backend.ForceResync()
+	r.Sync()
+	require.Len(t, repaired, 1)
+}
+
 func TestARepairThatFailsIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigThat(t, nft.Options{}, true)

@@ -47,7 +47,8 @@ func (f *family) compare(ctx context.Context, cfg *config, c *frontend.Changes) 
 			"reason", "another version of this library wrote it, or another program changed it")
 		base.replace, read = true, nil
 	}
-	if base.there = read != nil; !base.there {
+	there := read != nil
+	if base.there = there; !there {
 		read = &dp.Table{}
 	}
 	base.chains = make(map[string][]dp.RuleID, len(read.Chains))
@@ -82,7 +83,11 @@ func (f *family) compare(ctx context.Context, cfg *config, c *frontend.Changes) 
 			p.goneSets = append(p.goneSets, name)
 		}
 	}
-	return f.execute(ctx, p)
+	changed, err = f.execute(ctx, p)
+	if err == nil && before != nil && !there {
+		c.Repaired() // a Sync may have been quicker than the look that the change asked for
+	}
+	return changed, err
 }
 
 // planAll plans everything as new.

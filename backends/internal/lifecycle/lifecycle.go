@@ -74,7 +74,8 @@ type Spec[F any] struct {
 	trackers []*nodeaddr.Tracker
 	wake     chan struct{} // receives a value when there is something to look at
 
-	onAddresses atomic.Pointer[func()] // to call when the host's addresses have changed
+	onAddresses atomic.Pointer[func()]             // to call when the host's addresses have changed
+	onRepair    atomic.Pointer[func(model.Family)] // to call after a repair
 }
 
 // open makes the Spec ready for use.
@@ -198,6 +199,7 @@ type Running struct {
 	yield    []func() time.Duration
 	remove   func(context.Context) error
 	changed  *atomic.Pointer[func()]
+	repaired *atomic.Pointer[func(model.Family)]
 	hostIPs  *nodeaddr.Tracker
 	stop     context.CancelFunc
 	wg       sync.WaitGroup
@@ -219,6 +221,11 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 	}
 	table, err := frontend.New(frontend.Options{Families: s.order, OnProblem: s.Common.OnProblem, Extra: s.Extra,
 		Limits: s.Common.Limits, LimitAffinity: s.LimitAffinity, NodePortAddresses: s.NodePorts.of,
+		OnRepair: func(family model.Family) {
+			if f := s.onRepair.Load(); f != nil {
+				(*f)(family)
+			}
+		},
 		Apply: func(ctx context.Context, c *frontend.Changes) error {
 			return withCure(s.Apply(s.Families[c.Family()], ctx, c))
 		}})
@@ -230,7 +237,7 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 		return nil, s.orClose(err)
 	}
 	s.Own(func() error { unregister(); return nil })
-	r := &Running{Table: table, remove: s.remove, changed: &s.onAddresses, yield: s.Yield,
+	r := &Running{Table: table, remove: s.remove, changed: &s.onAddresses, repaired: &s.onRepair, yield: s.Yield,
 		hostIPs: s.NodePorts.Tracker, close: sync.OnceValue(s.close),
 		describe: func(name model.ServiceName, c *frontend.Changes, ports []*frontend.PortChange) string {
 			return s.Describe(s.Families[c.Family()], name, c, ports)
@@ -261,6 +268,10 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 // ports. The next Sync decides anew who owns these (S59), so it should be asked for: with Options.SyncRequests of the
 // root package.
 func (r *Running) OnAddresses(changed func()) { r.changed.Store(&changed) }
+
+// OnRepair sets what is called, from another goroutine, when rules that others had removed or changed are back. Flows
+// that began without them are not rewritten: see CheckAll of conntrack.Reconciler. It must not call the backend.
+func (r *Running) OnRepair(repaired func(model.Family)) { r.repaired.Store(&repaired) }
 
 // NodePortAddresses returns the addresses of the host that serve node ports, as the next Sync applies them: for
 // conntrack.Options.
