@@ -75,7 +75,8 @@ type others struct {
 }
 
 func newOthers(f model.Family, o *Options) *others {
-	return &others{family: f, bit: o.deliveryBit(), nodes: o.OtherNodes, named: o.APIServers, ports: map[netip.Addr]map[dp.ServerKey]bool{}}
+	return &others{family: f, bit: o.deliveryBit(), nodes: o.OtherNodes, named: o.APIServers,
+		ports: map[netip.Addr]map[dp.ServerKey]bool{}}
 }
 
 // have reports whether an address is another machine's, or may be.

@@ -15,10 +15,10 @@ import (
 )
 
 // The rules of a service port give its affinity timeout (S32) to clients that open a connection; all others keep the
-// one that they have. So after a timeout was lowered, the set of clients is read, and whoever would stay for longer than
-// the new timeout is given that, from then on. Nobody loses an endpoint for that: a client that opens its next connection
-// within the new timeout still finds it. After a timeout was raised, nothing has to be done: clients that do not return
-// go when they would have gone before.
+// one that they have. So after a timeout was lowered, the set of clients is read, and whoever would stay for longer
+// than the new timeout is given that, from then on. Nobody loses an endpoint for that: a client that opens its next
+// connection within the new timeout still finds it. After a timeout was raised, nothing has to be done: clients that do
+// not return go when they would have gone before.
 //
 // A set may have 65,535 clients, and whose timeouts change every second must not make others wait. So there are turns:
 // one reads sets until it has read clientsOfTurn elements, at least one set. The first turn belongs to the Sync that

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Build builds programs of this repository's folder cmd with the modules that releases have, and returns the folder that they are in. The
-// caller's package is in a folder of testing/integration.
+// Build builds programs of this repository's folder cmd with the modules that releases have, and returns the folder
+// that they are in. The caller's package is in a folder of testing/integration.
 func Build(t testing.TB, names ...string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
