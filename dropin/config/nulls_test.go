@@ -42,10 +42,12 @@ func TestADurationIsNotNull(t *testing.T) {
 	for field, text := range map[string]string{
 		"iptables.minSyncPeriod": v1alpha1Header + "iptables: {minSyncPeriod: null}\n",
 		"configSyncPeriod":       v1alpha1Header + "configSyncPeriod: null\n",
-		"minSyncPeriod":          v1alpha2Header + "minSyncPeriod: null\n",
 		"syncPeriod":             v1alpha2Header + "syncPeriod: null\n",
 	} {
 		_, _, err := config.Load([]byte(text))
 		assert.ErrorContains(t, err, field+": null: ")
 	}
+	c, _, err := config.Load([]byte(v1alpha2Header + "minSyncPeriod: null\n"))
+	require.NoError(t, err)
+	assert.Nil(t, c.MinSyncPeriod, "which is to follow from what a sync costs")
 }
