@@ -105,7 +105,7 @@ func TestFailuresBetweenRetriesAreNotLoggedEachTime(t *testing.T) {
 // Of thousands of service ports that fail as before, one more costs nobody their texts again.
 func TestOneMoreFailureDoesNotCostAllTexts(t *testing.T) {
 	f, lines, opts := newFailures()
-	all := refusedPorts(1001).(interface{ Unwrap() []error }).Unwrap() //nolint:errorlint // it is joined
+	all := refusedPorts(1001).(interface{ Unwrap() []error }).Unwrap()
 	some, more := errors.Join(all[:1000]...), errors.Join(all...)
 	f.note(some, false, time.Now(), opts)
 	before := len(*lines)

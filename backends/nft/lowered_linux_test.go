@@ -66,7 +66,7 @@ func TestIdleClientsAreFreeSoonAfterTheirTimeoutIsLowered(t *testing.T) {
 			for client := range before {
 				before[client] = ask(client)
 			}
-			home, asked := ask(active), time.Now()
+			home := ask(active)
 			set := clientsIn(t, kernel)
 			left := func() (n int, longest time.Duration) {
 				_, err := kernel.ReadDynamic(t.Context(), ipv4Table, set,
@@ -88,7 +88,7 @@ func TestIdleClientsAreFreeSoonAfterTheirTimeoutIsLowered(t *testing.T) {
 			began := time.Now()
 			_, longest = left()
 			assert.LessOrEqual(t, longest, lowered)
-			for asked = time.Now(); n > 1; time.Sleep(lowered / 50) {
+			for asked := time.Now(); n > 1; time.Sleep(lowered / 50) {
 				require.Less(t, time.Since(began), time.Minute, "%d clients are left", n)
 				now := ask(active)
 				if time.Since(asked) < lowered { // otherwise the machine has stalled

@@ -106,10 +106,11 @@ func TestTheImageForNftables(t *testing.T) {
 	t.Parallel()
 	dockerfile, err := os.ReadFile("../kube-proxy/Dockerfile.nftables")
 	require.NoError(t, err)
-	flags := regexp.MustCompile(`go build (-trimpath) (-ldflags)="(.*)" -o /kube-proxy \./cmd/kube-proxy\n`).
+	flags := regexp.MustCompile(
+		`go build (-modfile=\S+) (-trimpath) (-ldflags)="(.*)" -o /kube-proxy \./cmd/kube-proxy\n`).
 		FindStringSubmatch(string(dockerfile))
 	require.NotNil(t, flags)
-	program := buildDropIn(t, flags[1], flags[2]+"="+flags[3])
+	program := buildDropIn(t, flags[1], flags[2], flags[3]+"="+flags[4])
 	file, err := os.Stat(program)
 	require.NoError(t, err)
 	for _, page := range []string{"../../README.md", "../kube-proxy/README.md"} {

@@ -34,7 +34,7 @@ func TestRequestsAreCounted(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 	}
-	_, err := client.Post("http://192.0.2.1:6443/away", "", nil)
+	_, err := client.Post("http://192.0.2.1:6443/away", "", nil) //nolint:bodyclose // there is none
 	require.ErrorContains(t, err, "refused")
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP rest_client_requests_total Number of HTTP requests, partitioned by status code, method, and host.

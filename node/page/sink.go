@@ -149,7 +149,7 @@ func textOf(err error) string {
 		}
 	}
 	if reflect.TypeOf(err) == reflect.TypeOf(errors.Join(io.EOF)) {
-		list := err.(interface{ Unwrap() []error }).Unwrap() //nolint:errorlint // it is one
+		list := err.(interface{ Unwrap() []error }).Unwrap()
 		families := slices.DeleteFunc(slices.Clone(list), func(e error) bool { return sink.FailedFamilies(e) == 0 })
 		ports := slices.DeleteFunc(slices.Clone(list), func(e error) bool { return sink.FailedFamilies(e) != 0 })
 		return beginning(append(families, ports...), "\n")
