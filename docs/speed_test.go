@@ -82,8 +82,9 @@ func speedTables(rows []speedRow) string {
 		}
 		b.WriteString("|\n")
 	}
-	b.WriteString("\n| services x endpoints, mode | proxy | processor at 100 changes a second | listing of the rules: quiet " +
-		"/ beside 10 / 100 / 1,000 changes a second | longest gap | peak memory, with children |\n|---|---|---|---|---|---|\n")
+	b.WriteString("\n| services x endpoints, mode | proxy | processor at 100 changes a second | listing of the rules: " +
+		"quiet / beside 10 / 100 / 1,000 changes a second | longest gap | peak memory, with children |\n" +
+		"|---|---|---|---|---|---|\n")
 	for _, r := range rows {
 		begin(r)
 		cpu := "-"
