@@ -23,7 +23,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
-// watched returns the events of a watch of all Services that has everything that there is, as "TYPE name".
+// watched returns the events of a watch of all Services that has everything that there is, as "TYPE name". The server
+// has begun it: the client gets its answer a little earlier.
 func watched(t *testing.T, client kubernetes.Interface, o metav1.ListOptions) <-chan string {
 	w, err := client.CoreV1().Services("").Watch(t.Context(), o)
 	require.NoError(t, err)
@@ -49,6 +50,7 @@ func watched(t *testing.T, client kubernetes.Interface, o metav1.ListOptions) <-
 			}
 		}
 	}()
+	synctest.Wait()
 	return events
 }
 
