@@ -37,7 +37,7 @@ const (
 // note takes over the addresses as they were before and after a Sync, and returns those that are new. One that came in
 // between may have been too late for the rules: it is new now, and again at the next Sync.
 func (n *nodeAddresses) note(before, after []netip.Addr, counts func(netip.Addr) bool) (gained []netip.Addr) {
-	if n.noted && same(before, n.known) && same(after, n.known) {
+	if n.noted && slices.Equal(before, n.known) && slices.Equal(after, n.known) {
 		return nil
 	}
 	first, known := !n.noted, make(map[netip.Addr]bool, len(n.known))
@@ -50,15 +50,10 @@ func (n *nodeAddresses) note(before, after []netip.Addr, counts func(netip.Addr)
 			gained = append(gained, a)
 		}
 	}
-	if n.noted, n.known = true, after; !same(before, after) {
+	if n.noted, n.known = true, after; !slices.Equal(before, after) {
 		n.known = slices.DeleteFunc(slices.Clone(after), func(a netip.Addr) bool { return !slices.Contains(before, a) })
 	}
 	return gained
-}
-
-// same reports whether two lists are equal. Mostly they are one.
-func same(a, b []netip.Addr) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }
 
 // gained makes flows to an address due, at once or after a pause if it comes and goes.

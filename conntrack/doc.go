@@ -40,8 +40,8 @@
 //     the flows concerned.
 //
 // - A pass happens only after a change that can make UDP flows stale (S20), and after a restart: docs/node-services.md
-// lists what starts one, and for which flows. Passes take at most a
-// tenth of the time, however often there is a change, unless one takes more than 1.1 s: see [Wrap].
+// lists what starts one, and for which flows. Passes take at most a tenth of the time, however often there is a change,
+// unless one takes more than 1.1 s: see [Wrap].
 //
 // It works on Linux. On other systems [Kernel] returns an error. Programs with another table, such as their own
 // conntrack zone, implement [Table].

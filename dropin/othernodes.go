@@ -95,10 +95,16 @@ const unendedAfter = 2 * time.Minute
 func (o *otherNodes) begins(giveUp *time.Timer) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.stopGiveUp()
+	o.giveUp = giveUp
+}
+
+// stopGiveUp is called with the lock held.
+func (o *otherNodes) stopGiveUp() {
 	if o.giveUp != nil {
 		o.giveUp.Stop()
+		o.giveUp = nil
 	}
-	o.giveUp = giveUp
 }
 
 // giveUpOn stops a streamed list that does not end, because something on the way drops the bookmark that ends it: the
@@ -195,10 +201,7 @@ func (o *otherNodes) Replace(list []any, _ string) error {
 	for name := range gone {
 		o.set(name, nil)
 	}
-	if o.giveUp != nil {
-		o.giveUp.Stop()
-		o.giveUp = nil
-	}
+	o.stopGiveUp()
 	if !o.known {
 		o.known = true
 		o.notify()

@@ -86,12 +86,8 @@ func TestProblemsOfManyPortsAreToldTogether(t *testing.T) {
 	assert.Len(t, r.problems, 9, "once")
 }
 
-// TestWhatAChangeOfALimitedNamespaceCosts: a change decides again about the ports next to it, however many ports of the
-// namespace are refused.
-func TestWhatAChangeOfALimitedNamespaceCosts(t *testing.T) {
-	const services, ports, refused = 8, 500, 900
-	r := newRig(t)
-	r.budget.Namespace.Frontends, r.budget.Namespace.Destinations = services*ports-refused, services*ports/2
+// setManyPorts gives namespace evil so many services, each with so many ports.
+func (r *rig) setManyPorts(services, ports int) {
 	for i := range services {
 		s := withFrontends(fmt.Sprintf("evil/s%02d", i), 2021+i, 1+i, 0)
 		s.Ports = slices.Repeat(s.Ports, ports)
@@ -100,6 +96,15 @@ func TestWhatAChangeOfALimitedNamespaceCosts(t *testing.T) {
 		}
 		r.set(s)
 	}
+}
+
+// TestWhatAChangeOfALimitedNamespaceCosts: a change decides again about the ports next to it, however many ports of the
+// namespace are refused.
+func TestWhatAChangeOfALimitedNamespaceCosts(t *testing.T) {
+	const services, ports, refused = 8, 500, 900
+	r := newRig(t)
+	r.budget.Namespace.Frontends, r.budget.Namespace.Destinations = services*ports-refused, services*ports/2
+	r.setManyPorts(services, ports)
 	require.Len(t, r.exceed(t), refused)
 	endpoint := func(service, port, n int) *model.Endpoint {
 		return fakemodel.Endpoint(fmt.Sprintf("evil/s%02d:p%04d/TCP", service, port), fmt.Sprintf("10.1.0.%d:80", n)).Build()
@@ -126,14 +131,7 @@ func TestWhatComesAndGoesAtALimitCosts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			limit(r)
-			for i := range services {
-				s := withFrontends(fmt.Sprintf("evil/s%02d", i), 2021+i, 1+i, 0)
-				s.Ports = slices.Repeat(s.Ports, ports)
-				for j := range s.Ports {
-					s.Ports[j].Name, s.Ports[j].Port = fmt.Sprintf("p%04d", j), uint16(1+j)
-				}
-				r.set(s)
-			}
+			r.setManyPorts(services, ports)
 			over := withFrontends("evil/z", 2040, 100, 0)
 			over.SessionAffinityTimeout = time.Hour
 			endpoints := []*model.Endpoint{

@@ -34,7 +34,8 @@ type move struct {
 	kubeProxy bool // the first proxy is kube-proxy
 	flows     map[connection]int
 
-	old, new *proxy
+	old, new   *proxy
+	apiServers []netip.AddrPort
 	// A pod of the node, and one of another node, in each family.
 	localPod, remotePod model.PerFamily[netip.Addr]
 }
@@ -74,6 +75,7 @@ func (m *move) compare(ctx context.Context, before, after dropin.Config) ([]diff
 	}
 	m.old.upstream = m.kubeProxy
 	m.findPods()
+	m.findAPIServers()
 	list := slices.Concat(m.ofObjects(), m.ofRefusals(), m.ofNode())
 	for _, name := range m.services() {
 		s := m.both(name)
@@ -357,6 +359,8 @@ func (m *move) inRanges(s *model.Service, f model.Family) netip.Addr {
 func (m *move) ask(
 	old, new *oracle.Oracle, senders []sender, port model.PortName, to netip.AddrPort,
 ) (list []difference) {
+	barred := m.old.bars(m, port.Protocol, to)
+	differs := barred != m.new.bars(m, port.Protocol, to)
 	for _, from := range senders {
 		flow := oracle.Flow{From: from.kind, Source: from.addr, Destination: to, Protocol: port.Protocol}
 		before, err := old.Expect(flow)
@@ -365,7 +369,7 @@ func (m *move) ask(
 			continue // there is no such connection
 		}
 		rule := m.rule(port, to, before, after)
-		if barred := m.old.bars(m, port.Protocol, to); barred != m.new.bars(m, port.Protocol, to) {
+		if differs {
 			other := oracle.Outcome{Flow: flow, Verdict: oracle.NotOurs}
 			if rule = "S63"; barred {
 				before = other

@@ -156,21 +156,21 @@ func (p *proxy) refusesOtherPorts(m *move, a netip.Addr) bool {
 // isOthers reports whether an address is another node's or an API server's, and not this node's.
 func (m *move) isOthers(a netip.Addr) bool {
 	return !m.isHost(a) && (slices.Contains(m.others, a) ||
-		slices.ContainsFunc(m.apiServers(), func(s netip.AddrPort) bool { return s.Addr() == a }))
+		slices.ContainsFunc(m.apiServers, func(s netip.AddrPort) bool { return s.Addr() == a }))
 }
 
-// apiServers returns the addresses and ports of the API servers: the endpoints of default/kubernetes.
-func (m *move) apiServers() []netip.AddrPort {
+// findAPIServers finds the addresses and ports of the API servers: the endpoints of default/kubernetes.
+func (m *move) findAPIServers() {
 	port := model.PortName{Service: model.ServiceName{Namespace: "default", Name: "kubernetes"}, Port: "https",
 		Protocol: model.TCP}
-	return slices.Concat(m.new.endpoints(port, model.IPv4, model.ClusterSet),
+	m.apiServers = slices.Concat(m.new.endpoints(port, model.IPv4, model.ClusterSet),
 		m.new.endpoints(port, model.IPv6, model.ClusterSet))
 }
 
 // bars reports whether a service is not served at an address and port because they are an API server's (S63).
 func (p *proxy) bars(m *move, protocol model.Protocol, to netip.AddrPort) bool {
 	return p.is(v1alpha2.ProxyModeIPVS) && !p.upstream && protocol == model.TCP && !m.isHost(to.Addr()) &&
-		slices.Contains(m.apiServers(), to)
+		slices.Contains(m.apiServers, to)
 }
 
 // guardsClusterIPs reports whether unused ports of cluster IPs are refused (S33).
