@@ -31,8 +31,7 @@ const (
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard()) // upstream logs whatever it skips
 	klog.SetOutput(io.Discard)
-	if err := utilfeature.DefaultMutableFeatureGate.Set(string(features.StrictIPCIDRValidation) +
-		"=false"); err != nil {
+	if err := allowOldAddresses(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

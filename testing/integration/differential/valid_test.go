@@ -21,7 +21,7 @@ import (
 // invalid tells why an API server would reject a script, by upstream's own validation of every object: as an update if
 // it exists with the same UID, otherwise as a creation.
 //
-// Validation is that from before addresses had to be canonical (the gate StrictIPCIDRValidation, see TestMain): objects
+// Validation is that from before addresses had to be canonical (allowOldAddresses): objects
 // that were written then stay valid.
 func invalid(sc script) error {
 	there := cluster{}
