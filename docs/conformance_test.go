@@ -42,8 +42,8 @@ func conformanceReports(t *testing.T) []conformanceReport {
 	return reports
 }
 
-// conformanceTable is what docs/conformance.md says of the reports: figures and names, what they are too old for, which
-// features of Kubernetes they prove, and how to repeat each.
+// conformanceTable is what docs/conformance-results.md says of the reports: figures and names, what they are too old for,
+// which features of Kubernetes they prove, and how to repeat each.
 func conformanceTable(reports []conformanceReport) string {
 	var b strings.Builder
 	list := func(features []string) string { return tableCell(strings.Join(features, ", ")) }
@@ -177,8 +177,8 @@ func canBeRepeated(t *testing.T, path, command string) {
 // TestTheConformanceTables: two pages say what the reports say. With FAKEMODEL_UPDATE=1 that is made anew.
 func TestTheConformanceTables(t *testing.T) {
 	for path, table := range map[string]func([]conformanceReport) string{
-		"conformance.md": conformanceTable,
-		"../README.md":   shortTable,
+		"conformance-results.md": conformanceTable,
+		"../README.md":           shortTable,
 	} {
 		madeFromReports(t, path, table(conformanceReports(t)))
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // What kube-proxy's modes do otherwise than the rules of docs/semantics.md say, as its conformance reports show it
-// (docs/conformance.md) and its code explains.
+// (docs/conformance-results.md) and its code explains.
 
 // deviation returns what kube-proxy does with a connection where that is not what the oracle expects of it, and the
 // rule from which it departs; otherwise "".
