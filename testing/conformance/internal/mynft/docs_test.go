@@ -26,7 +26,7 @@ func TestThePagesQuoteRealCode(t *testing.T) {
 			sources += string(text)
 		}
 	}
-	for _, name := range []string{"docs/write-a-backend.md", "docs/move-here.md"} {
+	for _, name := range []string{"docs/write-a-backend.md", "docs/move-here.md", "docs/move-here-projects.md"} {
 		page, err := os.ReadFile(filepath.Join(root, name))
 		require.NoError(t, err)
 		blocks := strings.Split(string(page), "```go\n")[1:]
