@@ -92,7 +92,8 @@ func (c *rawClient) read() {
 // open opens a stream with headers of about so many bytes besides those that are needed.
 func (c *rawClient) open(stream uint32, path string, more int) {
 	block := field(nil, ":method", "POST")
-	block = field(field(block, ":scheme", "https"), ":path", path)
+	block = field(field(block, ":scheme", "https"), ":authority", "brain")
+	block = field(block, ":path", path)
 	block = field(field(block, "content-type", "application/grpc"), "te", "trailers")
 	for i := 0; more > 0; i++ {
 		name := fmt.Sprintf("x-%06d", i)
