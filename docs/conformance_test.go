@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -38,12 +39,14 @@ func conformanceReports(t *testing.T) []conformanceReport {
 		below := strings.TrimPrefix(path, reportFolder+string(filepath.Separator))
 		reports = append(reports, conformanceReport{r, filepath.ToSlash(below)})
 	}
-	slices.SortStableFunc(reports, func(a, b conformanceReport) int { return strings.Compare(a.path, b.path) })
+	slices.SortStableFunc(reports, func(a, b conformanceReport) int {
+		return cmp.Or(strings.Compare(b.Suite, a.Suite), strings.Compare(a.path, b.path)) // the newest suite first
+	})
 	return reports
 }
 
-// conformanceTable is what docs/conformance-results.md says of the reports: figures and names, what they are too old for,
-// which features of Kubernetes they prove, and how to repeat each.
+// conformanceTable is what docs/conformance-results.md says of the reports: figures and names, what they are too old
+// for, and which features of Kubernetes they prove.
 func conformanceTable(reports []conformanceReport) string {
 	var b strings.Builder
 	list := func(features []string) string { return tableCell(strings.Join(features, ", ")) }
@@ -59,10 +62,6 @@ func conformanceTable(reports []conformanceReport) string {
 	}
 	b.WriteString("\n")
 	b.WriteString(supportTable(reports))
-	for _, r := range reports {
-		command := strings.TrimSpace(report.Clean(r.Implementation.Command))
-		fmt.Fprintf(&b, "\n%s:\n\n```sh\n%s\n```\n", r.Implementation, command)
-	}
 	return b.String()
 }
 
