@@ -25,5 +25,7 @@ func watchTopology(nodes v1informers.NodeInformer, to config.NodeTopologyHandler
 
 // allowOldAddresses makes validation accept addresses that are not in their canonical form, as before Kubernetes 1.36.
 func allowOldAddresses() error {
-	return utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{string(features.StrictIPCIDRValidation): false})
+	return utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{
+		string(features.StrictIPCIDRValidation): false,
+	})
 }
