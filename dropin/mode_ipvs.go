@@ -17,7 +17,10 @@ func startIPVS(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machi
 		return nil, err
 	}
 	if o.otherNodes != nil {
-		options.OtherNodes, options.APIServers = o.otherNodes(), o.apiServers
+		if options.OtherNodes, err = o.otherNodes(); err != nil {
+			return nil, err
+		}
+		options.APIServers = o.apiServers
 	}
 	return ipvs.New(ctx, options)
 }

@@ -39,7 +39,7 @@ type backendOptions struct {
 	frontend.Common
 	loopback bool // a proxy in this process serves node ports on loopback addresses (S36a)
 	// otherNodes returns the addresses of the cluster's other nodes; nil with a brain, which does not tell them.
-	otherNodes func() *otherNodes
+	otherNodes func() (*otherNodes, error)
 	apiServers []netip.Addr // where the client reaches them
 }
 

@@ -38,6 +38,9 @@ type ClientsetOptions struct {
 	// NoServiceCIDRs leaves the ServiceCIDRs out, for programs that may not list them, or that do not drop traffic to
 	// unallocated service addresses (S33).
 	NoServiceCIDRs bool
+	// OnlyNodes leaves everything but the Nodes out, for programs that follow them beside another source. Run does not
+	// wait for Nodes that the program may not read.
+	OnlyNodes bool
 }
 
 // Clientset is the [Source] that lists and watches with an API server. It is safe for concurrent use.
@@ -102,6 +105,9 @@ func NewClientset(client kubernetes.Interface, opts ClientsetOptions) (*Clientse
 	if client == nil {
 		errs = append(errs, errors.New("client is nil"))
 	}
+	if opts.OnlyNodes && opts.NoNodes {
+		errs = append(errs, errors.New("both OnlyNodes and NoNodes are set"))
+	}
 	errs = append(errs, validateServiceProxyName(opts.ServiceProxyName))
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("clientset source: %w", err)
@@ -120,7 +126,7 @@ func (c *Clientset) Run(ctx context.Context, nodeName string, h Handler) error {
 	inputs := c.inputs(nodeName)
 	var calls calls
 	var unlisted atomic.Int32
-	unlisted.Store(int32(len(inputs)))
+	unlisted.Store(int32(len(inputs) + 1))
 	listed := func() {
 		if unlisted.Add(-1) == 0 {
 			h.Synced()
@@ -134,6 +140,7 @@ func (c *Clientset) Run(ctx context.Context, nodeName string, h Handler) error {
 		store.outage, store.stream.after = &outage, c.after
 		wg.Go(func() { in.run(ctx, c.client, store, &calls) })
 	}
+	listed() // nothing, if there is nothing to list
 	wg.Wait()
 	calls.stop()
 	return nil
@@ -141,8 +148,9 @@ func (c *Clientset) Run(ctx context.Context, nodeName string, h Handler) error {
 
 // input is one kind of object to list and watch.
 type input struct {
-	kind kind
-	lw   *cache.ListWatch
+	kind     kind
+	lw       *cache.ListWatch
+	optional bool // Run goes on without those that the program may not read
 }
 
 // inputs returns what is listed and watched for a node, for none or for all of them.
@@ -164,18 +172,21 @@ func (c *Clientset) inputs(nodeName string) []input {
 		serviceSelectors.fields, sliceSelectors.labels = "", ""
 	}
 	inputs := []input{
-		{services, listWatch(c.client.CoreV1().Services(metav1.NamespaceAll), serviceSelectors)},
-		{endpointSlices, listWatch(c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), sliceSelectors)},
+		{services, listWatch(c.client.CoreV1().Services(metav1.NamespaceAll), serviceSelectors), false},
+		{endpointSlices, listWatch(c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), sliceSelectors), false},
 	}
 	if !c.opts.NoServiceCIDRs {
-		inputs = append(inputs, input{serviceCIDRs, listWatch(c.client.NetworkingV1().ServiceCIDRs(), selectors{})})
+		inputs = append(inputs, input{serviceCIDRs, listWatch(c.client.NetworkingV1().ServiceCIDRs(), selectors{}), true})
+	}
+	if c.opts.OnlyNodes {
+		inputs = nil
 	}
 	if nodeName != "" && !c.opts.NoNodes {
 		var s selectors // of AllNodes
 		if nodeName != AllNodes {
 			s.fields = fields.OneTermEqualSelector(metav1.ObjectNameField, nodeName).String()
 		}
-		inputs = append(inputs, input{nodes, listWatch(c.client.CoreV1().Nodes(), s)})
+		inputs = append(inputs, input{nodes, listWatch(c.client.CoreV1().Nodes(), s), c.opts.OnlyNodes})
 	}
 	return inputs
 }

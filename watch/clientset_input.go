@@ -35,7 +35,7 @@ func (in input) run(ctx context.Context, client any, store *nameStore, calls *ca
 		cache.ReflectorOptions{Name: "watch/" + in.kind.String(), Clock: clk},
 	)
 	failed := failures{outage: store.outage}
-	without := "" // why there are no ServiceCIDRs, as last logged
+	without := "" // why there are no objects of this kind, as last logged
 	// The pauses are those of the reflector's Run, which is not used because it does not return its errors.
 	backoff := wait.Backoff{
 		Duration: 800 * time.Millisecond,
@@ -59,8 +59,13 @@ func (in input) run(ctx context.Context, client any, store *nameStore, calls *ca
 			without = "missing"
 			_ = store.Replace(nil, "")
 			<-clk.After(missingRetry)
-		case in.kind == serviceCIDRs && apierrors.IsForbidden(err):
-			if without != "forbidden" {
+		case in.optional && apierrors.IsForbidden(err):
+			switch {
+			case without == "forbidden":
+			case in.kind == nodes:
+				logger.Error(err, "Not allowed to list and watch: add this resource to the program's RBAC rules. "+
+					"Continuing as if there were none. Trying again")
+			default:
 				logger.Error(err, "Not allowed to list and watch: add this resource to the program's RBAC rules. "+
 					"Continuing without; traffic to unallocated service addresses is not dropped. Trying again")
 			}

@@ -55,6 +55,8 @@ func TestClientsetRefusesBadOptions(t *testing.T) {
 	_, err := NewClientset(nil, ClientsetOptions{ServiceProxyName: "not a label"})
 	require.ErrorContains(t, err, "client is nil")
 	require.ErrorContains(t, err, `ServiceProxyName "not a label"`)
+	_, err = NewClientset(fake.NewClientset(), ClientsetOptions{OnlyNodes: true, NoNodes: true})
+	require.ErrorContains(t, err, "both OnlyNodes and NoNodes are set")
 }
 
 func TestClientsetDeliversExistingObjectsAndThenChanges(t *testing.T) {
@@ -462,6 +464,7 @@ func TestClientsetOptionsLeaveOutNodesAndServiceCIDRs(t *testing.T) {
 			[]kind{nodes}, false},
 		{ClientsetOptions{NoNodes: true, NoServiceCIDRs: true}, []string{"services default/a"},
 			[]kind{nodes, serviceCIDRs}, false},
+		{ClientsetOptions{OnlyNodes: true}, []string{"nodes n1"}, []kind{services, endpointSlices, serviceCIDRs}, true},
 	} {
 		for _, nodeName := range []string{"n1", AllNodes} {
 			onBothServers(t, func(t *testing.T, s *apiServer) {
@@ -755,6 +758,23 @@ func (e *expected) Heard(kind metav1.Object, resourceVersion string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.kinds[fmt.Sprintf("%T", kind)] = resourceVersion != ""
+}
+
+// A program that follows the Nodes alone does not wait for a permission, and has them once there is one.
+func TestNodesThatMayNotBeListedAreNotWaitedFor(t *testing.T) {
+	noLeaks(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t, node("n1"), node("n2"))
+		s.setRefuse(forbid(nodes))
+		r := newRecorder(t)
+		_, logs := startLogged(t, newClientset(t, s.client(), ClientsetOptions{OnlyNodes: true}), AllNodes, r)
+		r.waitSynced()
+		assert.Empty(t, r.atSynced)
+		time.Sleep(10 * time.Minute) // virtual
+		assert.Equal(t, 1, countIn(logs(), "Continuing as if there were none"), "once, not at every attempt")
+		s.setRefuse(nil)
+		r.waitFor("nodes n1", "nodes n2")
+	})
 }
 
 // ServiceCIDRs that are not served any more, or not to this program, are not waited for.
