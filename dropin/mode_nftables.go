@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
 	nftdataplane "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
@@ -29,7 +28,8 @@ func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *m
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("node ports on loopback addresses: %w", err), kernel.Close())
 	}
-	return &nftablesAndLoopback{TeeSink: loopback.Beside(kernel), kernel: kernel, loopback: loopback}, nil
+	return &nftablesAndLoopback{TeeSink: loopback.Beside(kernel), follower: kernel, Repairer: kernel,
+		ProblemReporter: kernel, kernel: kernel, loopback: loopback}, nil
 }
 
 // proxiesLoopback reports whether a proxy in this process serves node ports on 127.0.0.1 and ::1, as far as
@@ -51,39 +51,19 @@ func (s *settings) noLoopbackProxy() string {
 	return ""
 }
 
-// nftablesAndLoopback combines the nft backend with the proxy for node ports on loopback addresses.
+// nftablesAndLoopback combines the nft backend with the proxy for node ports on loopback addresses, which has no
+// addresses to follow, and no repairs and problems to report.
 type nftablesAndLoopback struct {
 	*sink.TeeSink
+	follower
+	sink.Repairer
+	sink.ProblemReporter
 	kernel   *nft.Backend
 	loopback *userspace.Loopback
 }
 
 // Close implements backend. It closes connections through loopback addresses.
 func (n *nftablesAndLoopback) Close() error { return errors.Join(n.loopback.Close(), n.kernel.Close()) }
-
-// OnAddresses sets the function that is called when the addresses that serve node ports have changed.
-func (n *nftablesAndLoopback) OnAddresses(changed func()) { n.kernel.OnAddresses(changed) }
-
-// OnRepair sets the function that is called when rules that others had removed are back.
-func (n *nftablesAndLoopback) OnRepair(repaired func(model.Family)) { n.kernel.OnRepair(repaired) }
-
-// NodePortAddresses returns the addresses of the host that serve node ports.
-func (n *nftablesAndLoopback) NodePortAddresses() nodeaddr.Addresses {
-	return n.kernel.NodePortAddresses()
-}
-
-// Repairs implements sink.Repairer.
-func (n *nftablesAndLoopback) Repairs() (last []sink.Repair, total int) { return n.kernel.Repairs() }
-
-// ReportProblems implements sink.ProblemReporter. The loopback proxy has no problems to report.
-func (n *nftablesAndLoopback) ReportProblems(report func(model.ServiceName, bool)) {
-	n.kernel.ReportProblems(report)
-}
-
-// Problems implements sink.ProblemReporter.
-func (n *nftablesAndLoopback) Problems(name model.ServiceName) []string {
-	return n.kernel.Problems(name)
-}
 
 // DescribeService implements sink.Describer.
 func (n *nftablesAndLoopback) DescribeService(ctx context.Context, name model.ServiceName) (string, error) {

@@ -309,7 +309,7 @@ func TestALimitIsNamed(t *testing.T) {
 		frontend.TooManyEndpoints:       "S60",
 		frontend.TooManyStickyEndpoints: "S32",
 	} {
-		assert.Equal(t, want, ruleOf(reason), reason)
+		assert.Equal(t, want, refusal{reason: reason}.difference("").Rule, reason)
 	}
 }
 

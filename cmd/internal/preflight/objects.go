@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"sync"
@@ -29,11 +30,20 @@ func (r replay) Run(ctx context.Context, _ string, h watch.Handler) error {
 	return nil
 }
 
-func (r replay) nodes() (names []string) {
-	for _, c := range r {
-		if node, ok := c.Object.(*corev1.Node); ok && !c.Deleted {
-			names = append(names, node.Name)
+// all returns the Nodes.
+func (r replay) all() iter.Seq[*corev1.Node] {
+	return func(yield func(*corev1.Node) bool) {
+		for _, c := range r {
+			if node, ok := c.Object.(*corev1.Node); ok && !c.Deleted && !yield(node) {
+				return
+			}
 		}
+	}
+}
+
+func (r replay) nodes() (names []string) {
+	for node := range r.all() {
+		names = append(names, node.Name)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
@@ -49,24 +59,16 @@ func (r replay) services() (n int) {
 	return n
 }
 
-// addresses returns the addresses of a Node object.
-func (r replay) addresses(name string) (ips []netip.Addr) {
-	for _, c := range r {
-		if node, ok := c.Object.(*corev1.Node); ok && !c.Deleted && node.Name == name {
+// addresses returns the addresses of a Node object, and those of the other ones.
+func (r replay) addresses(name string) (ips, others []netip.Addr) {
+	for node := range r.all() {
+		if node.Name == name {
 			ips = localstate.NodeIPs(node)
+		} else {
+			others = append(others, localstate.NodeIPs(node)...)
 		}
 	}
-	return ips
-}
-
-// otherAddresses returns the addresses of the other Nodes.
-func (r replay) otherAddresses(name string) (ips []netip.Addr) {
-	for _, c := range r {
-		if node, ok := c.Object.(*corev1.Node); ok && !c.Deleted && node.Name != name {
-			ips = append(ips, localstate.NodeIPs(node)...)
-		}
-	}
-	return ips
+	return ips, others
 }
 
 // known returns an error if no Node has this name: statements about an unknown node would be wrong.

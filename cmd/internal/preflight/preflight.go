@@ -227,8 +227,9 @@ func (c *comparison) compare(ctx context.Context) (list []difference, failed []e
 	}
 	all := union{list: []difference{}, index: map[string]int{}} // [] in JSON, not null
 	for _, node := range c.nodes {
-		m := &move{node: node, ips: c.cluster.addresses(node), given: slices.Concat(c.addresses[""], c.addresses[node]),
-			others: c.cluster.otherAddresses(node), objects: c.cluster.forNode(node), kubeProxy: !c.same, flows: flows}
+		ips, others := c.cluster.addresses(node)
+		m := &move{node: node, ips: ips, given: slices.Concat(c.addresses[""], c.addresses[node]), others: others,
+			objects: c.cluster.forNode(node), kubeProxy: !c.same, flows: flows}
 		list, err := m.compare(ctx, c.before, c.after)
 		if err != nil {
 			failed = append(failed, &notCompared{node, err})

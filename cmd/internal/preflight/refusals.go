@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -23,7 +24,7 @@ func (m *move) ofRefusals() (list []difference) {
 		if slices.Contains(p.refused, r) {
 			return
 		}
-		d := difference{Object: r.port.String(), Before: "served", After: r.text(), Rule: ruleOf(r.reason)}
+		d := r.difference("served")
 		if p == m.new {
 			d.Before, d.After = d.After, d.Before
 		}
@@ -38,21 +39,23 @@ func (m *move) ofRefusals() (list []difference) {
 	return list
 }
 
-// ruleOf returns the rule that refuses.
-func ruleOf(r frontend.Reason) string {
-	switch r {
-	case frontend.AddressInUse:
-		return "S59"
-	case frontend.TooManyFrontends, frontend.TooManyDestinations:
-		return "frontend.Limits"
-	case frontend.TooManyEndpoints:
-		return "S60"
-	case frontend.TooManySourceRanges:
-		return "S26"
-	case frontend.TooManyStickyEndpoints:
-		return "S32"
+// refusals has the rule by which each reason refuses, and what kube-proxy does instead.
+func refusals() map[frontend.Reason]struct{ rule, before string } {
+	return map[frontend.Reason]struct{ rule, before string }{
+		frontend.AddressInUse:           {"S59", "this service or the other one is served there, at random"},
+		frontend.TooManyFrontends:       {"frontend.Limits", "all its addresses and ports are served"},
+		frontend.TooManyDestinations:    {"frontend.Limits", "all its endpoints are served at all its addresses"},
+		frontend.TooManyEndpoints:       {"S60", "all its ports are served"},
+		frontend.TooManySourceRanges:    {"S26", "it is served with all its source ranges"},
+		frontend.TooManyStickyEndpoints: {"S32", "all its endpoints have session affinity"},
 	}
-	return "S4"
+}
+
+// difference returns what is not served, instead of what was.
+func (r refusal) difference(before string) difference {
+	is := refusals()[r.reason]
+	return difference{Object: r.port.String(), Before: cmp.Or(before, is.before, "may be programmed as it is"),
+		After: r.text(), Rule: cmp.Or(is.rule, "S4")}
 }
 
 // text says what is not served.
@@ -65,57 +68,29 @@ func (r refusal) text() string {
 
 // ofRefusal returns what kube-proxy does with something that this library refuses, or false if it does the same.
 func (m *move) ofRefusal(r refusal) (difference, bool) {
-	d := difference{Object: r.port.String(), Before: "may be programmed as it is", After: r.text(),
-		Rule: ruleOf(r.reason)}
-	switch r.reason {
-	case frontend.AddressInUse:
-		d.Before = "this service or the other one is served there, at random"
-		if !m.old.is(v1alpha2.ProxyModeIPVS) { // external addresses come before node ports
-			switch loser, owner := m.port(r.port), m.port(r.owner); {
-			case m.share(r.port, r.owner):
-			case owner.Port != 0 && loser.NodePort == owner.Port:
-				return d, false
-			case loser.Port != 0 && owner.NodePort == loser.Port:
-				d.Before = "it is served, before the node port"
-			}
-		}
-	case frontend.TooManyFrontends:
-		d.Before = "all its addresses and ports are served"
-	case frontend.TooManyEndpoints:
-		d.Before = "all its ports are served"
-	case frontend.TooManyDestinations:
-		d.Before = "all its endpoints are served at all its addresses"
-	case frontend.TooManySourceRanges:
-		d.Before = "it is served with all its source ranges"
-	case frontend.TooManyStickyEndpoints:
-		d.Before = "all its endpoints have session affinity"
-	}
-	return d, true
-}
-
-// port returns a service port, the zero value if it does not exist.
-func (m *move) port(name model.PortName) model.ServicePort {
-	if entry := m.new.snapshot.Service(name.Service); entry != nil {
-		for _, p := range entry.Service.Ports {
-			if entry.Service.PortName(p) == name {
-				return p
-			}
+	before := ""
+	if r.reason == frontend.AddressInUse && !m.old.is(v1alpha2.ProxyModeIPVS) {
+		// External addresses come before node ports.
+		switch loser, owner := m.new.port(r.port), m.new.port(r.owner); {
+		case m.share(r.port, r.owner):
+		case owner.Port != 0 && loser.NodePort == owner.Port:
+			return difference{}, false
+		case loser.Port != 0 && owner.NodePort == loser.Port:
+			before = "it is served, before the node port"
 		}
 	}
-	return model.ServicePort{}
+	return r.difference(before), true
 }
 
 // share reports whether two service ports have the same node port, or an address with the same port.
 func (m *move) share(a, b model.PortName) bool {
-	p, q := m.port(a), m.port(b)
+	p, q := m.new.port(a), m.new.port(b)
 	if p.NodePort != 0 && p.NodePort == q.NodePort {
 		return true
 	}
 	of := func(name model.PortName) []netip.Addr {
-		if entry := m.new.snapshot.Service(name.Service); entry != nil {
-			return slices.Concat(entry.Service.ClusterIPs, entry.Service.ExternalIPs, entry.Service.LoadBalancerIPs)
-		}
-		return nil
+		s := m.new.service(name)
+		return slices.Concat(s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs)
 	}
 	addresses := of(b)
 	return p.Port == q.Port &&

@@ -161,52 +161,33 @@ func inGroups(list []difference, key func(difference) string) (groups [][]differ
 
 // explain returns what a rule is about, and how to keep what there was, if that is possible with the mode.
 func explain(rule string, from *v1alpha2.KubeProxyConfiguration, to v1alpha2.ProxyMode) (what, remedy string) {
-	const limits = "--service-limits and --namespace-limits of the new proxy"
-	switch rule {
-	case "S3 to S5", "S4":
-		return "malformed fields of objects", ""
-	case "S6":
-		return "external IPs", "feature gate AllowServiceExternalIPs"
-	case "S17":
-		return "endpoints that are listed more than once", ""
-	case "S22":
-		return "topology hints", ""
-	case "S25":
-		return "services without endpoints", ""
-	case "S26":
-		return "source ranges", ""
-	case "S27", "S58":
-		return "traffic policy Local", ""
-	case "S28", "S29", "S30":
-		return "which source address endpoints see", "the old values of masqueradeAll and detectLocal"
-	case "S32":
-		return "session affinity", ""
-	case "S33":
-		return "ports and addresses that no service has", ""
-	case "S35":
-		return "which addresses serve node ports", nodePortAddresses(from)
-	case "S36", "S36a":
-		switch to {
-		case v1alpha2.ProxyModeNFTables:
-			remedy = "feature gate KubeProxyNFTablesLocalhostNodePorts, with localhost in nodePortAddresses"
-		case v1alpha2.ProxyModeIPTables:
-			remedy = "iptables.localhostNodePorts (--iptables-localhost-nodeports)"
+	for _, e := range []struct{ rules, what, remedy string }{
+		{"S3 to S5, S4", "malformed fields of objects", ""},
+		{"S6", "external IPs", "feature gate AllowServiceExternalIPs"},
+		{"S17", "endpoints that are listed more than once", ""},
+		{"S22", "topology hints", ""},
+		{"S25", "services without endpoints", ""},
+		{"S26", "source ranges", ""},
+		{"S27, S58", "traffic policy Local", ""},
+		{"S28, S29, S30", "which source address endpoints see", "the old values of masqueradeAll and detectLocal"},
+		{"S32", "session affinity", ""},
+		{"S33", "ports and addresses that no service has", ""},
+		{"S35", "which addresses serve node ports", nodePortAddresses(from)},
+		{"S36, S36a", "node ports on loopback addresses", map[v1alpha2.ProxyMode]string{
+			v1alpha2.ProxyModeNFTables: "feature gate KubeProxyNFTablesLocalhostNodePorts, with localhost in nodePortAddresses",
+			v1alpha2.ProxyModeIPTables: "iptables.localhostNodePorts (--iptables-localhost-nodeports)"}[to]},
+		{"S38", "health checks of load balancers", nodePortAddresses(from)},
+		{"S49", "IP families", "ipFamilyPolicy"},
+		{"S57", "how endpoints are chosen", "the old scheduler, in mode ipvs (ipvs.scheduler)"},
+		{"S59", "addresses that several Services claim", "let only one of them have the address"},
+		{"S60, frontend.Limits", "Services that are too large",
+			"--service-limits and --namespace-limits of the new proxy"},
+		{"S63", "external IPs and VIPs that are other machines' addresses", ""},
+		{"S65", "health checks at VIPs of the node", ""},
+	} {
+		if slices.Contains(strings.Split(e.rules, ", "), rule) {
+			return e.what, e.remedy
 		}
-		return "node ports on loopback addresses", remedy
-	case "S38":
-		return "health checks of load balancers", nodePortAddresses(from)
-	case "S57":
-		return "how endpoints are chosen", "the old scheduler, in mode ipvs (ipvs.scheduler)"
-	case "S63":
-		return "external IPs and VIPs that are other machines' addresses", ""
-	case "S65":
-		return "health checks at VIPs of the node", ""
-	case "S49":
-		return "IP families", "ipFamilyPolicy"
-	case "S59":
-		return "addresses that several Services claim", "let only one of them have the address"
-	case "S60", "frontend.Limits":
-		return "Services that are too large", limits
 	}
 	return "see docs/semantics.md", ""
 }

@@ -117,34 +117,41 @@ func (p *proxy) endpoints(port model.PortName, f model.Family, sets model.Endpoi
 	return list
 }
 
+// service returns the service of a port, an empty one if it does not exist.
+func (p *proxy) service(port model.PortName) *model.Service {
+	if entry := p.snapshot.Service(port.Service); entry != nil {
+		return entry.Service
+	}
+	return &model.Service{}
+}
+
+// port returns a service port, the zero value if it does not exist.
+func (p *proxy) port(name model.PortName) model.ServicePort {
+	if sp := p.service(name).Port(name.Port, name.Protocol); sp != nil {
+		return *sp
+	}
+	return model.ServicePort{}
+}
+
 // external returns the route of external traffic to a service port.
 func (p *proxy) external(port model.PortName, f model.Family) model.Route {
-	if entry := p.snapshot.Service(port.Service); entry != nil {
-		for _, sp := range entry.Service.Ports {
-			if entry.Service.PortName(sp) == port {
-				return sp.Routes.At(f).External
-			}
-		}
-	}
-	return model.Route{}
+	sp := p.port(port)
+	return sp.Routes.At(f).External
 }
 
 // isClusterIP reports whether an address is a cluster IP of a service.
 func (p *proxy) isClusterIP(a netip.Addr, port model.PortName) bool {
-	entry := p.snapshot.Service(port.Service)
-	return entry != nil && slices.Contains(entry.Service.ClusterIPs, a)
+	return slices.Contains(p.service(port).ClusterIPs, a)
 }
 
 // isVIP reports whether an address is a load-balancer IP of a service.
 func (p *proxy) isVIP(a netip.Addr, port model.PortName) bool {
-	entry := p.snapshot.Service(port.Service)
-	return entry != nil && slices.Contains(entry.Service.LoadBalancerIPs, a)
+	return slices.Contains(p.service(port).LoadBalancerIPs, a)
 }
 
 // isExternal reports whether an address is an external IP or load-balancer IP of a service.
 func (p *proxy) isExternal(a netip.Addr, port model.PortName) bool {
-	entry := p.snapshot.Service(port.Service)
-	return entry != nil && slices.Contains(entry.Service.ExternalIPs, a) || p.isVIP(a, port)
+	return slices.Contains(p.service(port).ExternalIPs, a) || p.isVIP(a, port)
 }
 
 // refusesOtherPorts reports whether new connections to ports of an address that no service has are refused, because the
