@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/freshness"
+	"sigs.k8s.io/kube-proxy-lib/internal/watchhealth"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/node/health"
@@ -164,7 +164,7 @@ type intake struct {
 	timer    *time.Timer // ends the run if the node's podCIDRs do not come
 	watchdog *time.Timer // checks that the source is not silent
 	began    time.Time
-	heard    freshness.Tracker
+	heard    watchhealth.Tracker
 
 	// Under the feed's mu.
 	listed, complete bool

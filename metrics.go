@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/prom"
-	"sigs.k8s.io/kube-proxy-lib/internal/unended"
+	"sigs.k8s.io/kube-proxy-lib/internal/watchhealth"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -18,7 +18,7 @@ type metrics struct {
 	lastSync, lastQueued        *prometheus.GaugeVec
 	noLocal, failed             *prometheus.GaugeVec
 	services, endpoints         changeMetrics
-	unended                     unended.Lists
+	unended                     watchhealth.UnendedLists
 }
 
 // changeMetrics count the changes of one kind of object.
@@ -66,7 +66,7 @@ func newMetrics() *metrics {
 			"Service ports of which the dataplane refused a part in the last Sync", labelFamily),
 		services:  changes("service", "Service object"),
 		endpoints: changes("endpoint", "EndpointSlice object"),
-		unended:   unended.New(metricPrefix),
+		unended:   watchhealth.NewUnendedLists(metricPrefix),
 	}
 }
 

@@ -13,14 +13,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/freshness"
+	"sigs.k8s.io/kube-proxy-lib/internal/watchhealth"
 	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
 )
 
 // alert is a Handler that knows when it last heard of the API server.
 type alert struct {
 	*recorder
-	heard freshness.Tracker
+	heard watchhealth.Tracker
 }
 
 func (a *alert) Heard(kind metav1.Object, version string) { a.heard.Heard(kind, version, time.Now()) }
@@ -102,13 +102,13 @@ func TestWhatShowsThatAServerSendsBookmarks(t *testing.T) {
 		do   func(t *testing.T, s *nameStore)
 		want time.Duration
 	}{
-		"nothing": {func(*testing.T, *nameStore) {}, freshness.QuietWatch},
+		"nothing": {func(*testing.T, *nameStore) {}, watchhealth.QuietWatch},
 		"changes": {func(t *testing.T, s *nameStore) {
 			require.NoError(t, s.Add(service("b")))
 			s.UpdateResourceVersion("2")
 			require.NoError(t, s.Delete(service("b")))
 			s.UpdateResourceVersion("3")
-		}, freshness.QuietWatch},
+		}, watchhealth.QuietWatch},
 		"a bookmark": {func(_ *testing.T, s *nameStore) { s.UpdateResourceVersion("2") }, 0},
 		"a streamed list": {func(t *testing.T, s *nameStore) {
 			s.streamed.Store(true)

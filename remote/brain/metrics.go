@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/prom"
-	"sigs.k8s.io/kube-proxy-lib/internal/unended"
+	"sigs.k8s.io/kube-proxy-lib/internal/watchhealth"
 )
 
 // serverMetrics are the metrics of a server: see the package documentation.
@@ -16,7 +16,7 @@ type serverMetrics struct {
 	sentBytes, applyErrors prometheus.Counter
 	refused                *prometheus.CounterVec
 	publish, delivery      prometheus.Histogram
-	unended                unended.Lists
+	unended                watchhealth.UnendedLists
 }
 
 const metricPrefix = "kubeproxy_remote_"
@@ -36,7 +36,7 @@ func newServerMetrics() *serverMetrics {
 			"How long it took to work out a revision, and to send it to those that waited for it", prom.Work()),
 		delivery: prom.NewOneHistogram(metricPrefix+"delivery_duration_seconds",
 			"From a change that the server saw to a client's acknowledgement that it is applied", prom.Latency()),
-		unended: unended.New(metricPrefix),
+		unended: watchhealth.NewUnendedLists(metricPrefix),
 	}
 	m.diff = m.batches.WithLabelValues("diff")
 	return m

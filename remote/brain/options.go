@@ -51,7 +51,7 @@ type limits struct {
 	// of a client that reconnects later is compared. Negative: not at all.
 	keep time.Duration
 	// maxPublish is how long a revision may take, and maxSilence how long the API server may say nothing of a kind of
-	// object for which it sends bookmarks, about every minute; without them it may say nothing for freshness.QuietWatch
+	// object for which it sends bookmarks, about every minute; without them it may say nothing for watchhealth.QuietWatch
 	// longer. After that the server does not claim to be up to date: it sends no heartbeats, so that clients look for
 	// another one.
 	maxPublish, maxSilence time.Duration

@@ -11,7 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/freshness"
+	"sigs.k8s.io/kube-proxy-lib/internal/watchhealth"
 	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
 )
 
@@ -58,7 +58,7 @@ func (p *progress) note(object metav1.Object, changed bool) {
 type liveness struct {
 	maxPublish, maxSilence time.Duration             // see limits
 	publishing             atomic.Pointer[time.Time] // when the current revision began; nil: none is in progress
-	heard                  freshness.Tracker         // when the source last said something
+	heard                  watchhealth.Tracker       // when the source last said something
 }
 
 // fresh returns why the server may be out of date; then Ready fails, and clients get no heartbeats. It takes no lock

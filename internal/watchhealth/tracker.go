@@ -1,6 +1,6 @@
-// Package freshness records when a source of cluster objects last reported, for each kind: one watch may hang while the
-// others work.
-package freshness
+// Package watchhealth has what a watch.Handler keeps of the watches besides the objects: when the source last reported
+// each kind, because one watch may hang while the others work, and how many streamed lists have not ended.
+package watchhealth
 
 import (
 	"reflect"

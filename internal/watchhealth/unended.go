@@ -1,5 +1,4 @@
-// Package unended counts streamed lists that do not end.
-package unended
+package watchhealth
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
@@ -8,19 +7,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Lists counts streamed lists that do not end, by resource.
-type Lists struct{ *prometheus.CounterVec }
+// UnendedLists counts streamed lists that do not end, by resource.
+type UnendedLists struct{ *prometheus.CounterVec }
 
-// New returns the metric PREFIXunended_lists_total.
-func New(prefix string) Lists {
-	return Lists{prometheus.NewCounterVec(prometheus.CounterOpts{
+// NewUnendedLists returns the metric PREFIXunended_lists_total.
+func NewUnendedLists(prefix string) UnendedLists {
+	return UnendedLists{prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: prefix + "unended_lists_total",
 		Help: "Streamed lists whose end did not come, by resource",
 	}, []string{"resource"})}
 }
 
 // Count counts a list of a kind of object.
-func (l Lists) Count(kind metav1.Object) {
+func (l UnendedLists) Count(kind metav1.Object) {
 	resource := "servicecidrs"
 	switch kind.(type) {
 	case *corev1.Service:
