@@ -171,24 +171,20 @@ func narrow(s *model.Service, families []model.Family) *model.Service {
 	out.LoadBalancerSourceRanges = slices.DeleteFunc(slices.Clone(s.LoadBalancerSourceRanges),
 		func(p netip.Prefix) bool { return other(p.Addr()) })
 	out.Ports = slices.Clone(s.Ports)
-	v4, v6 := slices.Contains(families, model.IPv4), slices.Contains(families, model.IPv6)
-	for i := range out.Ports {
-		if !v4 {
-			out.Ports[i].Routes.IPv4 = model.Routes{}
-		}
-		if !v6 {
-			out.Ports[i].Routes.IPv6 = model.Routes{}
-		}
-	}
-	if h := s.HealthCheck; h != nil {
-		check := *h
-		if !v4 {
-			check.LocalEndpoints.IPv4 = 0
-		}
-		if !v6 {
-			check.LocalEndpoints.IPv6 = 0
-		}
+	if s.HealthCheck != nil {
+		check := *s.HealthCheck
 		out.HealthCheck = &check
+	}
+	for _, f := range model.Families() {
+		if slices.Contains(families, f) {
+			continue
+		}
+		for i := range out.Ports {
+			*out.Ports[i].Routes.At(f) = model.Routes{}
+		}
+		if out.HealthCheck != nil {
+			*out.HealthCheck.LocalEndpoints.At(f) = 0
+		}
 	}
 	if out.Equal(s) {
 		return s

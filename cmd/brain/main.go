@@ -31,7 +31,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/certificates"
@@ -118,20 +117,17 @@ func (o *options) allNodes() localstate.ClusterOptions {
 }
 
 func (o *options) source(requests *prom.Requests) (watch.Source, error) {
-	if !o.inCluster {
-		o.cluster.Wrap = requests.Wrap
-		return o.cluster.Source()
+	o.cluster.Wrap = requests.Wrap
+	if o.inCluster {
+		o.cluster.Config = func() (*rest.Config, error) {
+			config, err := rest.InClusterConfig()
+			if err != nil {
+				return nil, fmt.Errorf("--in-cluster: %w", err)
+			}
+			return config, nil
+		}
 	}
-	config, err := rest.InClusterConfig()
-	if err != nil {
-		return nil, fmt.Errorf("--in-cluster: %w", err)
-	}
-	config.Wrap(requests.Wrap)
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("--in-cluster: %w", err)
-	}
-	return watch.NewClientset(client, watch.ClientsetOptions{})
+	return o.cluster.Source()
 }
 
 // admission returns the options that determine which clients a listener admits.

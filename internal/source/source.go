@@ -78,21 +78,19 @@ func (f *Cluster) Client() (kubernetes.Interface, error) {
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", f.Kubeconfig, err)
+		return nil, fmt.Errorf("API server %s: %w", config.Host, err)
 	}
 	return client, nil
 }
 
-func (f *Cluster) config() (*rest.Config, error) {
+func (f *Cluster) config() (config *rest.Config, err error) {
 	if f.Config != nil {
-		return f.Config()
+		config, err = f.Config()
+	} else if config, err = clientcmd.BuildConfigFromFlags("", f.Kubeconfig); err != nil {
+		err = fmt.Errorf("kubeconfig %s: %w", f.Kubeconfig, err)
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", f.Kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", f.Kubeconfig, err)
-	}
-	if f.Wrap != nil {
+	if err == nil && f.Wrap != nil {
 		config.Wrap(f.Wrap)
 	}
-	return config, nil
+	return config, err
 }

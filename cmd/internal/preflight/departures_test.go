@@ -463,7 +463,7 @@ Compared on node-1: 7 Services, served by kube-proxy in mode iptables, and by th
 // Whether anybody uses a node port on 127.0.0.1 is what the kernel tells.
 func TestTrackedConnections(t *testing.T) {
 	one, two := 1, 2
-	c := &comparison{options: &options{}}
+	c := &comparison{Command: &Command{}}
 	assert.Equal(t, "shop/web; the node is tracking 1 connection", c.where(difference{Object: "shop/web",
 		Connections: &one}))
 	assert.Equal(t, "shop/web; the node is tracking 2 connections", c.where(difference{Object: "shop/web",

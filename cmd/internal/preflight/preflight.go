@@ -20,6 +20,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net/netip"
 	"os"
 	"slices"
@@ -72,8 +73,8 @@ The exit code is 0 if there is no difference, 1 if there is one, and 2 if someth
 Flags:
 `
 
-// options are the values of the flags.
-type options struct {
+// Command is preflight as a command of a program: the values of its flags.
+type Command struct {
 	objects     source.Flags
 	from, to    string
 	same, all   bool
@@ -84,17 +85,17 @@ type options struct {
 	print       func(io.Writer, any) error // nil: text for people
 }
 
-func parse(args []string, out io.Writer) (*options, error) {
+func parse(args []string, out io.Writer) (*Command, error) {
 	set := flag.NewFlagSet("preflight", flag.ContinueOnError)
 	set.SetOutput(out)
 	set.Usage = func() {
 		fmt.Fprint(out, usage)
 		set.PrintDefaults()
 	}
-	var o options
+	var o Command
 	var format string
 	o.objects.Register(set, "")
-	o.register(set)
+	o.Register(set)
 	set.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for the cluster's objects")
 	set.StringVar(&format, "o", "text", "output `format`: text or json")
 	if err := set.Parse(args); err != nil {
@@ -111,8 +112,8 @@ func parse(args []string, out io.Writer) (*options, error) {
 	return &o, o.check()
 }
 
-// register adds the flags that are not about the source of the objects and the output.
-func (o *options) register(set *flag.FlagSet) {
+// Register adds the flags that are not about the source of the objects and the output.
+func (o *Command) Register(set *flag.FlagSet) {
 	set.StringVar(&o.from, "from", "iptables", "`proxy` to move from: a mode, with kube-proxy's defaults; a "+
 		"configuration file; flags of kube-proxy; daemonset, for the arguments of DaemonSet kube-system/kube-proxy; or "+
 		"configmap, for config.conf in ConfigMap kube-system/kube-proxy")
@@ -127,7 +128,7 @@ func (o *options) register(set *flag.FlagSet) {
 }
 
 // check checks the flags that belong together, and reads the list of addresses.
-func (o *options) check() error {
+func (o *Command) check() error {
 	switch {
 	case o.all == (o.objects.NodeName != ""):
 		return errors.New("one of --node-name and --all-nodes is required")
@@ -152,6 +153,23 @@ func (o *options) check() error {
 	return nil
 }
 
+// Run runs the command for a node, or for all nodes if there is no name. print prints the list of differences; if it is
+// nil they are printed as text for people. It returns the number of differences; an error may be that not everything
+// could be compared.
+func (o *Command) Run(
+	ctx context.Context, objects source.Flags, timeout time.Duration, print func(io.Writer, any) error, out io.Writer,
+) (int, error) {
+	o.objects, o.timeout, o.print = objects, timeout, print
+	if timeout <= 0 {
+		o.timeout = math.MaxInt64
+	}
+	o.all = o.all || objects.NodeName == ""
+	if err := o.check(); err != nil {
+		return 0, err
+	}
+	return o.run(ctx, out)
+}
+
 // run runs the program. It returns the number of differences. An error may be that not everything could be compared.
 func run(ctx context.Context, args []string, out io.Writer) (int, error) {
 	o, err := parse(args, out)
@@ -161,8 +179,8 @@ func run(ctx context.Context, args []string, out io.Writer) (int, error) {
 	return o.run(ctx, out)
 }
 
-func (o *options) run(ctx context.Context, out io.Writer) (int, error) {
-	c := &comparison{options: o, out: out}
+func (o *Command) run(ctx context.Context, out io.Writer) (int, error) {
+	c := &comparison{Command: o, out: out}
 	if err := c.read(ctx); err != nil {
 		return 0, err
 	}
@@ -172,7 +190,7 @@ func (o *options) run(ctx context.Context, out io.Writer) (int, error) {
 
 // comparison is what is compared.
 type comparison struct {
-	*options
+	*Command
 	out           io.Writer
 	before, after dropin.Config
 	cluster       replay

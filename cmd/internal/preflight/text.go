@@ -25,12 +25,12 @@ func (c *comparison) print(list []difference, failed []error) error {
 			continue
 		}
 		missing = append(missing, node)
-		if c.options.print != nil {
+		if c.Command.print != nil {
 			list = append(list, difference{Object: "Node " + node, Nodes: []string{node}, NotCompared: why})
 		}
 	}
-	if c.options.print != nil {
-		return c.options.print(c.out, list)
+	if c.Command.print != nil {
+		return c.Command.print(c.out, list)
 	}
 	var b strings.Builder
 	for _, rule := range inGroups(list, func(d difference) string { return d.Rule }) {
