@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"flag"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -77,63 +76,6 @@ func (n *node) awaitState(t *testing.T, fromFile bool) {
 	}, testTimeout, time.Millisecond)
 }
 
-// relay passes connections on to a server, and can cut them.
-type relay struct {
-	net.Listener
-	mu    sync.Mutex
-	conns []net.Conn
-}
-
-func startRelay(t *testing.T, server string) *relay {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	r := &relay{Listener: ln}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			from, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			to, err := net.Dial("tcp", server)
-			if !assert.NoError(t, err) {
-				return
-			}
-			r.mu.Lock()
-			r.conns = append(r.conns, from, to)
-			r.mu.Unlock()
-			for a, b := range map[net.Conn]net.Conn{from: to, to: from} {
-				wg.Go(func() {
-					_, _ = io.Copy(a, b)
-					_, _ = a.Close(), b.Close()
-				})
-			}
-		}
-	})
-	t.Cleanup(func() {
-		ln.Close()
-		r.cut()
-		wg.Wait()
-	})
-	return r
-}
-
-// cut ends all connections, and returns how many there have been.
-func (r *relay) cut() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, c := range r.conns {
-		c.Close()
-	}
-	return len(r.conns)
-}
-
-func (r *relay) count() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.conns)
-}
-
 // The authority of a brain is renewed as authorities are: the new one is added everywhere, then it signs the
 // certificates, then the old one is removed. No node has to be restarted for it, and one that is restarted while no
 // brain can be reached uses the state that it kept, at each step.
@@ -169,8 +111,11 @@ func TestAnAuthorityCanBeRenewed(t *testing.T) {
 		filepath.Join(dir, "brain.crt"), "--tls-private-key-file", filepath.Join(dir, "brain.key"), "--client-ca-file",
 		filepath.Join(dir, "bundle"))
 	const nowhere = "127.0.0.1:1"
-	through := startRelay(t, address)
-	stays, reconnects := startNode(t, address, dir), startNode(t, through.Addr().String(), dir)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	through := testkit.NewRelay(listener, "tcp", address, nil)
+	t.Cleanup(through.Close)
+	stays, reconnects := startNode(t, address, dir), startNode(t, listener.Addr().String(), dir)
 	stays.awaitState(t, false)
 	reconnects.awaitState(t, false)
 	online, offline := filepath.Join(dir, "online"), filepath.Join(dir, "offline")
@@ -190,9 +135,10 @@ func TestAnAuthorityCanBeRenewed(t *testing.T) {
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			step.do()
-			before := through.cut()
+			before := through.Connections()
+			through.Cut()
 			require.Eventually(t, func() bool {
-				return through.count() > before && reconnects.health.DisconnectedSince().IsZero()
+				return through.Connections() > before && reconnects.health.DisconnectedSince().IsZero()
 			}, testTimeout, time.Millisecond, "a node that reconnects")
 			assert.True(t, stays.health.DisconnectedSince().IsZero(), "a node that stays connected")
 			for _, file := range []string{online, offline} {

@@ -370,36 +370,6 @@ func TestAPIServersThatCannotBeUsed(t *testing.T) {
 	assert.Equal(t, "go run ./cmd/judge --proxy 'a' --api-server 'k' --context 'c'", o.reproduce())
 }
 
-// A relay goes on after an error, such as too many open files.
-func TestARelayThatCannotAccept(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	server := httptest.NewServer(http.NotFoundHandler())
-	defer server.Close()
-	var outages outages
-	r := newRelay(&failingListener{Listener: listener}, server.Listener.Addr().String(), outages.note)
-	response, err := http.Get("http://" + listener.Addr().String())
-	require.NoError(t, err)
-	assert.Equal(t, http.StatusNotFound, response.StatusCode)
-	require.NoError(t, response.Body.Close())
-	assert.ErrorContains(t, outages.take(), "too many open files")
-	r.close()
-}
-
-// failingListener fails once.
-type failingListener struct {
-	net.Listener
-	failed bool
-}
-
-func (l *failingListener) Accept() (net.Conn, error) {
-	if !l.failed {
-		l.failed = true
-		return nil, errors.New("too many open files")
-	}
-	return l.Listener.Accept()
-}
-
 // A client on the node reaches the API server with the credentials of the kubeconfig, and checks its certificate.
 func TestTheWayFromTheNode(t *testing.T) {
 	api := newAPI(t, kube.Service("kubernetes").Build())

@@ -17,13 +17,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
 )
 
 // store has the objects of one node in a real API server, which the proxy reaches through a relay.
 type store struct {
 	*cluster
-	relay      *relay
+	relay      *testkit.Relay
 	url        string
 	kubeconfig []byte
 	made       map[string]metav1.Object // existing objects, by kind and name
@@ -61,7 +62,7 @@ func (c *cluster) open(env judge.Node, listener net.Listener) (objects, error) {
 	if s.kubeconfig, err = clientcmd.Write(*config); err != nil {
 		return nil, err
 	}
-	s.relay = newRelay(listener, c.target, c.outages.note)
+	s.relay = testkit.NewRelay(listener, "tcp", c.target, c.outages.note)
 	return s, nil
 }
 
@@ -69,7 +70,7 @@ func (s *store) client() (url string, kubeconfig []byte) { return s.url, s.kubec
 
 // Requests implements objects.
 func (s *store) Requests() string {
-	return fmt.Sprintf("what its audit log says, on %d connections", s.relay.connections())
+	return fmt.Sprintf("what its audit log says, on %d connections", s.relay.Connections())
 }
 
 // Disturbed implements objects.
@@ -77,7 +78,7 @@ func (s *store) Disturbed() error { return s.outages.take() }
 
 // close implements objects.
 func (s *store) close() {
-	s.relay.close()
+	s.relay.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
 	defer cancel()
 	for _, o := range s.made {

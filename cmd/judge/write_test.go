@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
@@ -66,7 +67,7 @@ func TestObjectsInARealCluster(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 	assert.Equal(t, "Service default/old", refused.Object)
 
-	s.relay = &relay{listener: closedListener(t), end: func() {}}
+	s.relay = testkit.NewRelay(closedListener(t), "tcp", "127.0.0.1:1", nil)
 	s.close()
 	assert.Empty(t, left(t, c))
 }

@@ -1,3 +1,3 @@
-// Package testkit is shared by the tests of this module: certificates, network namespaces, random choices, leaked
-// goroutines, and skipping if the machine lacks something. Only tests use it.
+// Package testkit is shared by the tests of this module, and by the programs that test: certificates, network
+// namespaces, relays, random choices, leaked goroutines, and skipping if the machine lacks something.
 package testkit

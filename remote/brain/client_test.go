@@ -303,7 +303,7 @@ func TestAStormIsServedOneAfterTheOther(t *testing.T) {
 	awaitState(t, c, stateN1, first)
 	server.awaitClients(t, current)
 	server.slots <- struct{}{} // somebody takes his time
-	p.cut()
+	p.Cut()
 	require.Eventually(t, func() bool { return server.sent("resumed") == 1 }, testTimeout, time.Millisecond)
 	u, err := rawStream(t, server.target, &remotev1.Hello{Node: "n2"}).Recv()
 	require.NoError(t, err)
@@ -397,7 +397,7 @@ func TestFaults(t *testing.T) {
 				maxDigests: 1 + d.IntN(200), maxAge: time.Duration(200+d.IntN(2000)) * time.Millisecond}}
 			targets := []string{socket(t), socket(t)}
 			servers := []*replica{serve(t, opts, targets[0]), serve(t, opts, targets[1])}
-			proxies := []*proxy{newProxy(t, targets[0]), newProxy(t, targets[1])}
+			proxies := []proxy{newProxy(t, targets[0]), newProxy(t, targets[1])}
 			var sinks []*sink.Recorder
 			for _, node := range nodeNames {
 				rec := &sink.Recorder{}
@@ -410,9 +410,10 @@ func TestFaults(t *testing.T) {
 				c.change(randomChange(d))
 				switch d.IntN(8) {
 				case 0:
-					proxies[d.IntN(2)].cut()
+					proxies[d.IntN(2)].Cut()
 				case 1:
-					proxies[d.IntN(2)].close(d.IntN(2) == 0)
+					p := proxies[d.IntN(2)]
+					testkit.Pick(d, p.Block, p.Unblock)()
 				case 2:
 					i := d.IntN(2)
 					servers[i].stop()
@@ -421,13 +422,13 @@ func TestFaults(t *testing.T) {
 					sinks[d.IntN(len(sinks))].FailNext(errors.New("out of order"))
 				case 4:
 					i := d.IntN(len(nodeNames)) // let somebody get somewhere
-					proxies[0].close(false)
-					proxies[1].close(false)
+					proxies[0].Unblock()
+					proxies[1].Unblock()
 					awaitState(t, c, localstate.Options{NodeName: nodeNames[i]}, sinks[i])
 				}
 			}
-			proxies[0].close(false)
-			proxies[1].close(false)
+			proxies[0].Unblock()
+			proxies[1].Unblock()
 			for i, node := range nodeNames {
 				awaitState(t, c, localstate.Options{NodeName: node}, sinks[i])
 			}
@@ -463,7 +464,7 @@ func TestWhatASyncHangsWithIsNotApplied(t *testing.T) {
 	slow, proxy := &slowSink{proceed: make(chan struct{})}, health.New(0)
 	run(t, kubeproxy.Options{Sink: slow, Health: proxy}, remote.Options{Targets: []string{p.target}, State: stateN1})
 	slow.proceed <- struct{}{} // it hangs
-	p.cut()
+	p.Cut()
 	require.Eventually(t, func() bool { return server.sent("resumed") == 1 && proxy.DisconnectedSince().IsZero() },
 		testTimeout, time.Millisecond)
 	assert.Never(t, func() bool { return current(server.Clients()) }, 30*time.Millisecond, time.Millisecond)

@@ -144,7 +144,7 @@ func TestWhatWasKnownOfANodeStaysForTheNextStream(t *testing.T) {
 				follow(t, rec, remote.Options{Targets: []string{p.target}, State: opts})
 				awaitState(t, c, opts, rec)
 				c.change(changes...)
-				p.cut()
+				p.Cut()
 				slice := web("a", "10.0.0.2")[1]
 				c.set(slice)
 				tell(append(changes, watch.Change{Object: web("a")[0]}, watch.Change{Object: slice})...)

@@ -46,10 +46,10 @@ func failOver(t *testing.T, wait time.Duration, first *cluster, others ...*repli
 	f := &movedNode{&sink.Recorder{}, health.New(0), first}
 	a := serve(t, Options{Source: first, limits: limits{minInterval: -1}}, socket(t))
 	targets := []string{a.target}
-	var gates []*proxy
+	var gates []proxy
 	for _, r := range others {
 		gate := newProxy(t, r.target)
-		gate.close(true)
+		gate.Block()
 		gates, targets = append(gates, gate), append(targets, gate.target)
 	}
 	run(t, kubeproxy.Options{Sink: f.rec, Health: f.health},
@@ -58,7 +58,7 @@ func failOver(t *testing.T, wait time.Duration, first *cluster, others ...*repli
 	a.awaitClients(t, current)
 	f.rec.TakeWaves()
 	for _, gate := range gates {
-		gate.close(false)
+		gate.Unblock()
 	}
 	a.stop()
 	return f
@@ -120,13 +120,13 @@ func TestANodeGoesBackAfterTheWaitAndSaysSo(t *testing.T) {
 	second, third := clusterAt("10", "10.0.0.1"), clusterAt("11", "10.0.0.3")
 	b, c := quick(t, second), quick(t, third)
 	gate := newProxy(t, c.target)
-	gate.close(true)
+	gate.Block()
 	f := failOver(t, 50*time.Millisecond, clusterAt(absurd, "10.0.0.2"), b, &replica{c.Server, gate.target, nil})
 	awaitState(t, second, stateN1, f.rec)
 	b.awaitClients(t, current)
 	assert.Positive(t, b.sent("behind"))
 	assert.False(t, f.health.WentBack().IsZero())
-	gate.close(false)
+	gate.Unblock()
 	b.stop()
 	awaitState(t, third, stateN1, f.rec)
 	assert.Zero(t, c.sent("behind"))

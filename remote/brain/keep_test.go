@@ -89,14 +89,14 @@ func TestAKeptStateThatGoesBackSaysSo(t *testing.T) {
 	second := clusterAt("10", "10.0.0.1")
 	b := quick(t, second)
 	gate := newProxy(t, b.target)
-	gate.close(true)
+	gate.Block()
 	opts.Targets = []string{gate.target}
 	var rec sink.Recorder
 	proxy := health.New(0)
 	run(t, kubeproxy.Options{Sink: &rec, Health: proxy}, opts)
 	awaitState(t, kept, stateN1, &rec)
 	assert.True(t, proxy.WentBack().IsZero())
-	gate.close(false)
+	gate.Unblock()
 	awaitState(t, second, stateN1, &rec)
 	assert.Positive(t, b.sent("behind"))
 	assert.False(t, proxy.WentBack().IsZero())

@@ -119,7 +119,7 @@ func TestFaultsWithReplicasThatLag(t *testing.T) {
 					maxAge: time.Duration(200+d.IntN(2000)) * time.Millisecond}}
 			}
 			var servers []*replica
-			var proxies []*proxy
+			var proxies []proxy
 			for i := range h.replicas {
 				servers = append(servers, serve(t, opts(i), socket(t)))
 				proxies = append(proxies, newProxy(t, servers[i].target))
@@ -134,8 +134,8 @@ func TestFaultsWithReplicasThatLag(t *testing.T) {
 			}
 			await := func(i int) {
 				h.catchUp()
-				proxies[0].close(false)
-				proxies[1].close(false)
+				proxies[0].Unblock()
+				proxies[1].Unblock()
 				awaitState(t, h.whole, localstate.Options{NodeName: nodeNames[i]}, sinks[i].Recorder)
 			}
 			for range 40 {
@@ -146,9 +146,9 @@ func TestFaultsWithReplicasThatLag(t *testing.T) {
 				h.advance(d.IntN(2), d.IntN(8))
 				switch i := d.IntN(2); d.IntN(8) {
 				case 0, 1:
-					proxies[i].cut()
+					proxies[i].Cut()
 				case 2:
-					proxies[i].close(d.IntN(2) == 0)
+					testkit.Pick(d, proxies[i].Block, proxies[i].Unblock)()
 				case 3:
 					servers[i].stop()
 					servers[i] = serve(t, opts(i), servers[i].target)
@@ -160,12 +160,12 @@ func TestFaultsWithReplicasThatLag(t *testing.T) {
 					n := d.IntN(len(nodeNames))
 					h.tick()
 					h.advance(i, len(h.all))
-					proxies[i].close(false)
-					proxies[1-i].close(true)
+					proxies[i].Unblock()
+					proxies[1-i].Block()
 					awaitState(t, h.whole, localstate.Options{NodeName: nodeNames[n]}, sinks[n].Recorder)
-					proxies[1-i].close(false)
+					proxies[1-i].Unblock()
 					before := servers[1-i].sent("behind")
-					proxies[i].close(true)
+					proxies[i].Block()
 					require.Eventually(t, func() bool { return servers[1-i].sent("behind") > before }, testTimeout, time.Millisecond)
 				}
 			}

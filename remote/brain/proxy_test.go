@@ -2,10 +2,7 @@ package brain
 
 import (
 	"context"
-	"io"
-	"net"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,82 +10,24 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
 // proxy passes connections on, and can cut them.
 type proxy struct {
+	*testkit.Relay
 	target string
-	mu     sync.Mutex
-	conns  map[net.Conn]struct{}
-	closed bool // new connections are closed at once
 }
 
-func newProxy(t testing.TB, to string) *proxy {
+func newProxy(t testing.TB, to string) proxy {
 	t.Helper()
-	p := &proxy{target: socket(t), conns: map[net.Conn]struct{}{}}
-	ln, err := Listen(t.Context(), p.target, 0)
+	target := socket(t)
+	ln, err := Listen(t.Context(), target, 0)
 	require.NoError(t, err)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("unix", strings.TrimPrefix(to, "unix://"))
-			if err != nil || !p.add(conn, out) {
-				conn.Close()
-				continue
-			}
-			for _, way := range [][2]net.Conn{{conn, out}, {out, conn}} {
-				wg.Go(func() {
-					_, _ = io.Copy(way[0], way[1])
-					way[0].Close()
-					way[1].Close()
-				})
-			}
-		}
-	})
-	t.Cleanup(func() {
-		ln.Close()
-		p.close(true)
-		wg.Wait()
-	})
+	p := proxy{testkit.NewRelay(ln, "unix", strings.TrimPrefix(to, "unix://"), nil), target}
+	t.Cleanup(p.Close)
 	return p
-}
-
-func (p *proxy) add(conns ...net.Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range conns {
-		if p.closed {
-			c.Close()
-		} else {
-			p.conns[c] = struct{}{}
-		}
-	}
-	return !p.closed
-}
-
-// cut ends all connections; new ones are let through.
-func (p *proxy) cut() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for c := range p.conns {
-		c.Close()
-	}
-	clear(p.conns)
-}
-
-// close lets nothing through any more, or everything again.
-func (p *proxy) close(closed bool) {
-	p.mu.Lock()
-	p.closed = closed
-	p.mu.Unlock()
-	if closed {
-		p.cut()
-	}
 }
 
 // rawStream is a client by hand.

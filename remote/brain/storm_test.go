@@ -173,7 +173,7 @@ func TestNoStreamWaitsForWhatIsWorkedOut(t *testing.T) {
 	awaitState(t, c, stateN1, rec)
 	server.awaitClients(t, current)
 	server.work.Lock()
-	p.cut()
+	p.Cut()
 	require.Eventually(t, func() bool { return server.sent("resumed") == 1 }, testTimeout, time.Millisecond)
 	server.awaitClients(t, current)
 	server.work.Unlock()
@@ -188,7 +188,7 @@ func TestThousandsOfRevisionsLaterTheDifferenceIsSent(t *testing.T) {
 	follow(t, rec, remote.Options{Targets: []string{p.target}, State: stateN1})
 	awaitState(t, c, stateN1, rec)
 	server.awaitClients(t, current)
-	p.close(true)
+	p.Block()
 	server.awaitClients(t, func(all []ClientStatus) bool { return len(all) == 0 })
 	rec.TakeWaves()
 	const revisions = 3000
@@ -198,7 +198,7 @@ func TestThousandsOfRevisionsLaterTheDifferenceIsSent(t *testing.T) {
 		server.publish(t.Context())
 	}
 	require.GreaterOrEqual(t, server.idle(t, "n1").has.revision, before+revisions)
-	p.close(false)
+	p.Unblock()
 	lines := awaitState(t, c, stateN1, rec)
 	require.Eventually(t, func() bool { return server.sent("resumed_diff") == 1 }, testTimeout, time.Millisecond)
 	assert.NotContains(t, append(lines, rec.TakeLines()...), "SetService default/b")

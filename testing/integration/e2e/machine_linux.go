@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 	"sigs.k8s.io/kube-proxy-lib/testing/internal/localaddr"
 )
@@ -57,7 +58,7 @@ func runMachine(o Options) error {
 	}
 	c := cluster.Start(t, cluster.Options{ServiceCIDRs: serviceCIDRs, Address: machineIPv4, FeatureGates: o.FeatureGates})
 	server := fmt.Sprintf("127.0.0.1:%d", c.Port())
-	go relay(listener, server)
+	testkit.NewRelay(listener, "tcp", server, func(err error) { fmt.Fprintln(os.Stderr, "relay for kubectl:", err) })
 	m := &machine{o: o, cluster: c, server: fmt.Sprintf("%s:%d", machineIPv4, c.Port())}
 	if err := copyFile(c.AdminKubeconfigFor("outside", listener.Addr().String()), m.file("kubeconfig")); err != nil {
 		return err
@@ -232,29 +233,6 @@ func setSysctls(values map[string]string) error {
 		}
 	}
 	return nil
-}
-
-// relay serves connections of listener by the server at an address of this namespace.
-func relay(listener net.Listener, server string) {
-	for {
-		client, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer client.Close()
-			to, err := net.Dial("tcp", server)
-			if err != nil {
-				return
-			}
-			defer to.Close()
-			go func() {
-				_, _ = io.Copy(to, client)
-				_ = to.(*net.TCPConn).CloseWrite()
-			}()
-			_, _ = io.Copy(client, to)
-		}()
-	}
 }
 
 func copyFile(from, to string) error {
