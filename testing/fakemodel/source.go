@@ -31,7 +31,7 @@ type source interface {
 
 // newSource returns the source that accepts this object.
 func newSource(object any, opts Options) (source, error) {
-	for _, s := range []source{&modelSource{}, &clusterSource{opts: opts, objects: map[objectKey]metav1.Object{}}} {
+	for _, s := range []source{&modelSource{newValues()}, &clusterSource{opts: opts, objects: map[objectKey]metav1.Object{}}} {
 		if s.takes(object) {
 			return s, nil
 		}
@@ -40,7 +40,7 @@ func newSource(object any, opts Options) (source, error) {
 }
 
 // modelSource feeds model values.
-type modelSource struct{ values values }
+type modelSource struct{ values *values }
 
 func (*modelSource) takes(object any) bool {
 	switch object.(type) {
@@ -83,7 +83,7 @@ func (s *modelSource) delete(object any) error {
 }
 
 func (s *modelSource) flush(to localstate.Receiver) (bool, error) {
-	if s.values.node.wanted == nil {
+	if s.values.node == nil {
 		s.values.SetNode(Node("n1").Build())
 	}
 	return s.values.Flush(to)
