@@ -2,11 +2,6 @@ package cluster
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"net"
 	"os"
@@ -23,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/keyutil"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
@@ -71,7 +67,8 @@ func Start(t testing.TB, o Options) *Cluster {
 		o.ServiceCIDRs = "10.96.0.0/12,fd00:96::/108"
 	}
 	c := &Cluster{Version: Version(t), t: t, dir: t.TempDir(), options: o, port: freePort(t)}
-	c.writeServiceAccountKey()
+	_, _, err := keyutil.LoadOrGenerateKeyFile(c.file("sa.key"))
+	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(c.file("tokens.csv"), []byte(adminToken+",admin,1,system:masters\n"), 0o600))
 
 	client, peer := freePort(t), freePort(t)
@@ -88,7 +85,6 @@ func Start(t testing.TB, o Options) *Cluster {
 		c.Config.ServerName = serverName
 	}
 	c.StartAPIServer()
-	var err error
 	c.Client, err = kubernetes.NewForConfig(c.Config)
 	require.NoError(t, err)
 	if o.ControllerManager || o.Address != "" {
@@ -220,21 +216,9 @@ func (c *Cluster) AdminKubeconfigFor(name, address string) string {
 // Port returns the API server's port on 127.0.0.1.
 func (c *Cluster) Port() int { return c.port }
 
-// Dir returns a folder for the test, with the programs' logs. It is removed at the end of the test.
-func (c *Cluster) Dir() string { return c.dir }
-
 func (c *Cluster) file(name string) string { return filepath.Join(c.dir, name) }
 
 func (c *Cluster) address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(c.port)) }
-
-func (c *Cluster) writeServiceAccountKey() {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(c.t, err)
-	der, err := x509.MarshalECPrivateKey(key)
-	require.NoError(c.t, err)
-	require.NoError(c.t,
-		os.WriteFile(c.file("sa.key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600))
-}
 
 // givenPorts are the ports that freePort has returned. They are not open all the time, so the kernel may offer one
 // again.

@@ -1,19 +1,14 @@
 package e2e
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"time"
 
+	"k8s.io/client-go/util/cert"
 	imageutils "k8s.io/kubernetes/test/utils/image"
 )
 
@@ -54,8 +49,8 @@ func WriteImages(root, to string) error {
 	return WriteArchive(root, to, images)
 }
 
-// WriteArchive writes an archive of images, whose files are those of a folder and their own programs, as
-// `ctr images import` and [Cluster.Load] read it.
+// WriteArchive writes an archive of images, whose files are those of a folder and their own programs, as `ctr images
+// import` reads it.
 func WriteArchive(root, to string, images []Image) error {
 	dir, err := os.MkdirTemp(filepath.Dir(to), ".images")
 	if err != nil {
@@ -98,30 +93,13 @@ func WriteArchive(root, to string, images []Image) error {
 
 // writeCertificate writes localhost.crt and localhost.key, which agnhost's porter serves HTTPS with.
 func writeCertificate(root string) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	certificate, key, err := cert.GenerateSelfSignedCertKeyWithOptions(cert.SelfSignedCertKeyOptions{
+		Host: "127.0.0.1", AlternateIPs: []net.IP{net.IPv6loopback}, MaxAge: 10 * 365 * 24 * time.Hour})
 	if err != nil {
 		return err
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().AddDate(10, 0, 0), IsCA: true, BasicConstraintsValid: true,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}}
-	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return err
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return err
-	}
-	for name, block := range map[string]*pem.Block{
-		"localhost.crt": {Type: "CERTIFICATE", Bytes: certificate},
-		"localhost.key": {Type: "PRIVATE KEY", Bytes: private},
-	} {
-		if err := os.WriteFile(filepath.Join(root, name), pem.EncodeToMemory(block), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(os.WriteFile(filepath.Join(root, "localhost.crt"), certificate, 0o644),
+		os.WriteFile(filepath.Join(root, "localhost.key"), key, 0o644))
 }
 
 // writeRegistry writes what agnhost's fake-registry-server serves: the image pause:testing.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -231,6 +232,9 @@ const containerdSocket = "/run/containerd/containerd.sock"
 // supervise runs containerd and kubelet, and waits for every process that has no other parent. It returns when one of
 // the two ends.
 func (n nodeConfig) supervise() error {
+	if err := os.Setenv("PATH", n.Path); err != nil {
+		return err
+	}
 	names := map[int]string{}
 	for _, p := range []struct {
 		name string
@@ -272,30 +276,17 @@ func (n nodeConfig) supervise() error {
 	}
 }
 
-// run starts a program that writes to a log of its own.
+// run starts a program that writes to a log of its own, and returns its process ID.
 func (n nodeConfig) run(name string, args []string) (int, error) {
-	var path string
-	for dir := range strings.SplitSeq(n.Path, ":") {
-		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-			path = filepath.Join(dir, name)
-			break
-		}
-	}
 	log, err := os.OpenFile(filepath.Join(n.Dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return 0, err
 	}
 	defer log.Close()
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return 0, err
-	}
-	defer null.Close()
-	env := append(os.Environ(), "PATH="+n.Path)
-	p, err := os.StartProcess(path, append([]string{name}, args...), &os.ProcAttr{Env: env,
-		Files: []*os.File{null, log, log}})
-	if err != nil {
+	cmd := exec.Command(name, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
 		return 0, fmt.Errorf("start %s: %w", name, err)
 	}
-	return p.Pid, nil
+	return cmd.Process.Pid, nil
 }
