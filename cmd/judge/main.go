@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -339,51 +341,35 @@ func (o *options) implementation() report.Implementation {
 
 // reproduce returns the command that repeats the run.
 func (o *options) reproduce() string {
+	type unquoted string
+	beside := cmp.Or(o.beside, &options{})
 	command := "go run ./cmd/judge"
-	add := func(name, value string) {
-		if value != "" {
-			command += " --" + name + " '" + strings.ReplaceAll(value, "'", `'\''`) + "'"
+	for _, f := range []struct {
+		name  string
+		value any
+	}{
+		{"proxy", o.proxy}, {"cleanup", o.cleanup},
+		{"beside", beside.proxy}, {"beside-cleanup", beside.cleanup}, {"beside-name", beside.name},
+		{"api-server", o.apiServer}, {"context", o.context},
+		{"break", o.breaks}, {"assume", o.assume}, {"lacks", o.lacks}, {"run", o.run},
+		{"core", o.core}, {"even-if-busy", o.evenIfBusy},
+		{"speed", unquoted(join(o.sizes))},
+		{"churn", unquoted(strings.Trim(strings.ReplaceAll(fmt.Sprint(o.rates), " ", ","), "[]"))},
+		{"clusters", o.clusters}, {"time", o.time}, {"lanes", o.lanes}, {"start-timeout", o.startTimeout},
+		{"name", o.name}, {"version", o.version}, {"mode", o.mode}, {"url", o.url}, {"seed", o.seed},
+	} {
+		if reflect.ValueOf(f.value).IsZero() {
+			continue
+		}
+		command += " --" + f.name
+		switch v := f.value.(type) {
+		case bool:
+		case string:
+			command += " '" + strings.ReplaceAll(v, "'", `'\''`) + "'"
+		default:
+			command += fmt.Sprintf(" %v", v)
 		}
 	}
-	add("proxy", o.proxy)
-	add("cleanup", o.cleanup)
-	if o.beside != nil {
-		add("beside", o.beside.proxy)
-		add("beside-cleanup", o.beside.cleanup)
-		add("beside-name", o.beside.name)
-	}
-	add("api-server", o.apiServer)
-	add("context", o.context)
-	add("break", o.breaks)
-	add("assume", o.assume)
-	add("lacks", o.lacks)
-	add("run", o.run)
-	if o.core {
-		command += " --core"
-	}
-	if o.evenIfBusy {
-		command += " --even-if-busy"
-	}
-	if len(o.sizes) > 0 {
-		command += " --speed " + join(o.sizes)
-	}
-	if len(o.rates) > 0 {
-		command += " --churn " + strings.Trim(strings.ReplaceAll(fmt.Sprint(o.rates), " ", ","), "[]")
-	}
-	number := func(name string, value any, set bool) {
-		if set {
-			command += fmt.Sprintf(" --%s %v", name, value)
-		}
-	}
-	number("clusters", o.clusters, o.clusters > 0)
-	number("time", o.time, o.time > 0)
-	number("lanes", o.lanes, o.lanes > 0)
-	number("start-timeout", o.startTimeout, o.startTimeout > 0)
-	add("name", o.name)
-	add("version", o.version)
-	add("mode", o.mode)
-	add("url", o.url)
-	number("seed", o.seed, o.seed != 0)
 	return command
 }
 

@@ -3,9 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
+	"sigs.k8s.io/kube-proxy-lib/cmd/judge/internal/output"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
@@ -19,7 +19,8 @@ func (o *options) progress(out io.Writer, began time.Time) func(report.Result, i
 		}
 		fmt.Fprintf(out, "%7.1fs %3d/%d  %-11s %s%s\n", time.Since(began).Seconds(), done, of, r.Verdict, r.Case, about(r))
 		if o.verbose {
-			printFailures(out, r)
+			r.Ruleset = "" // long, and in the report
+			fmt.Fprint(out, report.Clean(output.Details(r, "    ")))
 		}
 	}
 }
@@ -33,28 +34,4 @@ func about(r report.Result) string {
 		return " (note)"
 	}
 	return ""
-}
-
-func printFailures(out io.Writer, r report.Result) {
-	for _, f := range r.Failures {
-		var b strings.Builder
-		if f.Step != "" {
-			fmt.Fprintf(&b, "%s\n", f.Step)
-		}
-		if f.Flow != nil {
-			fmt.Fprintf(&b, "flow: %v\n", f.Flow)
-		}
-		fmt.Fprintf(&b, "seen: %s\n", f.Seen)
-		for _, w := range f.Want {
-			fmt.Fprintf(&b, "want: %s\n", w.What)
-			for _, reason := range w.Reasons {
-				fmt.Fprintf(&b, "    %v\n", reason)
-			}
-		}
-		if f.Objects != "" {
-			fmt.Fprintf(&b, "with these objects:\n%s", f.Objects)
-		}
-		text := strings.TrimRight(report.Clean(b.String()), "\n")
-		fmt.Fprintf(out, "    %s\n\n", strings.ReplaceAll(text, "\n", "\n    "))
-	}
 }

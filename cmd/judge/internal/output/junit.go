@@ -107,7 +107,7 @@ func junitSuiteOf(r *report.Report, p report.Profile) junitSuite {
 		if result.Feature != "" {
 			c.Class += "." + oneLine(result.Feature)
 		}
-		message := &junitMessage{Message: oneLine(result.Why), Text: strings.TrimSpace(details(result, ""))}
+		message := &junitMessage{Message: oneLine(result.Why), Text: strings.TrimSpace(Details(result, ""))}
 		switch {
 		case result.Verdict == report.Passed:
 		case result.Verdict == report.Slow:

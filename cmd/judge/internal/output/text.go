@@ -86,12 +86,12 @@ func printResult(b *strings.Builder, r report.Result, all bool) {
 		fmt.Fprintf(b, "  %s\n", oneLine(r.Why))
 	}
 	if all {
-		b.WriteString(details(r, "  "))
+		b.WriteString(Details(r, "  "))
 	}
 }
 
-// details formats the failures of a result.
-func details(r report.Result, margin string) string {
+// Details formats the failures of a result, with a margin before each line; "" if it has none.
+func Details(r report.Result, margin string) string {
 	var b strings.Builder
 	for _, f := range r.Failures {
 		b.WriteString("\n")
