@@ -151,7 +151,7 @@ func (d *Driver) Resync() {
 func (d *Driver) flush() (changed bool) {
 	d.tb.Helper()
 	if d.source == nil { // an empty cluster is complete too
-		d.source = &modelSource{newValues()}
+		d.source = newModelSource()
 	}
 	changed, err := d.source.flush(sink.Tee(d.recorder, d.sink))
 	d.check(err)

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
-	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // source is the source of a wave: model values or cluster objects.
@@ -31,67 +30,12 @@ type source interface {
 
 // newSource returns the source that accepts this object.
 func newSource(object any, opts Options) (source, error) {
-	for _, s := range []source{&modelSource{newValues()}, &clusterSource{opts: opts, objects: map[objectKey]metav1.Object{}}} {
+	for _, s := range []source{newModelSource(), &clusterSource{opts: opts, objects: map[objectKey]metav1.Object{}}} {
 		if s.takes(object) {
 			return s, nil
 		}
 	}
 	return nil, fmt.Errorf("a driver cannot be fed with a %T", object)
-}
-
-// modelSource feeds model values.
-type modelSource struct{ values *values }
-
-func (*modelSource) takes(object any) bool {
-	switch object.(type) {
-	case *model.Node, *model.Service, *model.Endpoint, model.ServiceName, model.EndpointKey:
-		return true
-	}
-	return false
-}
-
-func (*modelSource) String() string { return "model values" }
-
-func (s *modelSource) set(object any) error {
-	switch v := object.(type) {
-	case *model.Node:
-		s.values.SetNode(v)
-	case *model.Service:
-		s.values.SetService(v)
-	case *model.Endpoint:
-		s.values.SetEndpoint(v)
-	default:
-		return fmt.Errorf("a %T can only be deleted", object)
-	}
-	return nil
-}
-
-func (s *modelSource) delete(object any) error {
-	switch v := object.(type) {
-	case *model.Service:
-		s.values.DeleteService(v.Name)
-	case *model.Endpoint:
-		s.values.DeleteEndpoint(v.Key())
-	case model.ServiceName:
-		s.values.DeleteService(v)
-	case model.EndpointKey:
-		s.values.DeleteEndpoint(v)
-	default:
-		return fmt.Errorf("a %T cannot be deleted", object)
-	}
-	return nil
-}
-
-func (s *modelSource) flush(to localstate.Receiver) (bool, error) {
-	if s.values.node == nil {
-		s.values.SetNode(Node("n1").Build())
-	}
-	return s.values.Flush(to)
-}
-
-func (s *modelSource) start(context.Context) error {
-	s.values.Forget()
-	return nil
 }
 
 // clusterSource feeds cluster objects through package localstate.

@@ -13,9 +13,9 @@ import (
 )
 
 // lines flushes a model to a recorder as one wave, and returns the calls in short form.
-func lines(t *testing.T, m *values, r *sink.Recorder) []string {
+func lines(t *testing.T, m *modelSource, r *sink.Recorder) []string {
 	t.Helper()
-	changed, err := m.Flush(r)
+	changed, err := m.flush(r)
 	require.NoError(t, err)
 	require.NoError(t, r.Sync(context.Background()))
 	var short []string
@@ -40,14 +40,14 @@ func TestModelHandsOverWhatChangedInTheSinksOrder(t *testing.T) {
 	a, b := Service("a").Build(), Service("b").Build()
 	a1, a2 := Endpoint("a/TCP", "10.244.1.1:80").Build(), Endpoint("a/TCP", "10.244.1.2:80").Build()
 	b1 := Endpoint("b/TCP", "10.244.1.1:80").Build()
-	m, r := newValues(), &sink.Recorder{}
+	m, r := newModelSource(), &sink.Recorder{}
 
 	for _, ep := range []*model.Endpoint{a2, b1, a1} {
-		m.SetEndpoint(ep) // before their services
+		m.set(ep) // before their services
 	}
-	m.SetService(b)
-	m.SetService(a)
-	m.SetNode(Node("n1").Build())
+	m.set(b)
+	m.set(a)
+	m.set(Node("n1").Build())
 	assert.Equal(t, []string{
 		"SetNode",
 		"SetService default/a", "SetEndpoint default/a/TCP -> 10.244.1.1:80",
@@ -55,26 +55,26 @@ func TestModelHandsOverWhatChangedInTheSinksOrder(t *testing.T) {
 		"SetService default/b", "SetEndpoint default/b/TCP -> 10.244.1.1:80",
 	}, lines(t, m, r))
 
-	m.SetNode(Node("n1").Build())
-	m.SetService(Service("a").Build())
-	m.SetEndpoint(Endpoint("a/TCP", "10.244.1.1:80").Build())
-	m.DeleteService(model.ServiceName{Namespace: "default", Name: "unknown"})
-	m.DeleteEndpoint(Endpoint("a/TCP", "10.244.1.9:80").Build().Key())
+	m.set(Node("n1").Build())
+	m.set(Service("a").Build())
+	m.set(Endpoint("a/TCP", "10.244.1.1:80").Build())
+	m.delete(model.ServiceName{Namespace: "default", Name: "unknown"})
+	m.delete(Endpoint("a/TCP", "10.244.1.9:80").Build().Key())
 	assert.Empty(t, lines(t, m, r), "what is the same is not handed over")
 
-	m.DeleteEndpoint(a1.Key())
-	m.SetEndpoint(a1)
-	m.DeleteService(b.Name)
-	m.SetService(b)
-	m.SetEndpoint(b1)
+	m.delete(a1.Key())
+	m.set(a1)
+	m.delete(b.Name)
+	m.set(b)
+	m.set(b1)
 	assert.Empty(t, lines(t, m, r), "what changes back is not handed over")
 
-	m.SetNode(Node("n1").Zone("z").Build())
-	m.SetService(Service("a").NodePort(30080).Build())
-	m.DeleteEndpoint(a2.Key())
-	m.SetEndpoint(Endpoint("a/TCP", "10.244.1.1:80").Terminating().Build())
-	m.SetEndpoint(Endpoint("a/TCP", "10.244.1.0:80").Build())
-	m.DeleteService(b.Name)
+	m.set(Node("n1").Zone("z").Build())
+	m.set(Service("a").NodePort(30080).Build())
+	m.delete(a2.Key())
+	m.set(Endpoint("a/TCP", "10.244.1.1:80").Terminating().Build())
+	m.set(Endpoint("a/TCP", "10.244.1.0:80").Build())
+	m.delete(b.Name)
 	assert.Equal(t, []string{
 		"SetNode",
 		"DeleteEndpoint default/b/TCP -> 10.244.1.1:80", "DeleteService default/b",
@@ -82,7 +82,7 @@ func TestModelHandsOverWhatChangedInTheSinksOrder(t *testing.T) {
 		"SetEndpoint default/a/TCP -> 10.244.1.0:80", "SetEndpoint default/a/TCP -> 10.244.1.1:80",
 	}, lines(t, m, r))
 
-	m.Forget()
+	m.start(t.Context())
 	r = &sink.Recorder{}
 	assert.Equal(t, []string{
 		"SetNode", "SetService default/a", "SetEndpoint default/a/TCP -> 10.244.1.0:80",
@@ -91,36 +91,36 @@ func TestModelHandsOverWhatChangedInTheSinksOrder(t *testing.T) {
 }
 
 func TestModelRefusesEndpointsThatBelongToNothing(t *testing.T) {
-	m, r := newValues(), &sink.Recorder{}
-	m.SetService(Service("a").Build())
+	m, r := newModelSource(), &sink.Recorder{}
+	m.set(Service("a").Build())
 	want := ""
 	for i := 9; i > 0; i-- {
 		target := netip4(i) + ":80"
-		m.SetEndpoint(Endpoint("a/UDP", target).Build())
+		m.set(Endpoint("a/UDP", target).Build())
 		want = "endpoint default/a/UDP -> " + target + " belongs to no service port\n" + want
 	}
-	m.SetEndpoint(Endpoint("b/TCP", "10.244.1.1:80").Build())
-	changed, err := m.Flush(r)
+	m.set(Endpoint("b/TCP", "10.244.1.1:80").Build())
+	changed, err := m.flush(r)
 	require.EqualError(t, err, want+"endpoint default/b/TCP -> 10.244.1.1:80 belongs to no service port")
 	assert.False(t, changed)
 	require.NoError(t, r.Sync(context.Background()))
 	assert.Equal(t, []string{"Sync"}, r.TakeLines(), "nothing is handed over")
 
-	m.DeleteEndpoint(Endpoint("b/TCP", "10.244.1.1:80").Build().Key())
-	m.SetService(Service("a").UDPPort("", 80).Build())
-	_, err = m.Flush(&sink.Recorder{})
+	m.delete(Endpoint("b/TCP", "10.244.1.1:80").Build().Key())
+	m.set(Service("a").UDPPort("", 80).Build())
+	_, err = m.flush(&sink.Recorder{})
 	require.NoError(t, err, "it can be put right")
 
-	m.SetService(Service("a").Build())
-	_, err = m.Flush(&sink.Recorder{})
+	m.set(Service("a").Build())
+	_, err = m.flush(&sink.Recorder{})
 	require.ErrorContains(t, err, "default/a/UDP", "a service can lose a port under its endpoints")
 	for i := range 10 {
-		m.DeleteEndpoint(Endpoint("a/UDP", netip4(i)+":80").Build().Key())
+		m.delete(Endpoint("a/UDP", netip4(i)+":80").Build().Key())
 	}
-	_, err = m.Flush(&sink.Recorder{})
+	_, err = m.flush(&sink.Recorder{})
 	require.NoError(t, err)
-	m.SetEndpoint(Endpoint("a:x/TCP", "10.244.1.1:80").Build())
-	_, err = m.Flush(&sink.Recorder{})
+	m.set(Endpoint("a:x/TCP", "10.244.1.1:80").Build())
+	_, err = m.flush(&sink.Recorder{})
 	require.ErrorContains(t, err, "default/a:x/TCP")
 }
 
@@ -129,8 +129,8 @@ func TestModelRefusesEndpointsThatBelongToNothing(t *testing.T) {
 func TestModelConverges(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		m, r := newValues(), &sink.Recorder{}
-		m.SetNode(Node("n1").Build())
+		m, r := newModelSource(), &sink.Recorder{}
+		m.set(Node("n1").Build())
 		services := map[model.ServiceName]*model.Service{}
 		endpoints := map[model.EndpointKey]*model.Endpoint{}
 		for range 300 {
@@ -142,7 +142,7 @@ func TestModelConverges(t *testing.T) {
 			}
 			switch random.IntN(8) {
 			case 0:
-				m.DeleteService(svc.Name)
+				m.delete(svc.Name)
 				delete(services, svc.Name)
 				for key := range endpoints {
 					if key.Port.Service == svc.Name {
@@ -150,21 +150,21 @@ func TestModelConverges(t *testing.T) {
 					}
 				}
 			case 1:
-				m.SetService(svc)
+				m.set(svc)
 				services[svc.Name] = svc
 			case 2, 3, 4:
 				if services[svc.Name] != nil {
-					m.SetEndpoint(ep)
+					m.set(ep)
 					endpoints[ep.Key()] = ep
 				}
 			case 5:
-				m.DeleteEndpoint(ep.Key())
+				m.delete(ep.Key())
 				delete(endpoints, ep.Key())
 			case 6:
 				lines(t, m, r)
 			case 7:
 				if random.IntN(20) == 0 {
-					m.Forget()
+					m.start(t.Context())
 					r = &sink.Recorder{}
 				}
 			}
