@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// ovs is a dataplane like Antrea's: it has a group of buckets for each service port, and no room for more than limit of
-// them in one. Its backend keeps no record: it relies on what a change says of before.
+// ovs is a dataplane like Antrea's: it has a group of at most limit buckets for each service port. Its backend keeps no
+// record: it relies on the old state that each change contains.
 type ovs struct {
 	t      *testing.T
 	mu     sync.Mutex
@@ -135,7 +135,7 @@ func TestADataplaneThatRefusesOneGroupHasTheOthers(t *testing.T) {
 		assert.Equal(t, []string{"web"}, o.takeTried())
 		assert.Equal(t, []string{"10.2.0.2", "10.2.0.3", "10.2.0.4"}, o.buckets("web"), "it is delivered again")
 
-		o.setLimit(0) // and what is refused can go
+		o.setLimit(0) // what is refused can be deleted
 		src.Update(set(slice("web", "10.2.0.5"))...)
 		src.Update(watch.Change{Object: service("web", ""), Deleted: true})
 		time.Sleep(time.Minute)

@@ -30,7 +30,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// These tests play the programs that come to this library with a dataplane and habits of their own.
+// These tests imitate programs that move to this library with a dataplane and conventions of their own.
 
 // felix is a dataplane with its own connection tracking, like Calico's: it ends the established connections whose
 // endpoint it no longer knows.
@@ -50,7 +50,7 @@ func (f *felix) sync(_ context.Context, s *sink.Snapshot) error {
 	return nil
 }
 
-// apply does the same on package frontend, with what it gets of changes.
+// apply does the same on package frontend, from the changes that it gets.
 func (f *felix) apply(_ context.Context, c *frontend.Changes) error {
 	for p := range c.Ports() {
 		for _, set := range []model.EndpointSets{model.ClusterSet, frontend.Draining} {
@@ -230,8 +230,8 @@ func TestAProgramWithTwoInformersAndNoNode(t *testing.T) {
 	}
 }
 
-// With direct server return traffic goes to pods of the node, whatever the Service says of policies: a dataplane of
-// that kind needs the local set of every service.
+// With direct server return, traffic goes to pods of the node whatever the Service's policies: such a dataplane needs
+// the local set of every service.
 func TestADataplaneWithDirectServerReturnHasTheLocalSet(t *testing.T) {
 	pods := slice("web", "10.1.0.1", "10.1.0.2", "10.1.0.3")
 	pods.Endpoints[0].NodeName = ptr.To("node-2")
@@ -239,7 +239,7 @@ func TestADataplaneWithDirectServerReturnHasTheLocalSet(t *testing.T) {
 		Terminating: ptr.To(true)}
 	pods.Endpoints[2].Conditions = pods.Endpoints[1].Conditions
 	pods.Endpoints[2].NodeName = ptr.To("node-2")
-	returns := map[string][]string{} // by what asks, the targets
+	returns := map[string][]string{} // targets, by who asks
 	synctest.Test(t, func(t *testing.T) {
 		src := newManual()
 		full := sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
@@ -273,8 +273,8 @@ func TestADataplaneWithDirectServerReturnHasTheLocalSet(t *testing.T) {
 	assert.Equal(t, map[string][]string{"snapshot": last, "frontend": last}, returns)
 }
 
-// natMap is a map like Calico's, which has one list of a service port's backends, the local ones first, where one flag
-// of readiness decides who is in it. Sets say more: local traffic uses list[:local], other traffic list[cluster:].
+// natMap is a map like Calico's, with one list of backends for each service port, the local ones first, where a single
+// readiness flag decides which are in it. Sets say more: local traffic uses list[:local], other traffic list[cluster:].
 type natMap struct {
 	list           []string
 	local, cluster int
@@ -300,8 +300,8 @@ func (m *natMap) sync(_ context.Context, s *sink.Snapshot) error {
 	return nil
 }
 
-// An endpoint may be in the local set alone: because hints exclude it, or because it is the last one of the node and
-// terminates. Readiness does not tell that: the first is ready, the second is not.
+// An endpoint may be in the local set alone: because hints exclude it, or because it is the last one of the node and is
+// terminating. Readiness does not show that: the first is ready, the second is not.
 func TestADataplaneWithOneListHasBothSets(t *testing.T) {
 	hinted := slice("web", "10.1.0.1", "10.1.0.2", "10.1.0.3")
 	hinted.Endpoints[2].NodeName = ptr.To("node-2")
@@ -336,8 +336,8 @@ func TestADataplaneWithOneListHasBothSets(t *testing.T) {
 	}
 }
 
-// kubeRouter is what a program like kube-router makes of a Service before anything else: its own annotation overrides
-// the policies, addresses outside of a range are dropped, and it serves what nobody else does, and what names it.
+// kubeRouter edits a Service as a program like kube-router would: its own annotation overrides the policies, addresses
+// outside a range are dropped, and it serves the Services that name no proxy or this one.
 func kubeRouter(s *corev1.Service) bool {
 	if s.Annotations["kube-router.io/service.local"] == "true" {
 		s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)

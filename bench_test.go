@@ -29,9 +29,9 @@ func (a *applied) Sync(ctx context.Context) error {
 	return err
 }
 
-// BenchmarkOneEndpointChanged is the whole way, from the event of a source to the end of the Sync, goroutines included:
-// one endpoint of a service is replaced by another. The sinks do nothing with what they get; the full-state one asks
-// what changed.
+// BenchmarkOneEndpointChanged measures the whole path, from the event of a source to the end of the Sync, goroutines
+// included: one endpoint of a service is replaced by another. The sinks do nothing with their input; the full-state one
+// asks what changed.
 func BenchmarkOneEndpointChanged(b *testing.B) {
 	for name, newSink := range map[string]func() sink.Sink{
 		"null": func() sink.Sink { return sink.Tee() },

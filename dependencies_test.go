@@ -36,8 +36,8 @@ func TestEachDependencyHasItsReason(t *testing.T) {
 	}
 }
 
-// importers returns the modules that go.mod requires directly, and the folders whose packages import each, as
-// docs/libraries.md has them: what tests are made of does not count beside others.
+// importers returns the modules that go.mod requires directly, and the folders whose packages import each, in the form
+// of docs/libraries.md: importers that are for tests count only if there are no others.
 func importers(t *testing.T) map[string]string {
 	out, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json").Output()
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func importers(t *testing.T) map[string]string {
 	return result
 }
 
-// moduleOf returns the module that has a package: the longest that fits.
+// moduleOf returns the module that contains a package: the longest matching path.
 func moduleOf[V any](imported string, modules map[string]V) string {
 	longest := ""
 	for m := range modules {

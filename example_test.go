@@ -63,7 +63,7 @@ func Example() {
 	// <nil>
 }
 
-// Events can be counted as they come, before anything is made of them.
+// Events can be counted as they arrive, before they are processed.
 func ExampleLocalFeed() {
 	client := fake.NewClientset(service("web", "10.96.0.10"), slice("web", "10.1.0.5", "10.1.0.6"))
 	source, err := watch.NewClientset(client, watch.ClientsetOptions{})
@@ -90,7 +90,7 @@ func ExampleLocalFeed() {
 	// <nil> 1 map[IPv4:1]
 }
 
-// A program waits until its proxy is ready, and until what it has changed itself is applied.
+// A program waits until its proxy is ready, and later until its own change is applied.
 func ExampleSyncer() {
 	source, err := watch.NewClientset(fake.NewClientset(service("web", "10.96.0.10")), watch.ClientsetOptions{})
 	if err != nil {

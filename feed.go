@@ -12,16 +12,16 @@ import (
 // Feed is where [Run] gets the node-local state from. A [LocalFeed] works it out in this process; that of package
 // remote receives it from a server.
 //
-// The run has the lock that guards the state: the Feed takes it to change the state, by [FeedHandler], and Run holds it
+// A lock of the run guards the state: the Feed takes it, through [FeedHandler], to change the state, and Run holds it
 // while it calls Pending, Flush and NoLocalEndpoints.
 //
-// A Feed serves one run at a time. Another one may begin when the one before has ended: its sink gets everything again.
+// A Feed serves one run at a time. Another may begin once the previous one has ended: its sink gets everything again.
 //
 // This interface may get new methods. A program with cluster objects from elsewhere implements watch.Source.
 type Feed interface {
-	// Run delivers until ctx ends, and then returns nil. If it cannot go on before that, it returns the reason, with
-	// which the run fails. If nothing will change any more, it may return nil once it has called Synced. When it
-	// returns, everything that it started has ended. It returns an error if the Feed is running already.
+	// Run delivers until ctx ends, and then returns nil. If it has to stop before that, it returns the reason, and the run
+	// fails with it. If nothing will change any more, it may return nil once it has called Synced. When it returns,
+	// everything that it started has ended. It returns an error if the Feed is running already.
 	Run(ctx context.Context, h FeedHandler) error
 	// Families returns the IP families of the state, IPv4 first.
 	Families() []model.Family
@@ -30,20 +30,20 @@ type Feed interface {
 	Pending() localstate.Pending
 	Flush(localstate.Receiver) localstate.Changes
 	NoLocalEndpoints() localstate.NoLocalEndpoints
-	// Applied reports the outcome of applying what was last flushed: the error of Sync, or nil. It is called after
-	// every Flush; if no Sync was necessary, with the error of the last one. It is called from the goroutine that calls
+	// Applied reports the outcome of applying what was last flushed: the error of Sync, or nil. It is called after every
+	// Flush; if no Sync was necessary, it gets the error of the last one. It is called from the goroutine that calls
 	// Flush, and must not block.
 	Applied(error)
 }
 
 // FeedHandler receives what a Feed delivers. Its methods may be called from any goroutine while the Feed runs.
 //
-// Run's also has a method MinInterval() time.Duration: for that long from now it hands over nothing, because of the
-// last Sync. It changes with each Sync, before the Feed's Applied is called. Its method ListUnended(kind metav1.Object)
-// counts a streamed list that does not end, see watch.Handler.
+// Run's handler has two more methods. MinInterval() time.Duration returns how long from now Run hands over nothing,
+// because of the last Sync; it changes with each Sync, before the Feed's Applied is called. ListUnended(kind
+// metav1.Object) counts a streamed list that does not end, see watch.Handler.
 type FeedHandler interface {
-	// Lock keeps everything else from using the state, so that the Feed can change it. Unlock takes note of what there
-	// is to hand over now.
+	// Lock keeps everything else from using the state, so that the Feed can change it. Unlock records what there is to
+	// hand over now.
 	sync.Locker
 	// Changed counts a Service or EndpointSlice that changed the state, for the metrics. The Feed holds the lock.
 	Changed(object any)

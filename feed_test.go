@@ -47,7 +47,7 @@ func (f *byHand) update(change func()) {
 	change()
 }
 
-// A Feed has what a State has: first everything, waves, retries; and it is told how each went.
+// A Feed delivers what its State has: everything at first, then waves and retries; and it learns the outcome of each.
 func TestAStateComputedElsewhereIsFedToTheSink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state, err := localstate.New(t.Context(), localstate.Options{NodeName: "node-1"}, localstate.ClusterOptions{})

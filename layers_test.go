@@ -31,7 +31,7 @@ type listed struct {
 	Module          *struct{ Path, Dir string }
 }
 
-// lists has what list returns for each operating system: finding out takes seconds, and several tests ask.
+// lists caches list's result for each operating system: it takes seconds, and several tests need it.
 var lists sync.Map
 
 // list returns the packages of the module, as they are built for an operating system. Do not change them.
@@ -73,8 +73,8 @@ var layers = []struct {
 	{"cmd", []string{""}},
 	{"examples", []string{""}},
 	{"testing", []string{""}},
-	{"internal/testkit", []string{""}},              // of tests alone
-	{"backends/internal/backendtest", []string{""}}, // likewise
+	{"internal/testkit", []string{""}},              // for tests only
+	{"backends/internal/backendtest", []string{""}}, // for tests only
 	{"internal/osthread", []string{"golang.org/x/sys/"}},
 	{"internal/certificates", nil},
 	{"internal/brainflags", []string{module + "/internal/certificates", module + "/remote"}},
@@ -159,11 +159,11 @@ var layers = []struct {
 		"github.com/prometheus/client_golang/"}},
 }
 
-// TestLayers holds the import rules: the layers know only what is left of them, so that each can be used without the
-// rest, and a backend cannot work out Kubernetes' semantics for itself.
+// TestLayers enforces the import rules, so that each layer can be used on its own, and a backend cannot compute
+// Kubernetes' semantics itself.
 func TestLayers(t *testing.T) {
 	type rule struct{ folder, prefix string }
-	made := map[rule]bool{} // imports that somebody makes
+	made := map[rule]bool{} // imports that exist
 	for _, goos := range []string{"linux", "windows", "darwin"} {
 		packages := list(t, goos)
 		require.Contains(t, packages, module+"/model")
@@ -200,7 +200,7 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// TestLightPackagesStayLight: what a backend in another project has to take in with model, diffstore and sink.
+// TestLightPackagesStayLight limits what model, diffstore and sink add to a backend in another project.
 func TestLightPackagesStayLight(t *testing.T) {
 	packages := list(t, "linux")
 	for path, allowed := range map[string][]string{
@@ -221,7 +221,7 @@ func TestLightPackagesStayLight(t *testing.T) {
 	}
 }
 
-// TestFrontendLinksNoDataplane: a program with a dataplane of its own does not link what reads addresses or talks to a
+// TestFrontendLinksNoDataplane: a program with a dataplane of its own links no code that reads addresses or talks to a
 // kernel.
 func TestFrontendLinksNoDataplane(t *testing.T) {
 	packages := list(t, "linux")
@@ -236,8 +236,8 @@ func TestFrontendLinksNoDataplane(t *testing.T) {
 	}
 }
 
-// TestOnlyTestsTest: who imports a backend does not get package testing, or what tests are made of. Among
-// the programs only the judge is made of it.
+// TestOnlyTestsTest: a program that imports a backend does not link package testing, or our packages for tests. Of our
+// own programs only the judge does.
 func TestOnlyTestsTest(t *testing.T) {
 	for path, p := range list(t, "linux") {
 		folder, ours := strings.CutPrefix(path+"/", module+"/")
@@ -258,13 +258,13 @@ func isProgram(folder string) bool {
 	return strings.HasPrefix(folder, "cmd/") || strings.HasPrefix(folder, "examples/") || folder == "internal/source/"
 }
 
-// isForTests reports whether the package in a folder is what tests are made of.
+// isForTests reports whether the package in a folder is for tests.
 func isForTests(folder string) bool {
 	return strings.HasPrefix(folder, "testing/") || folder == "internal/testkit/" ||
 		folder == "backends/internal/backendtest/"
 }
 
-// TestOnlyRemoteLinksGRPC: who does not import remote does not get gRPC, nor what the library compiles with it; and a
+// TestOnlyRemoteLinksGRPC: a program that does not import remote links neither gRPC nor the packages that use it; and a
 // node's program links no brain.
 func TestOnlyRemoteLinksGRPC(t *testing.T) {
 	const client, server = module + "/remote", module + "/remote/brain"
@@ -309,7 +309,7 @@ func TestOnlyProgramsLinkTheDropIn(t *testing.T) {
 	}
 }
 
-// TestOnlyTheInformersInUseAreLinked: all of client-go's are a quarter of what the mock compiles.
+// TestOnlyTheInformersInUseAreLinked: all of client-go's informers would be a quarter of what the mock compiles.
 func TestOnlyTheInformersInUseAreLinked(t *testing.T) {
 	packages := list(t, "linux")
 	require.Contains(t, packages[module+"/examples/mock"].Deps, "k8s.io/client-go/informers/core/v1")
@@ -319,7 +319,7 @@ func TestOnlyTheInformersInUseAreLinked(t *testing.T) {
 	}
 }
 
-// TestNothingRequiresKubernetesItself: k8s.io/kubernetes is not made to be imported.
+// TestNothingRequiresKubernetesItself: k8s.io/kubernetes is not meant to be imported.
 func TestNothingRequiresKubernetesItself(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "all").Output()
 	require.NoError(t, err)

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLicences: the modules that the library's packages and the examples are built from may be used and passed on as
-// this one may. Each licence in a module's root has to be one of a few.
+// TestLicences: the modules that the library's packages and the examples link can be used and redistributed under the
+// same terms as this one. Each licence in a module's root has to be on a short list.
 func TestLicences(t *testing.T) {
 	folders := map[string]string{}
 	for _, goos := range []string{"linux", "windows", "darwin"} {
@@ -41,8 +41,8 @@ func TestLicences(t *testing.T) {
 	}
 }
 
-// licences returns the licences that a file consists of, or nil if there is another one in it. Each is
-// recognized by a sentence of its own.
+// licences returns the acceptable licences in a file, or nil if it contains any other. Each is recognized by a
+// characteristic sentence.
 func licences(text string) []string {
 	text = strings.Join(strings.Fields(strings.ToLower(text)), " ")
 	var known []string
@@ -62,7 +62,7 @@ func licences(text string) []string {
 		"gnu affero general public license", "gnu general public license", "gnu lesser general public license",
 		"server side public license", "business source license", "commons clause",
 	} {
-		// The MPL names those that it is compatible with.
+		// The MPL names the licences that it is compatible with.
 		if strings.Contains(text, sentence) && !slices.Equal(known, []string{"MPL-2.0"}) {
 			return nil
 		}

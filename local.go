@@ -24,19 +24,19 @@ import (
 // LocalFeed is the [Feed] that works out the node-local state itself, from the objects of a source. Set its fields
 // before the first run, and do not change them afterwards.
 type LocalFeed struct {
-	// Source is where cluster objects come from. It is needed.
+	// Source is where cluster objects come from. It is required.
 	Source watch.Source
 	// State configures the node-local state: the name of this node, IP families, local-traffic detection ...
 	State localstate.Options
-	// Cluster is what holds for all nodes. ServiceProxyName is taken from the source if the source has one; a different
-	// one here is an error.
+	// Cluster has the options that are the same for all nodes. ServiceProxyName is taken from the source if the source has
+	// one; a different one here is an error.
 	Cluster localstate.ClusterOptions
 	// NodeCIDRTimeout is how long to wait for the node's podCIDRs where State.DetectLocal.NodeCIDR needs them: nothing
 	// is applied before they are known (S48), Health shows that phase, and Run fails when the time is up. Default 5
 	// min; negative: forever.
 	NodeCIDRTimeout time.Duration
-	// OnEvent, if given, is called with each change that the source delivers, whether or not it makes a difference here:
-	// for metrics of events, say. It must not change or keep the object, has to return soon, and must not call the feed.
+	// OnEvent, if given, is called with each change that the source delivers, whether or not it makes a difference here,
+	// for example to count events. It must not change or keep the object, has to return soon, and must not call the feed.
 	// Calls are not concurrent.
 	OnEvent func(watch.Change)
 
@@ -150,8 +150,8 @@ func (f *LocalFeed) Explain(name model.ServiceName) (*localstate.Explanation, bo
 	return explain(), true
 }
 
-// maxSilence is how long a source may say nothing of a kind of object before that is logged, if its server sends
-// bookmarks: one a minute after the last one, on each watch, but it is sometimes busy.
+// maxSilence is how long nothing may be heard of a kind of object before that is logged, if the server sends bookmarks.
+// It sends one a minute on each watch, and a little later if it is busy.
 const maxSilence = 90 * time.Second
 
 var _ interface{ Heard(metav1.Object, string) } = (*intake)(nil)
@@ -161,7 +161,7 @@ type intake struct {
 	feed     *LocalFeed
 	handler  FeedHandler
 	log      klog.Logger
-	timer    *time.Timer // ends the run if the node's podCIDRs do not come
+	timer    *time.Timer // ends the run if the node's podCIDRs do not arrive
 	watchdog *time.Timer // checks that the source is not silent
 	began    time.Time
 	heard    watchhealth.Tracker
@@ -169,10 +169,10 @@ type intake struct {
 	// Under the feed's mu.
 	listed, complete bool
 	hasNode          bool
-	silent           bool // a kind of object has not been heard of, or nothing ever, and that has been logged
+	silent           bool // nothing was heard of a kind of object, or of any, and that has been logged
 }
 
-// Heard is called by sources that tell whenever their server has said something: see [watch.Handler].
+// Heard is called by sources that report every sign of life of their server: see [watch.Handler].
 func (i *intake) Heard(kind metav1.Object, resourceVersion string) {
 	now := time.Now()
 	_, before, quietBefore := i.heard.Oldest()
@@ -206,13 +206,13 @@ func (i *intake) ListUnended(kind metav1.Object) {
 	}
 }
 
-// endSilence takes note that the source is there. The caller holds the feed's mu.
+// endSilence records that the source is not silent. The caller holds the feed's mu.
 func (i *intake) endSilence() {
 	i.silent = false
 	i.handler.Health().SetDisconnected(time.Time{})
 }
 
-// checkSource logs that the source says nothing, or that it has not listed everything yet.
+// checkSource logs if the source is silent, or has not listed everything yet.
 func (i *intake) checkSource(ctx context.Context) {
 	i.feed.mu.Lock()
 	defer i.feed.mu.Unlock()
@@ -221,7 +221,7 @@ func (i *intake) checkSource(ctx context.Context) {
 	}
 	next := maxSilence
 	switch kind, heard, quiet := i.heard.Oldest(); {
-	case heard.IsZero(): // the source does not tell
+	case heard.IsZero(): // the source does not report it
 	case time.Since(heard) < maxSilence+quiet:
 		next = min(next, maxSilence+quiet-time.Since(heard))
 	case !i.silent:

@@ -44,7 +44,7 @@ func TestTheLiveStateIsExplained(t *testing.T) {
 	})
 }
 
-// A run ends with all that it knew: the next one tells its sink everything. While it lasts there is no other.
+// A run keeps nothing when it ends: the next one hands everything to its sink. There is never a second one at a time.
 func TestAFeedServesOneRunAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newManual()
@@ -64,7 +64,7 @@ func TestAFeedServesOneRunAfterTheOther(t *testing.T) {
 	})
 }
 
-// The name is said once, to the source: two that differ would mean no services and no error.
+// The name is set once, in the source: two different ones would select no services, without an error.
 func TestTheServiceProxyNameComesFromTheSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := &named{newManual(), "mine"}, &sink.Recorder{}
@@ -139,7 +139,7 @@ func TestNothingIsAppliedBeforeTheNodesPodCIDRsAreKnown(t *testing.T) {
 		a := rec.Services()[model.ServiceName{Namespace: "default", Name: "a"}]
 		assert.Equal(t, model.MasqueradeUnlessLocalPod, a.Ports[0].Routes.IPv4.ClusterIP.Masquerade)
 
-		// A node that registers again has none at first.
+		// A node that registers again has no podCIDRs at first.
 		src.Update(watch.Change{Object: node(), Deleted: true})
 		src.Update(set(node())...)
 		time.Sleep(time.Hour)
@@ -160,7 +160,7 @@ func texts[T interface{ String() string }](values []T) (texts []string) {
 	return texts
 }
 
-// A source that has nothing more to say ends no wait.
+// A source that delivers nothing more does not end the wait.
 func TestTheWaitForPodCIDRsOutlastsTheSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
@@ -215,7 +215,7 @@ func TestTheWaitForPodCIDRsIsBounded(t *testing.T) {
 	}
 }
 
-// heard tells that its API server, which sends bookmarks, has said something.
+// heard reports a sign of life of its API server, which sends bookmarks.
 func (m *manual) heard() {
 	for _, kind := range []metav1.Object{&corev1.Service{}, &discoveryv1.EndpointSlice{}} {
 		m.Handler.(interface{ Bookmarks(metav1.Object) }).Bookmarks(kind)
@@ -282,7 +282,7 @@ func TestASilentAPIServerIsNoticed(t *testing.T) {
 	})
 }
 
-// Without bookmarks nothing is heard of what does not change, until client-go begins another watch.
+// Without bookmarks, nothing is heard of objects that do not change until client-go begins another watch.
 func TestAQuietAPIServerWithoutBookmarksIsNotMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newManual()
@@ -303,7 +303,7 @@ func TestAQuietAPIServerWithoutBookmarksIsNotMissed(t *testing.T) {
 	})
 }
 
-// One watch may hang while the others are alive. A kind that ceases to be served is not missed.
+// One watch may hang while the others are alive. A kind that is no longer served does not count as silent.
 func TestAWatchThatHangsIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newManual()
@@ -363,7 +363,7 @@ func TestAListThatDoesNotComeIsNoticed(t *testing.T) {
 	})
 }
 
-// A server that says something before it has sent all lists is there, even if it has been silent at first.
+// A server that sends anything before its lists are complete is not silent, even if it was at first.
 func TestAServerThatIsHeardLateIsConnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newManual()
@@ -427,7 +427,7 @@ func TestEventsAreReportedAsTheyCome(t *testing.T) {
 		assert.Equal(t, want, events, "also what is repeated, or not for this node; nothing that is no object")
 		lines.take()
 
-		// What the source says besides is still heard.
+		// Whatever else the source delivers still arrives.
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		assert.NotZero(t, proxy.DisconnectedSince())
@@ -440,7 +440,7 @@ type nodeless struct{ *manual }
 
 func (nodeless) DeliversNodes() bool { return false }
 
-// The program knows its node by other means, so nothing is wrong with the name.
+// The program knows its node by other means, so the node's name is not reported as wrong.
 func TestASourceWithoutNodesIsMissedByNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newManual()

@@ -19,15 +19,15 @@ type loop struct {
 	handler  *feedHandler
 	progress *progress
 
-	feedDone bool
-	asked    bool      // for a Sync
-	awaited  bool      // a Sync that was asked for has not succeeded yet
-	lastEnd  time.Time // of the last Sync; zero before the first
-	rests    time.Time // nothing is done before
-	yields   yields
-	lastFull time.Time // end of the last full Sync, successful or not
-	applied  bool      // a Sync has applied everything
-	failed   failures
+	feedDone    bool
+	asked       bool      // for a Sync
+	awaited     bool      // a Sync that was asked for has not succeeded yet
+	lastEnd     time.Time // of the last Sync; zero before the first
+	pausedUntil time.Time // no work before this time
+	yields      yields
+	lastFull    time.Time // end of the last full Sync, successful or not
+	applied     bool      // a Sync has applied everything
+	failed      failures
 }
 
 // run calls step whenever there is work, until ctx ends or the loop cannot go on.
@@ -39,7 +39,7 @@ func (l *loop) run(ctx context.Context, feedEnded <-chan error) error {
 		work, wait := l.next(now)
 		switch work {
 		case nothing:
-		case retry: // the retry interval is a promise
+		case retry: // it waits for nobody: the retry interval is a promise
 			wait = 0
 		default:
 			wait = l.yield(now)
@@ -86,7 +86,7 @@ const (
 	resync       // ask the sink to resync everything
 )
 
-// next returns the work that is due or, if none is, the time until some will be: 0 if that is not known (S43, S44).
+// next returns the work that is due or, if none is, how long until some will be; 0 if that is not known (S43, S44).
 // Nothing is due before the state is complete.
 func (l *loop) next(now time.Time) (due work, wait time.Duration) {
 	synced, pending := l.handler.pending()
@@ -100,8 +100,8 @@ func (l *loop) next(now time.Time) (due work, wait time.Duration) {
 	}
 	l.asked = l.asked || l.opts.Syncer.waits()
 	consider := func(w work, at time.Time) {
-		if at.Before(l.rests) {
-			at = l.rests
+		if at.Before(l.pausedUntil) {
+			at = l.pausedUntil
 		}
 		if !at.After(now) {
 			due = max(due, w)
@@ -124,10 +124,10 @@ func (l *loop) next(now time.Time) (due work, wait time.Duration) {
 	return due, wait
 }
 
-// step hands over what changed and does the work. It returns an error only if there is no point in going on.
+// step hands over what changed and does the work. It returns an error only if the run has to end.
 func (l *loop) step(ctx context.Context, work work) error {
 	l.awaited = l.awaited || l.asked
-	result := ErrRunEnded // of calls that wait, until the Sync has one
+	result := ErrRunEnded // what waiting calls get if the Sync is interrupted
 	if l.asked {
 		round := l.opts.Syncer.take()
 		defer func() { round.finish(result) }()
@@ -139,7 +139,7 @@ func (l *loop) step(ctx context.Context, work work) error {
 	}
 	changed := l.handler.flush(l.opts.Sink)
 	if work == changes && !changed.Any() {
-		l.rests = time.Now().Add(l.opts.pauseWithoutSync(time.Since(began) + l.yields.cost))
+		l.pausedUntil = time.Now().Add(l.opts.pauseWithoutSync(time.Since(began) + l.yields.cost))
 		l.yields.cost = 0
 		l.progress.unchanged()
 		l.opts.Feed.Applied(l.failed.last) // there was nothing to apply but what failed before
@@ -154,9 +154,9 @@ func (l *loop) step(ctx context.Context, work work) error {
 	start := time.Now()
 	err := l.opts.Sink.Sync(ctx)
 	end := time.Now()
-	rests := end.Add(l.opts.pauseAfter(end.Sub(began) + l.yields.cost))
-	l.lastEnd, l.rests, l.yields.cost = end, rests, 0
-	l.handler.rests.Store(&rests)
+	pausedUntil := end.Add(l.opts.pauseAfter(end.Sub(began) + l.yields.cost))
+	l.lastEnd, l.pausedUntil, l.yields.cost = end, pausedUntil, 0
+	l.handler.pausedUntil.Store(&pausedUntil)
 	if err != nil && ctx.Err() != nil {
 		return nil // the Sync was interrupted; the caller checks ctx, too
 	}

@@ -47,7 +47,7 @@ func newMetrics() *metrics {
 				Help: "Services whose " + object + " changed since the last Sync began"}),
 			total: prometheus.NewCounter(prometheus.CounterOpts{
 				Name: metricPrefix + "sync_proxy_rules_" + kind + "_changes_total",
-				Help: object + "s received that differ from the version before"}),
+				Help: object + "s received that differ from the previous version"}),
 		}
 	}
 	return &metrics{

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Options says what Run connects. Feed and Sink are needed; everything else has a default.
+// Options says what Run connects. Feed and Sink are required; everything else has a default.
 type Options struct {
 	// Feed is where the node-local state comes from: a [LocalFeed], or one of package remote.
 	Feed Feed
@@ -48,7 +48,7 @@ type Options struct {
 	OnPortError func(*sink.PortError)
 
 	// OnReady, if given, is called once, after the first Sync that has applied everything. It is called between Syncs and
-	// must not block. A program that would rather wait, or go on when the first Sync has failed, has a Syncer.
+	// must not block. A program that would rather wait, or go on even if the first Sync failed, uses a Syncer.
 	OnReady func()
 
 	// Metrics, if given, is the registry for the metrics of this run: they are registered while Run runs. See the

@@ -84,7 +84,7 @@ func (c *costly) reset() {
 	c.syncs, c.spent, c.longest, c.pauses = 0, 0, 0, nil
 }
 
-// change writes a Service that there has not been.
+// change writes a new Service.
 func (c *costly) change(src *manual) {
 	c.mu.Lock()
 	c.made++
@@ -95,7 +95,7 @@ func (c *costly) change(src *manual) {
 	src.Update(set(s)...)
 }
 
-// flood writes changes at equal distances for a time.
+// flood writes changes at equal intervals for a time.
 func (c *costly) flood(src *manual, every, lasts time.Duration) {
 	for range int(lasts / every) {
 		c.change(src)
@@ -103,9 +103,9 @@ func (c *costly) flood(src *manual, every, lasts time.Duration) {
 	}
 }
 
-// TestTheTimeBetweenSyncsFollowsFromTheirCost: 1,000 changes in a second lead to as many Syncs as their cost allows,
-// none of the changes waits longer than for the Sync before, the pause after it and its own Sync, and Syncs take a
-// tenth of the time or, where they cost more than a ninth of a second, are a second apart (S43).
+// TestTheTimeBetweenSyncsFollowsFromTheirCost: 1,000 changes in a second cause as many Syncs as their cost allows; no
+// change waits for more than the previous Sync, the pause after it and its own Sync; and Syncs take a tenth of the time
+// or, if they cost more than a ninth of a second, are a second apart (S43).
 func TestTheTimeBetweenSyncsFollowsFromTheirCost(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
@@ -150,7 +150,7 @@ func TestTheTimeBetweenSyncsFollowsFromTheirCost(t *testing.T) {
 	}
 }
 
-// One change after the other, each while nothing else happens, is applied at once, whatever the one before has cost.
+// A change that comes while nothing else happens is applied at once, whatever the previous one cost.
 func TestAChangeThatComesAloneDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, s := newManual(), takes(20*time.Millisecond)
@@ -166,7 +166,7 @@ func TestAChangeThatComesAloneDoesNotWait(t *testing.T) {
 	})
 }
 
-// In a flood that does not end, what is not a change of a Service gets its turn as well: retries, resyncs, requests and
+// In an endless flood of changes of Services, everything else has its turn as well: retries, resyncs, requests and
 // changes of the Node; and what has failed is not lost.
 func TestAFloodThatDoesNotEndStarvesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -217,8 +217,8 @@ func TestAFloodThatDoesNotEndStarvesNothing(t *testing.T) {
 	})
 }
 
-// A hundred changes that are written one after the other, as a rolling update does, go out with the first Sync as far
-// as they have come, and all others with the next one.
+// A hundred changes that are written one after the other, as in a rolling update: those that have arrived are applied
+// by the first Sync, all others by the next one.
 func TestABurstTakesTwoSyncs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, s := newManual(), takes(2*time.Millisecond)
@@ -235,8 +235,8 @@ func TestABurstTakesTwoSyncs(t *testing.T) {
 	})
 }
 
-// Families are applied one after the other, so that the pause follows from what both have cost: a fast one waits for
-// the Sync of the slow one, the pause after that, and the next Sync.
+// Families are applied one after the other, so the pause depends on the cost of both: a fast family waits for the Sync
+// of the slow one, the pause after it, and the next Sync.
 func TestTheCostIsThatOfAllFamilies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, fast, slow := newManual(), takes(time.Millisecond), takes(40*time.Millisecond)
@@ -290,7 +290,8 @@ func (p *pausing) Applied(error) {
 	p.pauses = append(p.pauses, p.handler.(interface{ MinInterval() time.Duration }).MinInterval())
 }
 
-// read is a sink whose dataplane somebody reads: from a time on, for as long as it takes without a Sync.
+// read is a sink whose dataplane another program reads: it starts at a given time, and needs a given time without a
+// Sync.
 type read struct {
 	*costly
 	from  time.Time
@@ -320,14 +321,14 @@ func (r *read) did() (syncs, asked int) {
 	return r.syncs, r.asked
 }
 
-// begin says that somebody reads from now on, for so long.
+// begin makes another program read, from now on, for that long.
 func (r *read) begin(takes time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asks, r.asked, r.from, r.takes = 0, 0, time.Now(), takes
 }
 
-// Programs that read the dataplane get the time that they need, also beside changes that do not end (S43).
+// Programs that read the dataplane get the time that they need, even during endless changes (S43).
 func TestOthersCanReadTheDataplaneBesideAFlood(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -340,7 +341,7 @@ func TestOthersCanReadTheDataplaneBesideAFlood(t *testing.T) {
 		{"one that never ends", time.Hour, 45 * time.Second, 0.15},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel() // they compute, each on one processor
+			t.Parallel() // each keeps one processor busy
 			synctest.Test(t, func(t *testing.T) {
 				src, s := newManual(), &read{costly: takes(time.Millisecond), takes: c.takes}
 				s.from = time.Now().Add(time.Hour)
@@ -372,8 +373,8 @@ func TestOthersCanReadTheDataplaneBesideAFlood(t *testing.T) {
 	}
 }
 
-// Asking whether somebody reads counts as work, and nobody is asked again before the time that was answered is over,
-// whatever else happens meanwhile.
+// Asking whether another program reads counts as work, and the sink is not asked again before the time that it returned
+// is over, whatever else happens meanwhile.
 func TestAskingWhetherSomebodyReadsIsPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, requests := newManual(), make(chan struct{})

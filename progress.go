@@ -14,7 +14,7 @@ import (
 
 // progress derives the health and the metrics of a run from what happens in it:
 //
-//	changed, queued      objects came, and changed the state
+//	changed, queued      objects arrived and changed the state
 //	flushed              the loop handed over what differs
 //	synced or unchanged  Sync returned, or did not have to be called
 //

@@ -39,7 +39,7 @@ func TestASyncComesWhenItIsAskedFor(t *testing.T) {
 	})
 }
 
-// A sink may ask, in the middle of any of its calls.
+// A sink may request a Sync during any of its calls.
 func TestASinkMayAskForASync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec, requests := newManual(), &sink.Recorder{}, make(chan struct{}, 1)

@@ -10,8 +10,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// failures records what failed in the last Syncs, when to retry it, and what was logged about it. All that it knows of
-// service ports is in the errors, which any sink may return; what the dataplane has of such a port is in the backend.
+// failures records what failed in the last Syncs, when to retry it, and what was logged about it. It knows about
+// service ports only what the errors say, which any sink may return; the backend knows what the dataplane has of such a
+// port.
 type failures struct {
 	log         klog.Logger
 	onPortError func(*sink.PortError)
@@ -23,7 +24,7 @@ type failures struct {
 	known    map[portKey]portFailure
 	counts   map[model.Family]int // of known
 
-	// What the last Sync failed with, and what is in that.
+	// The error of the last Sync, and what it contains.
 	last    error
 	failed  model.FamilySet
 	refused bool // service ports
@@ -49,9 +50,8 @@ type backoff struct {
 
 func (b *backoff) pending() bool { return b.attempts > 0 }
 
-// note takes the outcome of a Sync that ended at end. Syncs for changes that come between a failure and its retry do
-// not move the retry, whether they fail or succeed: its time has been logged, and a full attempt follows every failure
-// (S46).
+// note records the outcome of a Sync that ended at end. Syncs for changes between a failure and its retry do not move
+// the retry, whether they fail or succeed: its time has been logged, and a full attempt follows every failure (S46).
 func (b *backoff) note(failed, attempt bool, end time.Time, opts Options) {
 	switch {
 	case !failed && (attempt || !b.pending()):
@@ -70,8 +70,8 @@ func (f *failures) retryAt() time.Time {
 	return f.ports.at
 }
 
-// note takes the outcome of a Sync. attempt is true if the Sync retried in full what had failed before. An error that
-// is the one of the Sync before costs nothing, however many service ports there are in it.
+// note records the outcome of a Sync. attempt is true if the Sync retried in full what had failed before. An error that
+// is the same value as last time costs nothing, however many service ports it names.
 func (f *failures) note(err error, attempt bool, end time.Time, opts Options) {
 	isNew := !syncing.SameError(err, f.last)
 	var ports []*sink.PortError
@@ -85,14 +85,14 @@ func (f *failures) note(err error, attempt bool, end time.Time, opts Options) {
 		f.notePorts(ports, f.failed, end)
 	}
 	switch {
-	case f.failed == 0 && !f.families.pending(): // otherwise one that comes and goes would be logged each time
+	case f.failed == 0 && !f.families.pending(): // otherwise an intermittent failure would be logged each time
 		f.text = ""
 	case f.failed != 0 && (isNew || attempt):
 		f.logFailure(err, attempt, end)
 	}
 }
 
-// logPause is the shortest time between lines about Syncs that fail, each for another reason, before the retry.
+// logPause is the shortest time between log lines about Syncs that fail before the retry, each for a different reason.
 const logPause = time.Second
 
 // logFailure logs why a Sync failed. It always does so after an attempt.
@@ -110,8 +110,8 @@ func (f *failures) logFailure(err error, attempt bool, end time.Time) {
 // fail, or no longer fail, in the same Sync: a service may have 20,000.
 const maxPortsNamed = 8
 
-// portsTold counts the service ports of each service and family.
-type portsTold map[serviceKey]int
+// portsLogged counts the service ports of each service and family.
+type portsLogged map[serviceKey]int
 
 // serviceKey names a service in a family.
 type serviceKey struct {
@@ -120,23 +120,23 @@ type serviceKey struct {
 }
 
 // names reports whether another service port is to be named, and counts it.
-func (t portsTold) names(port model.PortName, family model.Family) bool {
+func (l portsLogged) names(port model.PortName, family model.Family) bool {
 	k := serviceKey{port.Service, family}
-	t[k]++
-	return t[k] <= maxPortsNamed
+	l[k]++
+	return l[k] <= maxPortsNamed
 }
 
-// rest calls tell for each service of which some were not named.
-func (t portsTold) rest(tell func(service model.ServiceName, family model.Family, ports int)) {
-	for k, n := range t {
+// unnamed calls report for each service and family with ports that were not named.
+func (l portsLogged) unnamed(report func(service model.ServiceName, family model.Family, ports int)) {
+	for k, n := range l {
 		if n > maxPortsNamed {
-			tell(k.service, k.family, n-maxPortsNamed)
+			report(k.service, k.family, n-maxPortsNamed)
 		}
 	}
 }
 
 // notePorts logs service ports that failed, each once until its error changes, and those that no longer fail. It leaves
-// ports of a family that failed as a whole as they were.
+// the record of a family that failed as a whole unchanged.
 func (f *failures) notePorts(errs []*sink.PortError, failed model.FamilySet, end time.Time) {
 	now := make(map[portKey]portFailure, len(errs))
 	for _, e := range errs {
@@ -152,7 +152,7 @@ func (f *failures) notePorts(errs []*sink.PortError, failed model.FamilySet, end
 		}
 		now[key] = next
 	}
-	fails, again := portsTold{}, portsTold{}
+	fails, again := portsLogged{}, portsLogged{}
 	for _, e := range errs {
 		if key := (portKey{e.Port, e.Family}); f.known[key].text == now[key].text || !fails.names(e.Port, e.Family) {
 			continue
@@ -175,11 +175,11 @@ func (f *failures) notePorts(errs []*sink.PortError, failed model.FamilySet, end
 			f.log.Info("A service port is applied again, or was removed", "servicePort", key.port, "family", key.family)
 		}
 	}
-	fails.rest(func(service model.ServiceName, family model.Family, ports int) {
+	fails.unnamed(func(service model.ServiceName, family model.Family, ports int) {
 		f.log.Error(nil, "More service ports of a Service could not be applied; trying again", "service", service,
 			"family", family, "servicePorts", ports)
 	})
-	again.rest(func(service model.ServiceName, family model.Family, ports int) {
+	again.unnamed(func(service model.ServiceName, family model.Family, ports int) {
 		f.log.Info("More service ports of a Service are applied again, or were removed", "service", service,
 			"family", family, "servicePorts", ports)
 	})

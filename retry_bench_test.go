@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// BenchmarkFailuresThatStay is what the record of failures costs for each Sync, while as many service ports are refused
-// as before, for the same reasons.
+// BenchmarkFailuresThatStay measures what the record of failures costs at each Sync while the same service ports are
+// refused for the same reasons.
 func BenchmarkFailuresThatStay(b *testing.B) {
 	for _, ports := range []int{0, 1, 1000} {
 		b.Run(fmt.Sprintf("ports=%d", ports), func(b *testing.B) {

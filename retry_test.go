@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// newFailures returns failures with what they log, and options with which there may be a hundred Syncs a second.
+// newFailures returns failures, their log, and options that allow a hundred Syncs a second.
 func newFailures() (*failures, *[]string, Options) {
 	lines := &[]string{}
 	opts, _ := Options{MinInterval: -1}.withDefaults()
@@ -51,11 +51,11 @@ func TestAFailureThatStaysCostsNothing(t *testing.T) {
 	assert.True(t, f.retryAt().IsZero())
 }
 
-// Of a service with thousands of ports that fail some are named, and the others counted.
+// If thousands of ports of a service fail, some are named and the others counted.
 func TestManyServicePortsOfAServiceAreLoggedTogether(t *testing.T) {
 	f, lines, opts := newFailures()
-	told := 0
-	f.onPortError = func(*sink.PortError) { told++ }
+	named := 0
+	f.onPortError = func(*sink.PortError) { named++ }
 	var errs []error
 	for i := range 8085 {
 		errs = append(errs, &sink.PortError{Port: model.PortName{Service: model.ServiceName{Namespace: "shop", Name: "web"},
@@ -64,7 +64,7 @@ func TestManyServicePortsOfAServiceAreLoggedTogether(t *testing.T) {
 	f.note(errors.Join(errs...), false, time.Now(), opts)
 	assert.Len(t, *lines, 9)
 	assert.Contains(t, (*lines)[8], `"service"="shop/web" "family"="IPv4" "servicePorts"=8077`)
-	assert.Equal(t, 8, told)
+	assert.Equal(t, 8, named)
 	assert.Equal(t, 8085, f.counts[model.IPv4])
 	f.note(nil, false, time.Now(), opts)
 	f.note(nil, true, time.Now(), opts)
@@ -102,7 +102,7 @@ func TestFailuresBetweenRetriesAreNotLoggedEachTime(t *testing.T) {
 	}
 }
 
-// Of thousands of service ports that fail as before, one more costs nobody their texts again.
+// While thousands of service ports keep failing, another failure does not format their errors again.
 func TestOneMoreFailureDoesNotCostAllTexts(t *testing.T) {
 	f, lines, opts := newFailures()
 	all := refusedPorts(1001).(interface{ Unwrap() []error }).Unwrap()

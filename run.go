@@ -56,14 +56,14 @@ func Run(ctx context.Context, opts Options) (err error) {
 
 // feedHandler takes what the feed delivers, for the loop. It implements FeedHandler.
 type feedHandler struct {
-	feed     Feed
-	progress *progress
-	wake     chan struct{}             // tells the loop to look for work
-	rests    atomic.Pointer[time.Time] // until then nothing is handed over; nil before the first Sync
+	feed        Feed
+	progress    *progress
+	wake        chan struct{}             // tells the loop to look for work
+	pausedUntil atomic.Pointer[time.Time] // nothing is handed over before; nil before the first Sync
 
 	mu     sync.Mutex // guards the feed's state, and what follows
 	synced bool
-	looks  bool // there is something to hand over already: the loop looks for it without a signal
+	looks  bool // there was something to hand over before: the loop looks without another signal
 }
 
 // Lock implements FeedHandler.
@@ -95,9 +95,9 @@ func (h *feedHandler) Synced() {
 	h.signal()
 }
 
-// MinInterval is for Feeds that can wait with what would not be handed over.
+// MinInterval lets Feeds hold back changes that would not be handed over yet.
 func (h *feedHandler) MinInterval() time.Duration {
-	if until := h.rests.Load(); until != nil {
+	if until := h.pausedUntil.Load(); until != nil {
 		return max(0, time.Until(*until))
 	}
 	return 0

@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// A change a second for five minutes, with one family broken: what costs in proportion to the cluster happens as often
-// as the log announced it, and for the broken family alone.
+// A change a second for five minutes, with one family broken: work in proportion to the cluster happens only as often
+// as the log announced, and only for the broken family.
 func TestAPartialFailureLeavesChangesIncremental(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex // guards what the callback shares with the test
@@ -70,7 +70,7 @@ func TestAPartialFailureLeavesChangesIncremental(t *testing.T) {
 	})
 }
 
-// A sink that can only be resynced as a whole is, but when it was announced, not with every change.
+// A sink that can only be resynced as a whole is resynced when announced, not at every change.
 func TestASinkWithoutResyncFailedIsForcedAtTheRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
@@ -122,7 +122,7 @@ func (l *transcript) take() []string {
 	return list
 }
 
-// A Sync that applied everything but a service port has succeeded, but for that port.
+// A Sync that applied everything but a service port counts as successful, except for that port.
 func TestAServicePortThatFailsDoesNotAffectOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines, events := &transcript{}, &transcript{}
@@ -202,7 +202,7 @@ kubeproxy_service_ports_failed{ip_family="IPv6"} 0
 	})
 }
 
-// Two backends beside each other refuse the same service port, each for its own reason.
+// Two backends in one Tee refuse the same service port, each for its own reason.
 func TestAServicePortThatFailsTwiceIsLoggedOnceForEachReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines := &transcript{}

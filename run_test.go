@@ -472,7 +472,7 @@ func TestMetricsHaveTheNamesAndLabelsOfKubeProxy(t *testing.T) {
 	})
 }
 
-// S19: the latency is observed when the change is applied, be it at a retry.
+// S19: the latency is observed when the change is applied, even by a retry.
 func TestNetworkProgrammingLatencyEndsWithASuccessfulSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec, reg := newManual(), &sink.Recorder{}, prometheus.NewPedanticRegistry()

@@ -13,7 +13,7 @@ type Syncer struct {
 	mu    sync.Mutex
 	run   *feedHandler // the current run; nil: none
 	ended error        // how the last run ended, until the next one begins; nil: there was none
-	asked *syncRound   // what calls wait for until a Sync begins; nil: no call waits
+	asked *syncRound   // the Sync that calls wait for, until it begins; nil: no call waits
 }
 
 // syncRound is a Sync that calls wait for. err may be read once done is closed.
@@ -22,7 +22,7 @@ type syncRound struct {
 	err  error
 }
 
-// ErrRunEnded is in the error of [Syncer.Sync] if the run has ended.
+// ErrRunEnded is wrapped by the error of [Syncer.Sync] if the run has ended.
 var ErrRunEnded = errors.New("the run has ended")
 
 // Sync asks for a Sync, as Options.SyncRequests does, and waits until one has ended that began after the call. That
@@ -34,11 +34,11 @@ var ErrRunEnded = errors.New("the run has ended")
 //
 //   - the error of the sink's Sync: what it does not name is applied. The run tries again by itself, so there is no
 //     need to call again, unless to wait for the next attempt or change.
-//   - an error with [ErrRunEnded] in it, and in that the error of Run if it has one, if the run ends before the Sync
-//     does. After that calls fail at once, until the next run with this Syncer begins.
-//   - the cause of the end of ctx. The Sync still takes place.
+//   - an error that wraps [ErrRunEnded] and the error of Run, if there is one: the run ended before the Sync did. After
+//     that calls fail at once, until the next run with this Syncer begins.
+//   - the cause of ctx's end. The Sync still takes place.
 //
-// Before Run is called, and until the state is complete, it waits: a call for "ready" may come at any time.
+// Before Run is called, and until the state is complete, it waits: a program may ask for readiness at any time.
 func (s *Syncer) Sync(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -72,7 +72,7 @@ func (s *Syncer) begin(run *feedHandler) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.run != nil {
-		return errors.New("invalid options: the Syncer is that of another run")
+		return errors.New("invalid options: the Syncer is in use by another run")
 	}
 	s.run, s.ended = run, nil
 	return nil
@@ -103,7 +103,7 @@ func (s *Syncer) waits() bool {
 	return s.asked != nil
 }
 
-// take returns what calls wait for, or nil: the Sync that they wait for begins.
+// take is called when a Sync begins. It returns the round that calls wait for, or nil.
 func (s *Syncer) take() *syncRound {
 	if s == nil {
 		return nil

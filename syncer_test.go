@@ -59,7 +59,7 @@ func (syncFunc) DeleteEndpoint(model.EndpointKey) {}
 
 func (f syncFunc) Sync(ctx context.Context) error { return f(ctx) }
 
-// A Sync that has begun may have read before the call what the caller has changed since.
+// A Sync that is already running may have read the old value of what the caller has changed.
 func TestACallDuringASyncWaitsForTheNextOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, syncer, results := newManual(), &kubeproxy.Syncer{}, make(chan error)
@@ -159,7 +159,7 @@ func TestCallsEndWithTheRun(t *testing.T) {
 	})
 }
 
-// Options that are wrong are a run that has ended, for a call that waits for the run to begin.
+// For a call that waits for the run to begin, invalid options are a run that has ended.
 func TestACallDoesNotWaitForARunThatCannotBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		syncer := &kubeproxy.Syncer{}
@@ -187,7 +187,7 @@ func TestAPermanentErrorIsThatOfTheSync(t *testing.T) {
 	})
 }
 
-// A program that goes on after its backend has panicked is not kept waiting.
+// A program that recovers from its backend's panic is not kept waiting.
 func TestACallEndsWithARunThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, syncer := newManual(), &kubeproxy.Syncer{}
@@ -241,7 +241,7 @@ func TestASyncerServesOneRunAtATime(t *testing.T) {
 	})
 }
 
-// Programs such as Calico's apply at once what they have changed themselves, here a route, and say so when it is done.
+// Programs such as Calico's apply their own changes at once, here a route, and report when they are applied.
 func TestAProgramAppliesAtOnceWhatItHasChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, syncer := newManual(), &kubeproxy.Syncer{}

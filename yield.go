@@ -8,13 +8,12 @@ import (
 )
 
 const (
-	// mostYield is the time since the last Sync that others have to read the dataplane. In mode nftables, nft takes three
-	// to eight seconds to read 10,000 services with 10 endpoints, more than in proportion for more, and mostly notices
-	// only then that it has to begin again.
+	// mostYield bounds how long after a Sync others may read the dataplane undisturbed. In mode nftables, nft takes three
+	// to eight seconds to read 10,000 services with 10 endpoints, disproportionately longer for more, and usually notices
+	// only at the end that it has to begin again.
 	mostYield = 45 * time.Second
-	// mostBetween is the longest time until somebody is waited for again after the one before came to its end, so that
-	// whoever reads for up to 20 s is done within a minute. Waiting takes a tenth of the time at most where it follows
-	// from that.
+	// mostBetween bounds the time from the end of one wait to the next, so that a program that reads for up to 20 s is
+	// done within a minute. Otherwise that time is nine times the wait, so that waiting takes a tenth of the time.
 	mostBetween = 40 * time.Second
 )
 
@@ -26,10 +25,10 @@ type yields struct {
 	cost  time.Duration // of asking, since the last Sync
 }
 
-// yield returns how long to wait before a Sync because the sink asks for that, see [sink.Yielder]. A change that comes
-// alone waits for nobody: since the last Sync others have had their time.
+// yield returns how long to wait before a Sync because the sink asks for that, see [sink.Yielder]. A lone change waits
+// for nobody: others have had time to read since the last Sync.
 //
-// What asking costs counts as a part of the Sync that follows.
+// The time that asking takes counts as part of the Sync that follows.
 func (l *loop) yield(now time.Time) time.Duration {
 	if wait := l.yields.until.Sub(now); wait > 0 {
 		return wait
@@ -38,7 +37,7 @@ func (l *loop) yield(now time.Time) time.Duration {
 	if !ok || l.lastEnd.IsZero() || now.Before(l.yields.next) {
 		return 0
 	}
-	limit := min(mostYield, l.opts.RetryInterval*3/2) // whoever watches the health waits for longer than that
+	limit := min(mostYield, l.opts.RetryInterval*3/2) // health has a limit of two intervals
 	left := limit - now.Sub(l.lastEnd)
 	var wait time.Duration
 	if left > 0 {
@@ -52,7 +51,7 @@ func (l *loop) yield(now time.Time) time.Duration {
 		l.yields.since = now
 	case wait == 0 && !since.IsZero():
 		most := mostBetween
-		if left <= 0 { // nobody knows whether it will ever come to its end
+		if left <= 0 { // the listing may never end
 			most = 9 * limit
 		}
 		pause := syncing.Pace{Most: most}.After(now.Sub(since))

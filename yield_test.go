@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// reread is a sink whose dataplane somebody lists three times, and each time begins again whenever a Sync interrupts.
+// reread is a sink whose dataplane another program lists three times, beginning again whenever a Sync interrupts.
 type reread struct {
 	*costly
 	takes time.Duration // a listing without a Sync
@@ -27,7 +27,7 @@ type reread struct {
 	pauses bool // between two listings
 }
 
-// look notes whether the listing has come to its end.
+// look records whether the listing is complete.
 func (l *reread) look() {
 	if l.began.IsZero() {
 		return
@@ -55,8 +55,8 @@ func (l *reread) Yield() time.Duration {
 	return 10 * time.Millisecond
 }
 
-// TestAListingIsDoneWithinAMinute: also the second and the third one, however often something changes (S43). One that
-// takes longer than 20 s has two minutes.
+// TestAListingIsDoneWithinAMinute: this holds for the second and the third one, too, however often something changes
+// (S43). One that takes longer than 20 s has two minutes.
 func TestAListingIsDoneWithinAMinute(t *testing.T) {
 	for _, c := range []struct{ takes, every, most time.Duration }{
 		{7600 * time.Millisecond, 10 * time.Millisecond, time.Minute},
@@ -68,7 +68,7 @@ func TestAListingIsDoneWithinAMinute(t *testing.T) {
 		{40 * time.Second, 100 * time.Millisecond, 2 * time.Minute},
 	} {
 		t.Run(fmt.Sprintf("of %v beside a change each %v", c.takes, c.every), func(t *testing.T) {
-			t.Parallel() // they compute, each on one processor
+			t.Parallel() // each keeps one processor busy
 			synctest.Test(t, func(t *testing.T) {
 				src, s := newManual(), &reread{costly: takes(time.Millisecond), takes: c.takes}
 				stop := start(t, kubeproxy.Options{Feed: local(src), Sink: s, ResyncInterval: -1})
@@ -88,8 +88,8 @@ func TestAListingIsDoneWithinAMinute(t *testing.T) {
 	}
 }
 
-// Whoever waits for somebody that never comes to an end is healthy, whatever the interval of retries is: health expects
-// a Sync within twice that, and a retry is not put off at all.
+// A run that waits for an endless listing stays healthy, whatever the retry interval: health expects a Sync within
+// twice that, and a retry does not wait at all.
 func TestAListingHoldsUpNeitherHealthNorRetries(t *testing.T) {
 	for _, interval := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second} {
 		t.Run(fmt.Sprint(interval), func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestAListingHoldsUpNeitherHealthNorRetries(t *testing.T) {
 	}
 }
 
-// Changes after which nothing differs are paced as well, and are no reason for the next change to wait.
+// Changes that make no difference are paced as well, and do not make the next change wait.
 func TestChangesThatMakeNoDifferenceArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, s := newManual(), &read{costly: takes(time.Millisecond), asks: time.Millisecond}
