@@ -432,7 +432,7 @@ func TestMetricsHaveTheNamesAndLabelsOfKubeProxy(t *testing.T) {
 		src.Synced()
 		synctest.Wait()
 		expect("kubeproxy_sync_proxy_rules_endpoint_changes_total", `
-			# HELP kubeproxy_sync_proxy_rules_endpoint_changes_total EndpointSlice objects received that differ from the version before
+			# HELP kubeproxy_sync_proxy_rules_endpoint_changes_total EndpointSlice objects received that differ from the previous version
 			# TYPE kubeproxy_sync_proxy_rules_endpoint_changes_total counter
 			kubeproxy_sync_proxy_rules_endpoint_changes_total 1
 		`)

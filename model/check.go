@@ -11,7 +11,7 @@ import (
 func Check(s *Service, endpoints iter.Seq[*Endpoint]) error {
 	c := checker{service: s, ports: map[portKey]*ServicePort{}, usable: map[portFamily]EndpointSets{}}
 	for i := range s.Ports {
-		if p := &s.Ports[i]; c.ports[portKey{p.Name, p.Protocol}] == nil { // the first one, as in Service.Port
+		if p := &s.Ports[i]; c.ports[portKey{p.Name, p.Protocol}] == nil { // the first of a name counts, as in Service.Port
 			c.ports[portKey{p.Name, p.Protocol}] = p
 		}
 	}

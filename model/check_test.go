@@ -21,7 +21,7 @@ func TestCheckNamesInvariantsThatDoNotHold(t *testing.T) {
 	for _, c := range []struct {
 		name               string
 		internal, external model.TrafficPolicy
-		nothing            bool // no endpoint is usable anywhere, say the routes
+		nothing            bool // the routes say that no endpoint is usable anywhere
 		endpoint           []change
 		service            func(*model.Service)
 		want               string

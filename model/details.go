@@ -51,7 +51,7 @@ type sharedDetails struct {
 	nodeHints, zoneHints string
 }
 
-const listSeparator = "\n" // in no name of a Kubernetes object
+const listSeparator = "\n" // occurs in no name of a Kubernetes object
 
 // NewDetails returns the Details for d. It keeps no reference to d.
 func NewDetails(d EndpointDetails) Details {

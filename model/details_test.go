@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// TestEndpointsWithTheSameDetailsAreIdentical: the promise that endpoints compare with == holds with details, too,
-// however they have been made.
+// TestEndpointsWithTheSameDetailsAreIdentical: endpoints with details can be compared with ==, too, however they were
+// made.
 func TestEndpointsWithTheSameDetailsAreIdentical(t *testing.T) {
 	a, b := richEndpoint(), richEndpoint()
 	require.True(t, *a == *b)

@@ -10,7 +10,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Whatever the JSON is, the constructor does not panic; what it takes is in its final form, and survives JSON.
+// Whatever the JSON, the constructor does not panic; what it accepts is in normal form, and survives a round trip
+// through JSON.
 
 func FuzzServiceJSON(f *testing.F) {
 	addGolden(f, "service", "service-small")

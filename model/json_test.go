@@ -154,7 +154,7 @@ func TestTextOfEnumerations(t *testing.T) {
 		require.NoError(t, c.parse.UnmarshalText(text))
 		assert.Equal(t, c.text, c.parse.(texter).String())
 
-		// What is not known is an error and leaves the value alone.
+		// Unknown text is an error and leaves the value alone.
 		for _, bad := range []string{"tcp", "cluster", "Cluster,", "Cluster, Local", "Remote", "0"} {
 			assert.Error(t, c.parse.UnmarshalText([]byte(bad)), "%T %q", c.value, bad)
 			assert.Equal(t, c.text, c.parse.(texter).String())

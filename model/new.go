@@ -17,7 +17,7 @@ import (
 // are IPv4; external and load-balancer IPs and source ranges are sorted, without duplicates; source ranges of a family
 // for which one of them is a /0 are removed, because they restrict nothing (S8). If all routes of a port are zero in a
 // family that has a cluster IP, they are computed with [NewRoutes] from the policies and addresses of the service, for
-// a node that cannot detect local pods and a port that has endpoints. In other cases callers fill them in.
+// a node that cannot detect local pods and a port that has endpoints. In other cases callers set the routes themselves.
 //
 // The error joins all problems, each with the service's name and the JSON name of the field: an empty name, an address
 // that is invalid or not that of a single host (unspecified, multicast, broadcast or with a zone), no cluster IP where
@@ -121,7 +121,7 @@ func (p *problems) serviceName(field string, n ServiceName) {
 	}
 }
 
-// known records a problem for a value that is not one of its enumeration's.
+// known records a problem for a value that its enumeration does not have.
 func (p *problems) known(field string, v interface{ MarshalText() ([]byte, error) }) {
 	if _, err := v.MarshalText(); err != nil {
 		p.add(field, "%v", err)

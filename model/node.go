@@ -13,13 +13,13 @@ type LocalPods struct {
 	// CIDRs hold the addresses of this node's pods, or of all pods of the cluster. A family without a CIDR has no
 	// detector.
 	CIDRs []netip.Prefix `json:"cidrs,omitempty"`
-	// Bridge is the name of the network interface that all pods of the node are behind.
+	// Bridge is the name of the network interface to which all pods of the node are attached.
 	Bridge string `json:"bridge,omitempty"`
 	// InterfacePrefix is the prefix of the names of the pods' network interfaces on the host.
 	InterfacePrefix string `json:"interfacePrefix,omitempty"`
 }
 
-// Detects reports whether local pods can be told apart in a family.
+// Detects reports whether traffic from local pods can be recognised in a family.
 func (l LocalPods) Detects(f Family) bool {
 	return l.Bridge != "" || l.InterfacePrefix != "" ||
 		slices.ContainsFunc(l.CIDRs, func(p netip.Prefix) bool { return FamilyOf(p.Addr()) == f })

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// when is a condition of a row of the decision table: the row applies if it is so, if it is not, or either way.
+// when is a condition of a row of the decision table: the row applies if it is true, if it is false, or in either case.
 type when int
 
 const (
@@ -32,7 +32,7 @@ type row struct {
 }
 
 // The decision table, spelled out from S25 to S28 and not from the code. A condition that a row does not name makes no
-// difference, the policy of the other kind of traffic never does.
+// difference; the policy of the other kind of traffic never does.
 var (
 	toClusterIP = []row{
 		{local: no, all: yes, route: "Cluster, masquerade Always, if empty Reject"},
@@ -124,7 +124,7 @@ func TestRoutesUseTheSetsOfS10(t *testing.T) {
 	}
 }
 
-// The cases that re-implementations get wrong, as far as routes decide them.
+// The cases that re-implementations get wrong, where routes decide them.
 func TestHardCasesOfRoutes(t *testing.T) {
 	loadBalancer := model.RoutePolicy{ClusterIP: true, ExternalAddresses: true, External: model.TrafficPolicyLocal,
 		DetectsLocalPods: true}

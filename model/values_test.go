@@ -43,7 +43,7 @@ func richService() *model.Service {
 		Created:                  time.Date(2026, 11, 3, 14, 5, 9, 0, time.UTC),
 		Type:                     model.ServiceTypeLoadBalancer,
 		LoadBalancerClass:        "example.com/appliance",
-		Headless:                 true, // which no service is that has all of this
+		Headless:                 true, // no real service has this together with the rest
 		ExternalName:             "www.example.com",
 		Labels:                   map[string]string{"app": "web", "team": "a & b"},
 		Annotations:              map[string]string{"example.com/weight": "3"},
@@ -81,7 +81,7 @@ func richEndpoint() *model.Endpoint {
 	}
 }
 
-// richNode returns a new node with something in every field. No node has all of them: it is more than NewNode takes.
+// richNode returns a new node with something in every field. No real node has all of them, and NewNode would reject it.
 func richNode() *model.Node {
 	return &model.Node{
 		Name: "node-1", Zone: "zone-a",
@@ -276,7 +276,7 @@ func TestOrder(t *testing.T) {
 	ordered(t, keys, model.EndpointKey.Compare)
 }
 
-// ordered checks a list that is in order against what compare says of any two elements.
+// ordered checks that compare agrees with the order of a sorted list, for any two elements.
 func ordered[T any](t *testing.T, list []T, compare func(a, b T) int) {
 	t.Helper()
 	for i, a := range list {

@@ -23,17 +23,17 @@ type ClientsetOptions struct {
 	// is empty, those without the label are selected; if it is "*", localstate.AllServiceProxies, all are. The label of
 	// EndpointSlices does not matter.
 	ServiceProxyName string
-	// EndpointDetails keeps the endpoints' targetRef and hostname, for programs that set the option of that name in
+	// EndpointDetails keeps the endpoints' targetRef and hostname, for programs that set the same option of
 	// localstate.ClusterOptions.
 	EndpointDetails bool
 	// SliceAnnotations keeps all annotations of EndpointSlices, for programs whose AdmitSlice in localstate.ClusterOptions
 	// reads them. Labels are always kept.
 	SliceAnnotations bool
-	// HeadlessServices also delivers headless Services and their EndpointSlices, for programs that set the option of
-	// that name in localstate.ClusterOptions.
+	// HeadlessServices also delivers headless Services and their EndpointSlices, for programs that set the same option of
+	// localstate.ClusterOptions.
 	HeadlessServices bool
-	// NoNodes leaves the Nodes out, for programs that say what they know of the node in localstate.Options, as NodeIPs
-	// and Zone. It is a field of InformersOptions, too, as is NoServiceCIDRs.
+	// NoNodes leaves the Nodes out, for programs that set NodeIPs and Zone of localstate.Options themselves.
+	// InformersOptions has it, too, and NoServiceCIDRs as well.
 	NoNodes bool
 	// NoServiceCIDRs leaves the ServiceCIDRs out, for programs that may not list them, or that do not drop traffic to
 	// unallocated service addresses (S33).
@@ -53,14 +53,14 @@ type ClientsetOptions struct {
 // is, Run logs that, keeps trying and does not report completeness.
 //
 // Run does not wait for ServiceCIDRs that it cannot get, because only S33 needs them. RBAC rules from before v1.33 do
-// not name them: Run logs that, and once permission is granted it lists them within a minute. If the server does not
-// have them (before v1.33), Run tries again every ten minutes, in case it is upgraded.
+// not allow it: Run logs that, and lists them within a minute once permission is granted. If the server does not have
+// them (before v1.33), Run tries again every ten minutes, in case it is upgraded.
 //
 // # When the API server is unavailable
 //
-// A lost watch resumes where it ended. When that is not possible, because the server no longer knows what happened
-// meanwhile, everything is listed again and passed to the handler, along with the deletions of objects that have
-// vanished, in one Update for each kind of object. Attempts are between 0.8 and 60 seconds apart.
+// A lost watch resumes where it ended. If the server no longer has the changes since then, everything is listed again
+// and passed to the handler, along with the deletions of objects that have vanished, in one Update for each kind of
+// object. Attempts are between 0.8 and 60 seconds apart.
 //
 // While the API server cannot be reached, a line with its URL is logged at once, then every five minutes.
 //
@@ -68,12 +68,12 @@ type ClientsetOptions struct {
 // streamed list that has sent nothing for 30 seconds, or that broke off three times in a row, is given up: Run logs
 // that and lists that resource without streaming from then on.
 //
-// An API server may answer and yet say nothing to a watch: one whose storage was restored from a backup, for as long as
-// its resourceVersions are lower than before, or one behind a proxy whose connection has died (S68). If nothing has
+// An API server may answer requests and yet send nothing on a watch: its storage was restored from a backup, and its
+// resourceVersions are still lower than before, or it is behind a proxy whose connection has died (S68). If nothing has
 // been heard of a kind of object for one and a half to two minutes, Run asks for its current version, with pauses that
 // grow to an hour. If that is lower than the last one heard, Run logs that and lists the kind anew, without a version.
-// If it is higher, the watch is begun again. A server that sends no bookmarks may be silent for ten minutes longer. A
-// quiet cluster with bookmarks costs no request.
+// If it is higher, the watch is begun again. A server that sends no bookmarks may be silent for ten minutes longer.
+// With bookmarks, a quiet cluster causes no requests.
 //
 // # Memory
 //
@@ -94,7 +94,7 @@ type ClientsetOptions struct {
 type Clientset struct {
 	client kubernetes.Interface
 	opts   ClientsetOptions
-	after  func(time.Duration, func()) timer // of streamed lists that do not end
+	after  func(time.Duration, func()) timer // gives up streamed lists that do not end
 }
 
 var _ Source = (*Clientset)(nil)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// What client-go waits for with a contextClock ends with the context, however it waits.
+// Waiting on a contextClock ends with the context, however client-go waits.
 func TestWaitingEndsWithTheContext(t *testing.T) {
 	for name, wait := range map[string]func(c contextClock){
 		"After":   func(c contextClock) { <-c.After(time.Minute) },

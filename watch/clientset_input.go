@@ -35,7 +35,7 @@ func (in input) run(ctx context.Context, client any, store *nameStore, calls *ca
 		cache.ReflectorOptions{Name: "watch/" + in.kind.String(), Clock: clk},
 	)
 	failed := failures{outage: store.outage}
-	without := "" // why there are no objects of this kind, as last logged
+	without := "" // the last logged reason for going on without objects of this kind
 	// The pauses are those of the reflector's Run, which is not used because it does not return its errors.
 	backoff := wait.Backoff{
 		Duration: 800 * time.Millisecond,
@@ -81,7 +81,7 @@ func (in input) run(ctx context.Context, client any, store *nameStore, calls *ca
 }
 
 // trimmedList wraps a list function: it trims items page by page, and no call begins or continues after Run has
-// returned. After a silence a list has no version.
+// returned. A list that follows a silence has no version.
 func trimmedList(calls *calls, store *nameStore, list cache.ListWithContextFunc) cache.ListWithContextFunc {
 	return func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		if !calls.begin() {

@@ -13,22 +13,21 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Pauses between two lines about an API server that does not answer: while it stays so, and if it has answered in
-// between.
+// Pauses between two log lines about an API server that does not answer: if it has not answered since, and if it has.
 const (
 	outagePause = 5 * time.Minute
 	outageAgain = 30 * time.Second
 )
 
-// outage logs that an API server cannot be reached, where client-go tries again without a word, or where every kind of
-// object fails by itself. All kinds of objects of a run share it.
+// outage logs that an API server cannot be reached: client-go would try again without logging it, or each kind of
+// object would log it separately. All kinds of objects of a run share it.
 type outage struct {
 	mu       sync.Mutex
-	told     time.Time // of the last line
+	logged   time.Time // of the last line
 	answered bool      // since then
 }
 
-// isOutage reports whether an error is that of a server that cannot be reached, or refuses whatever it is asked.
+// isOutage reports whether an error means that a server cannot be reached, or refuses every request.
 func isOutage(err error) bool {
 	if errors.Is(err, context.Canceled) {
 		return false
@@ -39,7 +38,7 @@ func isOutage(err error) bool {
 		apierrors.IsInternalError(err)
 }
 
-// note takes note of how a list or watch began. err has the URL.
+// note records how a list or watch began. err contains the URL.
 func (o *outage) note(logger klog.Logger, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -54,8 +53,8 @@ func (o *outage) note(logger klog.Logger, err error) {
 	if o.answered {
 		pause = outageAgain
 	}
-	if now := time.Now(); o.told.IsZero() || now.Sub(o.told) >= pause {
-		o.told, o.answered = now, false
+	if now := time.Now(); o.logged.IsZero() || now.Sub(o.logged) >= pause {
+		o.logged, o.answered = now, false
 		logger.Error(err, "The API server cannot be reached, or refuses; trying again")
 	}
 }
@@ -64,7 +63,7 @@ func (o *outage) note(logger klog.Logger, err error) {
 type failures struct {
 	outage *outage
 	text   string // of the last line
-	told   time.Time
+	logged time.Time
 }
 
 // note logs an error, unless the reflector has logged it. The same one is logged every 5 minutes.
@@ -79,10 +78,10 @@ func (f *failures) note(logger klog.Logger, err error) {
 	case errors.Is(err, io.EOF), apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		logger.V(4).Info("Watch ended, listing again", "err", err)
 		return
-	case err.Error() == f.text && now.Sub(f.told) < outagePause:
+	case err.Error() == f.text && now.Sub(f.logged) < outagePause:
 		return
 	default:
-		f.text, f.told = err.Error(), now
+		f.text, f.logged = err.Error(), now
 	}
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		logger.Error(err, "Not allowed to list and watch: check the program's credentials and RBAC rules. Trying again")

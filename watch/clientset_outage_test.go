@@ -39,7 +39,7 @@ func (a *away) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.RoundTripper.RoundTrip(r)
 }
 
-// A server that cannot be reached is named at once, and then rarely, whatever keeps it from being reached.
+// An unreachable server is logged at once and then rarely, whatever the cause.
 func TestAnAPIServerThatIsAwayIsNamed(t *testing.T) {
 	for name, err := range map[string]error{
 		"refused": &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED},
@@ -67,7 +67,7 @@ func testOutage(t *testing.T, cause error) {
 		go func() { done <- newClientset(t, client, ClientsetOptions{}).Run(ctx, "n1", r) }()
 		synctest.Wait()
 		if errors.Is(cause, os.ErrDeadlineExceeded) || errors.Is(cause, io.EOF) {
-			time.Sleep(time.Minute) // client-go tries ten times, and takes it for the end of a watch
+			time.Sleep(time.Minute) // client-go tries ten times, and treats it as the end of a watch
 			assert.Contains(t, logs(), errNothingSent.Error())
 		} else {
 			assert.Contains(t, logs(), config.Host+"/api")
@@ -90,7 +90,7 @@ func testOutage(t *testing.T, cause error) {
 	})
 }
 
-// What the server answers about one kind of object is logged for each, and again every five minutes.
+// An error that the server returns for a kind of object is logged for each kind, and again every five minutes.
 func TestOtherErrorsAreNotAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, logs := testLogger(t)
@@ -116,8 +116,7 @@ func TestOtherErrorsAreNotAnOutage(t *testing.T) {
 	})
 }
 
-// Something on the way that closes connections on which nothing is said yet keeps lists from being streamed, not from
-// being listed.
+// A proxy that closes connections before anything was sent prevents streamed lists, but not plain ones.
 func TestAStreamThatIsClosedAtOnceIsListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer(t, service("a"))

@@ -15,39 +15,38 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A server whose storage was restored from a backup has lower resourceVersions than before. To a watch from a version
-// that it has not reached yet it sends nothing, not even a bookmark or an error, and what changes meanwhile is lost
+// A server whose storage was restored from a backup has lower resourceVersions than before. On a watch from a version
+// that it has not reached yet it sends nothing, not even a bookmark or an error, and changes in the meantime are lost
 // (kubernetes/kubernetes#107457). A connection that died on the far side of a proxy looks the same.
 const (
-	// silentAfter is how long a kind of object is silent before the server is asked, if it sends bookmarks: one a minute.
+	// silentAfter is how long a kind of object is silent before the server is asked, if it sends bookmarks, once a minute.
 	silentAfter = 90 * time.Second
 	// quietWatch is how much longer a watch may be silent without bookmarks; client-go begins another one meanwhile. A
-	// server whose etcd reports its progress every ten minutes, etcd's default, may also leave bookmarks out for so long.
+	// server whose etcd reports its progress every ten minutes, etcd's default, may also send no bookmarks for that long.
 	quietWatch = 10 * time.Minute
-	// askPause is the first pause between two questions while the silence lasts, maxAskPause the longest. Each is twice
-	// the one before.
+	// askPause is the first pause between two questions while the silence lasts, maxAskPause the longest. Pauses double.
 	askPause    = 3 * time.Minute
 	maxAskPause = time.Hour
 	// askTimeout is how long to wait for an answer.
 	askTimeout = 30 * time.Second
 )
 
-// silence asks a server that says nothing about a kind of object for its current version, and has its watch begun
-// again, or everything listed anew. The reflector's goroutine uses it, and that of run.
+// silence asks a server that sends nothing about a kind of object for its current version, and makes the reflector
+// begin the watch again, or list everything anew. The reflector's goroutine uses it, and the one that calls run.
 type silence struct {
 	mu        sync.Mutex
-	version   string             // up to which the server was heard; "": nothing is to be expected
-	at        time.Time          // when it was heard
+	version   string             // the last that the server sent; "": nothing is to be expected
+	at        time.Time          // when it sent that
 	bookmarks bool               // it sends them
-	watch     apiwatch.Interface // the latest that is no list
+	watch     apiwatch.Interface // the latest, unless it is still listing
 	list      apiwatch.Interface // the list that is being streamed, and becomes the watch
-	asked     time.Time          // the end of the last question since then; zero: none
+	asked     time.Time          // when the last question since then was answered; zero: none
 	pause     time.Duration      // until the next one
 	anew      bool               // the next list is without a version
-	told      bool               // that this silence has led to a list
+	logged    bool               // this silence, when it caused a list
 }
 
-// begun records a watch. streams: it is that of a streamed list, which is left alone.
+// begun records a watch. streams: it belongs to a streamed list, which silence leaves alone.
 func (s *silence) begun(w apiwatch.Interface, streams bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,10 +62,11 @@ func (s *silence) heard(version string, bookmark bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version, s.at, s.bookmarks = version, time.Now(), s.bookmarks || bookmark
-	s.asked, s.pause, s.told = time.Time{}, 0, false
+	s.asked, s.pause, s.logged = time.Time{}, 0, false
 }
 
-// listed records a complete list. One that followed from a silence does not end it: it says nothing of the next watch.
+// listed records a complete list. A list that a silence caused does not end the silence: it says nothing about the next
+// watch.
 func (s *silence) listed(version string, streamed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +77,7 @@ func (s *silence) listed(version string, streamed bool) {
 	if s.anew {
 		s.anew, s.asked = false, s.at
 	} else {
-		s.asked, s.pause, s.told = time.Time{}, 0, false
+		s.asked, s.pause, s.logged = time.Time{}, 0, false
 	}
 }
 
@@ -92,13 +92,13 @@ func (s *silence) listsAnew() bool {
 func (s *silence) run(ctx context.Context, list cache.ListWithContextFunc) {
 	clk := contextClock{ctx: ctx}
 	for ctx.Err() == nil {
-		// Not all nodes ask at the same time, although they may have heard the last word at the same time.
+		// Nodes ask at different times, although all may have heard the server for the last time at the same moment.
 		for late := rand.Float64() / 3; ctx.Err() == nil; {
 			wait := s.wait(late)
 			if wait <= 0 {
 				break
 			}
-			<-clk.After(min(wait, silentAfter)) // it may speak meanwhile, and be silent again
+			<-clk.After(min(wait, silentAfter)) // meanwhile the server may send something, and be silent again
 		}
 		if ctx.Err() == nil {
 			s.ask(ctx, list)
@@ -106,7 +106,7 @@ func (s *silence) run(ctx context.Context, list cache.ListWithContextFunc) {
 	}
 }
 
-// wait returns how long to wait before the server is asked: at least the pause, and longer by a part of it.
+// wait returns how long to wait before the server is asked: the pause, extended by the fraction late of it.
 func (s *silence) wait(late float64) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *silence) wait(late float64) time.Duration {
 	return pause + time.Duration(late*float64(pause)) - time.Since(since)
 }
 
-// ask asks the server for its version, and does what follows from that.
+// ask asks the server for its version, and acts on the answer.
 func (s *silence) ask(ctx context.Context, list cache.ListWithContextFunc) {
 	s.mu.Lock()
 	at := s.at
@@ -131,18 +131,18 @@ func (s *silence) ask(ctx context.Context, list cache.ListWithContextFunc) {
 	s.mu.Lock()
 	if s.at != at {
 		s.mu.Unlock()
-		return // it has spoken
+		return // the server has sent something meanwhile
 	}
 	s.asked = time.Now()
 	s.pause = min(max(2*s.pause, askPause), maxAskPause)
 	w, tell := s.watch, false
 	switch {
 	case err != nil || current == "":
-		w, s.pause = nil, askPause // it may have been restored when it is back
+		w, s.pause = nil, askPause // it may have been restored by the time it answers
 	case current == s.version:
 		w = nil // there is nothing newer
 	case !isNewer(current, s.version), s.bookmarks && time.Since(at) > silentAfter+quietWatch:
-		s.anew, s.told, tell = true, true, !s.told
+		s.anew, s.logged, tell = true, true, !s.logged
 	}
 	known := s.version
 	s.mu.Unlock()
@@ -155,13 +155,14 @@ func (s *silence) ask(ctx context.Context, list cache.ListWithContextFunc) {
 	}
 }
 
-// newListAnewError makes a reflector list: it is the answer of a server that no longer knows what a watch asks for.
+// newListAnewError makes a reflector list: a server answers with it if it no longer has the changes that a watch asks
+// for.
 func newListAnewError() error {
 	return apierrors.NewResourceExpired("nothing has been heard of the watch")
 }
 
 // endable is a watch that ends without an error when it is stopped, so that a reflector begins another one where it
-// ended. Those of client-go end with one now and then, and the reflector lists.
+// ended. Watches of client-go sometimes end with an error, after which the reflector lists.
 type endable struct {
 	apiwatch.Interface
 	events chan apiwatch.Event
@@ -205,8 +206,8 @@ func (e *endable) Stop() {
 	e.Interface.Stop()
 }
 
-// currentVersion asks the server for its version. Without one in the question the answer is never that of a replica
-// that lags behind.
+// currentVersion asks the server for its version. A request without a version is never answered by a replica that lags
+// behind.
 func currentVersion(ctx context.Context, list cache.ListWithContextFunc) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
 )
 
-// pastSilence is when a server has been asked at the latest that sends bookmarks, and a list is complete.
+// pastSilence is the latest time at which a server that sends bookmarks has been asked, and a list is complete.
 const pastSilence = silentAfter + silentAfter/3 + 5*time.Second
 
 // bookmarking has the server send a bookmark every minute, until the test ends.
@@ -41,21 +41,21 @@ func (s *apiServer) bookmarking() {
 	}()
 }
 
-// fromTheFuture reports whether a watch asks for what follows a version that the server has not reached. Real servers
+// fromTheFuture reports whether a watch asks for changes after a version that the server has not reached. Real servers
 // are silent then.
 func (s *apiServer) fromTheFuture(r apiserver.Request) bool {
 	version, _ := strconv.ParseInt(r.Options.ResourceVersion, 10, 64)
 	return r.Verb == "watch" && !r.StreamsList() && version > s.Version()
 }
 
-// asks reports whether a request asks for the current version alone.
+// asks reports whether a request only asks for the current version.
 func asks(r apiserver.Request) bool { return r.Verb == "list" && r.Options.Limit == 1 }
 
 // since returns the requests after the first n.
 func (s *apiServer) since(n int) []apiserver.Request { return s.Requests()[n:] }
 
-// A server that was restored from a backup says nothing to those who know a higher version: they list anew, and learn
-// what has changed, and what has gone.
+// A server that was restored from a backup sends nothing to clients that know a higher version: they list anew, and
+// find out what has changed and what was deleted.
 func TestARestoredServerIsListedAnew(t *testing.T) {
 	const withoutBookmarksToo = pastSilence + quietWatch + quietWatch/3
 	for name, c := range map[string]struct {
@@ -143,8 +143,8 @@ func TestAQuietClusterWithBookmarksCostsNothing(t *testing.T) {
 	})
 }
 
-// Nothing comes, although the server goes on: it is asked with pauses that grow, and listed anew in the end. Whatever a
-// watch says ends that.
+// Nothing arrives, although the server has changes: it is asked with growing pauses, and finally listed anew. Anything
+// that a watch sends ends that.
 func TestSilenceIsAskedWithGrowingPauses(t *testing.T) {
 	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestSilenceIsAskedWithGrowingPauses(t *testing.T) {
 	})
 }
 
-// A watch that died does not keep what changes from coming: another one begins where it ended.
+// After a watch died, changes still arrive: another one begins where it ended.
 func TestADeadWatchIsBegunAgain(t *testing.T) {
 	onBothServers(t, func(t *testing.T, s *apiServer) {
 		s.apply(service("a"), slice("a-1"))
@@ -262,7 +262,7 @@ func TestAServerThatIsBackIsAskedSoon(t *testing.T) {
 	})
 }
 
-// What is done depends on what the server says when it is asked for its version.
+// What happens next depends on the server's answer when it is asked for its version.
 func TestWhatFollowsFromASilence(t *testing.T) {
 	const long = quietWatch + silentAfter + time.Second
 	for name, c := range map[string]struct {
@@ -304,7 +304,7 @@ func TestWhatFollowsFromASilence(t *testing.T) {
 	}
 }
 
-// An answer that comes after the server has spoken again is out of date.
+// An answer that arrives after the watch has sent something is out of date.
 func TestASilenceThatEndsMeanwhileIsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, w := &silence{}, apiwatch.NewFake()

@@ -19,11 +19,11 @@ type nameStore struct {
 	handler Handler
 	keep    kept
 	names   map[name]struct{}
-	listed  func() // called by complete; nil afterwards
+	listed  func() // called once, by complete; nil afterwards
 
-	version   string      // the last that was heard of
-	event     bool        // what comes is of a change, not a bookmark
-	streamed  atomic.Bool // the list that comes is streamed, which ends with a bookmark
+	version   string      // the last that was received
+	event     bool        // the version being received is that of a change, not of a bookmark
+	streamed  atomic.Bool // the current list is streamed, so it ends with a bookmark
 	bookmarks bool        // the server sends them
 	stream    stream
 	silence   silence
@@ -82,13 +82,13 @@ func (s *nameStore) Delete(obj any) error {
 }
 
 // Replace is called with all existing objects, trimmed, first and whenever a watch could not be resumed. They are
-// handed over with the deletions of those that have vanished, as one Update. Of a first list that was streamed there
-// are only the keys, because its objects have been handed over: see Transformer.
+// handed over with the deletions of those that have vanished, as one Update. A first list that was streamed has only
+// the keys, because its objects have been handed over: see Transformer.
 //
 // Objects that have not changed since are handed over too: recognising them by their resourceVersion would save little,
 // and fail when a cluster is restored from a backup.
 //
-// Deletions have the list's resourceVersion, as those that a watch reports have that of the deletion.
+// Deletions get the list's resourceVersion. (Those that a watch reports have the version of the deletion.)
 func (s *nameStore) Replace(objs []any, resourceVersion string) error {
 	changes, err := s.differences(objs, resourceVersion)
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *nameStore) Replace(objs []any, resourceVersion string) error {
 	return nil
 }
 
-// differences returns what Replace has to hand over, and takes note of the names.
+// differences returns what Replace has to hand over, and stores the names.
 func (s *nameStore) differences(objs []any, resourceVersion string) ([]Change, error) {
 	if s.hasHandedOver(objs) {
 		return nil, nil
@@ -141,8 +141,8 @@ func (s *nameStore) differences(objs []any, resourceVersion string) ([]Change, e
 	return changes, nil
 }
 
-// hasHandedOver reports whether a list has nothing but keys of objects that have been handed over, and all of them: a
-// streamed list that did not break off. Then there is no need for a second map of names.
+// hasHandedOver reports whether a list consists of the keys of exactly those objects that have been handed over: a
+// streamed list that did not break off. Then no second map of names is needed.
 func (s *nameStore) hasHandedOver(objs []any) bool {
 	for _, obj := range objs {
 		if _, ok := obj.(cache.ExplicitKey); !ok {
@@ -152,7 +152,7 @@ func (s *nameStore) hasHandedOver(objs []any) bool {
 	return len(objs) == len(s.names) // Transformer has noted each of the keys
 }
 
-// UpdateResourceVersion is called for all that a watch says, bookmarks included, once it has been handed over.
+// UpdateResourceVersion is called for everything that a watch sends, bookmarks included, after it has been handed over.
 func (s *nameStore) UpdateResourceVersion(resourceVersion string) {
 	if !s.event {
 		s.hasBookmarks()
@@ -177,9 +177,9 @@ func (s *nameStore) hasBookmarks() {
 	s.bookmarks = true
 }
 
-// noted wraps a watch function. Without bookmarks, that the server begins a watch is all that is heard of it while
-// nothing changes. With them it is no sign of life: one that hangs begins watches, too. After a silence the next watch
-// fails, so that the reflector lists, and that list has no version.
+// noted wraps a watch function. If the server sends no bookmarks, the begin of a watch is its only sign of life while
+// nothing changes. With bookmarks it is not a sign of life: a server that hangs begins watches, too. After a silence
+// the next watch fails, so that the reflector lists, and that list has no version.
 func (s *nameStore) noted(watch cache.WatchFuncWithContext) cache.WatchFuncWithContext {
 	return func(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
 		streams := opts.SendInitialEvents != nil && *opts.SendInitialEvents
@@ -218,7 +218,7 @@ func (s *nameStore) noted(watch cache.WatchFuncWithContext) cache.WatchFuncWithC
 	}
 }
 
-// mayStream reports whether to stream the next list, and tells the handler once that it is not.
+// mayStream reports whether to stream the next list. The first time that it is not, it tells the handler.
 func (s *nameStore) mayStream(ctx context.Context) bool {
 	return s.stream.usable(klog.FromContext(ctx), func() { reportUnended(s.handler, s.kind) })
 }

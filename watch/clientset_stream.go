@@ -40,26 +40,26 @@ func afterFunc(d time.Duration, f func()) timer { return time.AfterFunc(d, f) }
 type stream struct {
 	after func(d time.Duration, f func()) timer // afterFunc, but for tests
 
-	mu      sync.Mutex
-	watch   apiwatch.Interface // of the list that is streamed now; nil if none is
-	timer   timer              // gives it up
-	begun   int                // lists since the last that ended
-	objects int                // that the latest one has sent
-	newest  uint64             // resourceVersion of them
-	empty   int                // lists in a row that were closed before anything was sent
-	lost    bool               // streamed lists do not end here
-	told    bool               // that lost has been reported
+	mu       sync.Mutex
+	watch    apiwatch.Interface // of the list that is streamed now; nil if none is
+	timer    timer              // gives it up
+	begun    int                // lists since the last complete one
+	objects  int                // received from the latest
+	newest   uint64             // resourceVersion of these
+	empty    int                // lists in a row that were closed before anything was sent
+	lost     bool               // streamed lists do not end here
+	reported bool               // lost has been reported
 }
 
-// isEmpty reports whether a watch is what client-go returns for a connection that could not be made in time, or was
-// closed at once. It has no error then.
+// isEmpty reports whether a watch is what client-go returns, without an error, for a connection that could not be made
+// in time, or was closed at once.
 func isEmpty(w apiwatch.Interface) bool {
 	return reflect.TypeOf(w) == reflect.TypeOf(apiwatch.NewEmptyWatch())
 }
 
-// nothingSent records that a streamed list was closed at once. Now and then it says that the reflector is to list once
-// without streaming: something on the way may close connections on which nothing is said for a while, and the error of
-// a list says why a server cannot be reached.
+// nothingSent records that a streamed list was closed at once. Every third time it returns true, and the reflector
+// lists once without streaming: something on the way may close idle connections, and the error of a plain list says why
+// a server cannot be reached.
 func (s *stream) nothingSent() (listOnce bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,15 +67,15 @@ func (s *stream) nothingSent() (listOnce bool) {
 	return s.empty%maxUnended == 0
 }
 
-// usable reports whether to stream the next list. logger and report are told once that it is not.
+// usable reports whether to stream the next list. The first time that it is not, it logs that and calls report.
 func (s *stream) usable(logger klog.Logger, report func()) bool {
 	s.mu.Lock()
 	s.stop()
 	s.lost = s.lost || s.begun >= maxUnended
-	lost, told, objects := s.lost, s.told, s.objects
-	s.told = lost
+	lost, reported, objects := s.lost, s.reported, s.objects
+	s.reported = lost
 	s.mu.Unlock()
-	if lost && !told {
+	if lost && !reported {
 		logger.Error(nil, "A streamed list does not end: does a tunnel or proxy on the way to the API server drop the "+
 			"bookmark k8s.io/initial-events-end? Listing without streaming", "objects", objects)
 		report()
@@ -103,8 +103,8 @@ func (s *stream) giveUp(w apiwatch.Interface) {
 	}
 }
 
-// sent records an object of a streamed list. A server that has sent the whole list goes on with changes, each newer
-// than everything before. They do not delay the fallback: a busy cluster would do so forever.
+// sent records an object of a streamed list. After the whole list a server goes on with changes, each newer than
+// everything before. These do not restart the timer: in a busy cluster it would never fire.
 func (s *stream) sent(resourceVersion string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +135,7 @@ func (s *stream) stop() {
 	}
 }
 
-// reportUnended tells a handler that wants to know it that streamed lists of a kind do not end.
+// reportUnended tells a handler that has the method ListUnended that streamed lists of a kind do not end.
 func reportUnended(h Handler, k kind) {
 	if h, ok := h.(interface{ ListUnended(metav1.Object) }); ok {
 		h.ListUnended(newObject(k))

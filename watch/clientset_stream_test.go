@@ -139,7 +139,7 @@ func TestAListThatEndedIsNotGivenUp(t *testing.T) {
 	})
 }
 
-// A tunnel that cuts streams before they are quiet for long enough does not keep the list from being fetched.
+// A tunnel that cuts streams before they are quiet for long enough does not prevent the list.
 func TestStreamedListsThatBreakOffAreGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, again := streamedStore(t)

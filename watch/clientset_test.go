@@ -324,7 +324,7 @@ func TestClientsetIsCompleteWithoutServiceCIDRsThatMayNotBeListed(t *testing.T) 
 		assert.Equal(t, 1, countIn(logs(), "Not allowed to list and watch"), "once, not at every attempt")
 		assert.Contains(t, logs(), `resource="servicecidrs.networking.k8s.io"`)
 
-		s.setRefuse(nil) // the rules are mended
+		s.setRefuse(nil) // the rules are corrected
 		begin := time.Now()
 		r.waitFor("services default/a", "servicecidrs.networking.k8s.io kubernetes")
 		assert.LessOrEqual(t, time.Since(begin), time.Minute) // virtual
@@ -451,7 +451,8 @@ func TestClientsetSendsTheSelectors(t *testing.T) {
 	}
 }
 
-// A program that knows its node, or does not drop traffic to unallocated addresses, needs no permission for these.
+// A program that knows its node, or does not drop traffic to unallocated addresses, needs no permission for Nodes or
+// ServiceCIDRs.
 func TestClientsetOptionsLeaveOutNodesAndServiceCIDRs(t *testing.T) {
 	for _, tc := range []struct {
 		opts         ClientsetOptions
@@ -623,7 +624,7 @@ func TestClientsetRunWithAnEndedContextDeliversNothing(t *testing.T) {
 	assert.Zero(t, r.syncedCount())
 }
 
-// The names of the options are those of localstate.ClusterOptions, which does something with what they bring.
+// The options have the names of those in localstate.ClusterOptions that use the data.
 func TestClientsetKeepsDetailsOfEndpointsOnRequest(t *testing.T) {
 	onBothServers(t, func(t *testing.T, s *apiServer) {
 		sl, host := slice("a"), "h"
@@ -661,7 +662,7 @@ func TestClientsetTakesHeadlessServicesOnRequest(t *testing.T) {
 	})
 }
 
-// A program whose AdmitSlice reads annotations has them, when a slice is listed and when it changes.
+// A program whose AdmitSlice reads annotations gets them, both when a slice is listed and when it changes.
 func TestClientsetKeepsAnnotationsOfSlicesOnRequest(t *testing.T) {
 	onBothServers(t, func(t *testing.T, s *apiServer) {
 		sl := slice("a-1")
@@ -728,7 +729,7 @@ func TestClientsetDropsFieldsThatHaveNoSay(t *testing.T) {
 	})
 }
 
-// listener is a Handler that is told how far the API server's news have been delivered.
+// listener is a Handler with the method Heard.
 type listener struct {
 	*recorder
 	heard []string
@@ -738,13 +739,13 @@ func (l *listener) Heard(kind metav1.Object, resourceVersion string) {
 	l.heard = append(l.heard, fmt.Sprintf("%T %s, synced %d", kind, resourceVersion, l.synced))
 }
 
-// expected has the kinds of which a Handler is to hear again.
+// expected returns the kinds from which a Handler expects more.
 type expected struct {
 	*recorder
 	kinds map[string]bool
 }
 
-// telling is a Source that delivers to another Handler.
+// telling is a Source that delivers to a different Handler.
 type telling struct {
 	Source
 	to Handler
@@ -811,7 +812,8 @@ func TestNothingIsHeardOfAKindThatIsNotServed(t *testing.T) {
 	}
 }
 
-// A list, and all that a watch says, show that the API server is alive, and how far its news have been delivered.
+// A list, and everything that a watch sends, show that the API server is alive, and up to which version its changes
+// have been delivered.
 func TestAHandlerHearsThatTheAPIServerIsAlive(t *testing.T) {
 	l := &listener{recorder: newRecorder(t)}
 	store := newNameStore(services, l, l.Synced)

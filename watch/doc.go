@@ -9,7 +9,7 @@
 //   - [NewFiles] and [NewFilesFS] read files like those that kubectl prints: for tests, demonstrations, static
 //     clusters, and bug reports.
 //
-// A program with another source (a gateway's cache, a test) implements Source itself.
+// A program with a different source (a gateway's cache, a test) implements Source itself.
 //
 // # Guarantees
 //
@@ -25,7 +25,7 @@
 // # Limits
 //
 // Interpreting the objects is up to package localstate. That includes rule S1: [Clientset] has the API server leave out
-// Services of other proxies, headless Services and their slices, the other sources deliver them. No source delivers
+// Services of other proxies, headless Services and their slices; the other sources deliver them. No source delivers
 // other nodes' Nodes. Sources do not order kinds of objects: an EndpointSlice may come before its Service. They do not
 // write to the cluster.
 package watch

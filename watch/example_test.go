@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// printer is a Handler that prints what it is told. afterSync is called once everything has been listed, afterChange
-// after every update from then on.
+// printer is a Handler that prints its calls. afterSync is called once everything has been listed, afterChange after
+// every update from then on.
 type printer struct {
 	synced                 bool
 	afterSync, afterChange func()
@@ -46,7 +46,7 @@ func web() *corev1.Service {
 		Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.10"}}
 }
 
-// A source runs until its context ends. Here that is as soon as everything has been listed.
+// A source runs until its context ends, here as soon as everything has been listed.
 func ExampleNewClientset() {
 	client := fake.NewClientset(web()) // a program has kubernetes.NewForConfig(config)
 	source, err := watch.NewClientset(client, watch.ClientsetOptions{})

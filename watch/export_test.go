@@ -10,5 +10,5 @@ func (c *Clientset) SetAfterFunc(after func(time.Duration, func()) interface {
 	c.after = func(d time.Duration, f func()) timer { return after(d, f) }
 }
 
-// SetHint sets how long Run waits before it says that informers may not have been started.
+// SetHint sets how long Run waits before it logs that informers may not have been started.
 func (s *Informers) SetHint(d time.Duration) { s.hint = d }

@@ -17,41 +17,41 @@ import (
 //
 // YAML or JSON, any number of documents to a file, as "kubectl get services,endpointslices,nodes,servicecidrs -A -o
 // yaml" prints them: Services, EndpointSlices (discovery.k8s.io/v1), Nodes and ServiceCIDRs (networking.k8s.io/v1),
-// alone or as items of a List. Other kinds and other nodes' Nodes are skipped, so a dump of everything works. Of a
-// directory, the files *.yaml, *.yml and *.json are read, in the order of their names, except hidden ones; directories
-// within are not. An object without a namespace is in "default". If an object is defined more than once, the last
-// definition is used, and the log says so.
+// alone or as items of a List. Other kinds and other nodes' Nodes are skipped, so a dump of everything works. In a
+// directory, the files *.yaml, *.yml and *.json are read, in the order of their names, except hidden ones;
+// subdirectories are not. An object without a namespace is in "default". If an object is defined more than once, the
+// last definition is used, and the log says so.
 //
 // # Changes
 //
 // A file or directory on disk is followed; an fs.FS is read again after [Files.SetFS]. All differences, deletions
-// included, are one Update. Files are read 0.1 s after the last change to them, or 2 s after the
-// first one if changes do not stop; to replace a large file, write a new one and rename it. Symbolic links may be
-// swapped, as in volumes of ConfigMaps. Where the system does not report changes (network file systems, for example),
-// they are noticed within ten seconds. All files are then read completely, but only documents that have changed are
-// decoded; a List is one document.
+// included, are delivered in one Update. Files are read 0.1 s after the last change to them, or 2 s after the first one
+// if changes do not stop; to replace a large file, write a new one and rename it. Symbolic links may be swapped, as in
+// volumes of ConfigMaps. Where the system does not report changes (network file systems, for example), they are noticed
+// within ten seconds. All files are then read completely, but only documents that have changed are decoded; a List is
+// one document.
 //
 // # Malformed documents
 //
-// A malformed document, or item of a List, is logged with its file and number, and everything else is used, even the
-// first time. While a file has one, no object counts as deleted because the file lacks it: the
-// last good state stays, and well-formed documents can still change. A file that cannot be read is treated the same
-// way. NUL bytes, which a crash may leave behind, are malformed.
+// A malformed document, or item of a List, is logged with its file and number, and everything else is used, even on the
+// first reading. While a file has one, no object counts as deleted because the file lacks it: the last good state
+// stays, and well-formed documents can still change. A file that cannot be read is treated the same way. NUL bytes,
+// which a crash may leave behind, are malformed.
 //
 // # Empty files
 //
 // A file that becomes empty, or has only comments left, does not mean that its objects are deleted: a shell's "kubectl
-// get ... > file" begins that way. They stay until the file has documents again or is deleted. Likewise all objects
-// stay if no document is left anywhere, because the last file of a directory was deleted or nothing exists at the path
-// any more. A List without items is a document, and means that there are no objects. If one of several files is
-// deleted, so are its objects. If nothing exists at the path when Run begins, Run waits for it.
+// get ... > file" begins that way. They stay until the file has documents again or is deleted. All objects also stay if
+// no document is left anywhere, because the last file of a directory was deleted or nothing exists at the path any
+// more. A List without items is a document, and means that there are no objects. If one of several files is deleted, so
+// are its objects. If nothing exists at the path when Run begins, Run waits for it.
 //
 // Memory: only names and hashes are kept, neither objects nor texts.
 type Files struct {
 	path string // "" with an fs.FS
 	// Pauses; tests shorten them.
 	quiet time.Duration // from the last change of a file to reading it
-	poll  time.Duration // between looks at sizes and times
+	poll  time.Duration // between checks of sizes and times
 
 	mu      sync.Mutex
 	fsys    fs.FS                      // if it is not nil, it is read and not the path
@@ -91,7 +91,7 @@ func (f *Files) SetFS(fsys fs.FS) {
 	for ch := range f.reloads {
 		select {
 		case ch <- struct{}{}:
-		default: // it will read anyway
+		default: // a request is pending already
 		}
 	}
 }

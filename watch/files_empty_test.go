@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// emptied are the ways in which a cluster of one file is lost by accident.
+// emptied are the ways to lose a cluster of one file by accident.
 func emptied() map[string]fstest.MapFS {
 	return map[string]fstest.MapFS{
 		"truncated":      files("1.yaml", ""),

@@ -22,7 +22,7 @@ type follower struct {
 	last        string                // fingerprint, before the files were read
 	notify      *fsnotify.Watcher     // nil if the system does not report changes
 	watched     string                // the directory that notify watches
-	isDir       bool                  // watched is the path itself, and not what it is in
+	isDir       bool                  // watched is the path itself, not the directory that contains it
 	events      <-chan fsnotify.Event // of notify
 	errors      <-chan error          // of notify
 }
@@ -84,11 +84,11 @@ func (w *follower) arm() {
 		dir = resolved
 	}
 	if dir != w.watched && w.watched != "" {
-		_ = w.notify.Remove(w.watched) // an error says that it is not there any more
+		_ = w.notify.Remove(w.watched) // an error means that it no longer exists
 	}
 	w.watched = dir
-	// The directory may have been replaced by another one of its name, which is watched from here on. If it has not,
-	// this does nothing.
+	// The directory may have been replaced by another one of the same name, which is watched from now on. Otherwise this
+	// does nothing.
 	if err := w.notify.Add(dir); err != nil {
 		w.logger.V(4).Info("Cannot watch a directory for changes, polling instead", "directory", dir, "err", err)
 	}
@@ -142,7 +142,7 @@ func (w *follower) concerns(event fsnotify.Event) bool {
 	name := filepath.Base(event.Name)
 	switch {
 	case event.Name == w.watched, strings.HasPrefix(name, ".."):
-		return true // the directory itself; what symbolic links in volumes of ConfigMaps lead through
+		return true // the directory itself, or what symbolic links in volumes of ConfigMaps point through
 	case w.isDir:
 		return isClusterFile(name)
 	}

@@ -14,7 +14,7 @@ import (
 // location is where files are: a directory, or one file of it.
 type location struct {
 	fsys   fs.FS
-	dir    string // what names are shown with, "" for an fs.FS
+	dir    string // prefix of displayed names, "" for an fs.FS
 	single string // the one file; "" for all files of the directory
 }
 
@@ -64,8 +64,8 @@ func (l location) list() ([]string, error) {
 	return names, nil
 }
 
-// isFile reports whether the entry is a file, or a symbolic link to one. A broken link is not a file; one that cannot
-// be looked at is, and reading it will say why.
+// isFile reports whether the entry is a file, or a symbolic link to one. A broken link is not a file. An entry that
+// cannot be examined counts as one, and reading it will return the reason.
 func (l location) isFile(entry fs.DirEntry) bool {
 	if entry.Type()&fs.ModeSymlink == 0 {
 		return entry.Type().IsRegular()
@@ -89,7 +89,7 @@ func isClusterFile(name string) bool {
 	return false
 }
 
-// fingerprint changes when a file comes, goes or is written, as far as names, sizes and times tell.
+// fingerprint changes when a file is added, removed or written, as far as names, sizes and times show it.
 func (l location) fingerprint() string {
 	names, err := l.list()
 	if err != nil {

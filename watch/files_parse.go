@@ -26,7 +26,7 @@ type parser struct {
 	documents map[string]int // by file
 }
 
-// sum reports whether a text has changed.
+// sum is the hash of a text, to notice that it has changed.
 type sum [sha256.Size]byte
 
 // entry is an object in a document.
@@ -153,7 +153,7 @@ func (p *parser) document(file string, document manifest.Document) ([]entry, boo
 	return entries, good
 }
 
-// skip logs that the kind of an object is not used, at level 0 if it looks as if it were meant to be used.
+// skip logs that the kind of an object is not used, at level 0 if it was probably meant to be used.
 func (p *parser) skip(at position, other *manifest.OtherKindError) {
 	level := 4
 	switch other.Kind {

@@ -410,8 +410,8 @@ func TestDocumentsOfALargeClusterAreAllFound(t *testing.T) {
 	}
 }
 
-// TestAFileThatIsStillBeingWrittenDeletesNothing: what kubectl prints is a List. Whatever part of it has been written,
-// the objects that are not in it yet are not taken for deleted.
+// TestAFileThatIsStillBeingWrittenDeletesNothing: kubectl prints a List. Whatever part of it has been written, the
+// objects that are still missing do not count as deleted.
 func TestAFileThatIsStillBeingWrittenDeletesNothing(t *testing.T) {
 	yamlText, jsonText := cluster(2, 1)
 	logger, _ := testLogger(t)

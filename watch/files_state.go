@@ -18,7 +18,7 @@ type fileState struct {
 	empty     map[string]bool // the files that objects came from and that have none now
 }
 
-// delivered records which text of which file an object was made of.
+// delivered records the file and the text that an object was read from.
 type delivered struct {
 	file string
 	sum  sum
@@ -28,8 +28,8 @@ func newFileState(nodeName string, logger klog.Logger) *fileState {
 	return &fileState{parser: parser{nodeName: nodeName, logger: logger}, delivered: map[key]delivered{}}
 }
 
-// read reads the files and returns what has changed since the last time, deletions at the end, each sorted, and what is
-// malformed. An error means that there is nothing to read at the location.
+// read reads the files and returns the changes since the last time, each kind sorted and deletions last, and the
+// malformed documents. An error means that there is nothing to read at the location.
 //
 // While a part of a file is malformed, its content is not known: objects that were delivered from it and that it now
 // seems to lack stay as they are. The same is true of a file that has become empty.
@@ -92,7 +92,7 @@ func (s *fileState) changes() []Change {
 			continue
 		}
 		object, err := s.parser.decode(f)
-		if err != nil { // cannot be: the same text could be decoded
+		if err != nil { // cannot happen: the same text was decoded before
 			s.parser.logger.Error(err, "Skipped an object", "position", f.position().String())
 			continue
 		}

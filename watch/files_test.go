@@ -43,7 +43,7 @@ func newFilesFS(t *testing.T, fsys fs.FS) *Files {
 	return f
 }
 
-// readOnce returns what Run delivers first, and what is malformed.
+// readOnce returns the objects that Run delivers first, and the malformed documents.
 func readOnce(t *testing.T, f *Files, nodeName string) ([]Change, error) {
 	changes, malformed, err := f.read(t.Context(), newFileState(nodeName, klog.Background()))
 	errs := []error{err}
@@ -53,7 +53,7 @@ func readOnce(t *testing.T, f *Files, nodeName string) ([]Change, error) {
 	return changes, errors.Join(errs...)
 }
 
-// newFilesAt returns a source of a path that looks at nothing regularly, so that tests see what events do.
+// newFilesAt returns a source of a path that does not poll, so that tests see the effect of events.
 func newFilesAt(t *testing.T, path string) *Files {
 	t.Helper()
 	f, err := NewFiles(path)
@@ -198,7 +198,8 @@ func TestFilesUseTheLastOfSeveralDocumentsOfAnObject(t *testing.T) {
 	assert.Contains(t, logs(), `object="services default/a" unused="1.yaml: document 1" used="1.yaml: document 2"`)
 	assert.Contains(t, logs(), `unused="1.yaml: document 2" used="2.yaml: document 1"`)
 
-	// What it overrode is used once it is gone, though the text has not changed since the first reading.
+	// Once it is deleted, the definition that it overrode is used, although its text has not changed since the first
+	// reading.
 	f.SetFS(files("1.yaml", doc("a", "1")+doc("a", "2")))
 	r.wait("second", hasIP(r, "a", "2"))
 	f.SetFS(files("1.yaml", doc("a", "1")))
@@ -241,7 +242,7 @@ func TestFilesKeepTheLastGoodStateOfWhatIsMalformed(t *testing.T) {
 	r.wait("deletion", func() bool { return len(r.updates) == 3 })
 	assert.Equal(t, []string{"-services default/c"}, r.update(2))
 
-	// Wholly malformed, and then gone: a file that is not there is not malformed.
+	// Wholly malformed, and then deleted: a file that does not exist is not malformed.
 	f.SetFS(files("1.yaml", "}", "2.yaml", doc("e", "3")))
 	r.wait("e", hasIP(r, "e", "3"))
 	assert.Equal(t, "2", ip(r, "a"))
@@ -377,7 +378,7 @@ func TestFilesWaitForAPathToAppearAndSurviveItsLoss(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cluster")
 	f := newFilesAt(t, path)
 	if runtime.GOOS == "windows" {
-		f.poll = 10 * time.Millisecond // it does not tell that a directory that is watched is renamed
+		f.poll = 10 * time.Millisecond // it does not report that a watched directory is renamed
 	}
 	r := newRealTimeRecorder(t)
 	stop, logs := startLogged(t, f, "", r)
@@ -563,7 +564,7 @@ func TestFilesDecodeOnlyWhatHasChanged(t *testing.T) {
 	assert.Equal(t, 2, decoded)
 	assert.Equal(t, []string{"+services default/a", "+services default/svc-7"}, changes)
 
-	// Of a List that has changed, everything is decoded, and what has changed is delivered.
+	// If a List has changed, all of it is decoded, but only the changes are delivered.
 	list, _ := cluster(20, 2)
 	s = newFileState("", logger)
 	for range 2 {

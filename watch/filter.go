@@ -11,15 +11,15 @@ import (
 )
 
 // labelServiceProxyName is the label of Services that name the proxy that serves them. The endpoint slice controller
-// copies it to their EndpointSlices with a delay. Only the label of Services counts, so that a Service that is taken
-// over from another proxy has its endpoints at once, and slices that other programs write need not have the label.
+// copies it to their EndpointSlices with a delay. Only the label of Services counts, so that a Service that moves here
+// from another proxy has its endpoints at once, and slices that other programs write need not have the label.
 const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
 // allServiceProxies is localstate.AllServiceProxies.
 const allServiceProxies = "*"
 
-// wants reports whether a run for one node, for none or for all of them delivers an object: every one but other nodes'
-// Nodes.
+// wants reports whether a run delivers an object: every object except other nodes' Nodes. nodeName is "" for no node,
+// or AllNodes.
 func wants(nodeName string, obj metav1.Object) bool {
 	_, isNode := obj.(*corev1.Node)
 	return !isNode || nodeName != "" && (obj.GetName() == nodeName || nodeName == AllNodes)

@@ -22,8 +22,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// InformersOptions say which objects [Informers] takes from a factory, and which from informers that the program has
-// otherwise. The zero value selects what kube-proxy watches, from the factory.
+// InformersOptions choose, for each kind of object, between the factory's informer and one that the program supplies.
+// The zero value uses the factory for everything that kube-proxy watches.
 type InformersOptions struct {
 	// ServiceInformer and EndpointSliceInformer deliver Services and EndpointSlices. Default: the factory's informers.
 	ServiceInformer       coreinformers.ServiceInformer
@@ -33,8 +33,8 @@ type InformersOptions struct {
 	NodeInformer coreinformers.NodeInformer
 	// ServiceCIDRInformer delivers ServiceCIDRs. Default: the factory's informer.
 	ServiceCIDRInformer networkinginformers.ServiceCIDRInformer
-	// NoNodes leaves the Nodes out, for programs that say what they know of the node in localstate.Options, as NodeIPs
-	// and Zone. Without a factory and a NodeInformer they are left out anyway.
+	// NoNodes leaves the Nodes out, for programs that set NodeIPs and Zone of localstate.Options themselves. Without a
+	// factory and a NodeInformer they are left out anyway.
 	NoNodes bool
 	// NoServiceCIDRs leaves the ServiceCIDRs out. It is for API servers that do not have them (before v1.33) and for
 	// programs that may not list them: otherwise Run waits ten seconds for their informer. Without a factory and a
@@ -53,10 +53,10 @@ type InformersOptions struct {
 //
 // The program may not be allowed to list ServiceCIDRs, or the API server may not have them; an informer only logs that.
 // Only S33 needs them: if they have not been listed ten seconds after everything else, Run logs that and goes on
-// without them. They are delivered when they come.
+// without them. They are delivered when they arrive.
 //
-// An informer whose API server was restored from a backup hears nothing until the resourceVersions are higher than
-// before, and nobody but the program that made it can have it list anew: restart that program. [Clientset] does it by
+// An informer whose API server was restored from a backup receives nothing until the resourceVersions are higher than
+// before, and only the program that made it can make it list anew: restart that program. [Clientset] does this by
 // itself (S68).
 //
 // A transform function of the informers must not change what package localstate reads. Informers deliver the result of
@@ -78,8 +78,8 @@ type InformerFactory interface {
 }
 
 // NewInformers returns a source that takes its objects from the informers in opts, and all others from those of the
-// factory. The factory may be nil if opts has both a ServiceInformer and an EndpointSliceInformer. Then there are only
-// those Nodes and ServiceCIDRs that opts has an informer of.
+// factory. The factory may be nil if opts has both a ServiceInformer and an EndpointSliceInformer. Then Nodes and
+// ServiceCIDRs are delivered only if opts has an informer for them.
 func NewInformers(factory InformerFactory, opts InformersOptions) (*Informers, error) {
 	if err := opts.validate(factory); err != nil {
 		return nil, fmt.Errorf("informers source: %w", err)

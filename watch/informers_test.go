@@ -65,7 +65,7 @@ func TestInformersNeedAFactory(t *testing.T) {
 	require.EqualError(t, err, "informers source: both NoServiceCIDRs and a ServiceCIDRInformer are given")
 }
 
-// Each informer may be another one than the factory's, which is then not asked for.
+// Each informer can be replaced, and the factory's is then not requested.
 func TestInformersTakeTheProgramsOwnBeforeThoseOfTheFactory(t *testing.T) {
 	withFactory(t, []runtime.Object{service("theirs"), slice("theirs-1"), node("n1"), serviceCIDR("kubernetes")},
 		func(t *testing.T, e *factoryEnv) {
@@ -174,7 +174,7 @@ func TestInformersAreCompleteWithoutServiceCIDRsThatMayNotBeListed(t *testing.T)
 		})
 		r := newRecorder(t)
 		s := e.source(InformersOptions{})
-		// The one by default sleeps until the time at which the program began, which in virtual time is far away.
+		// The default sleeps until the time at which the program began, which is far away in virtual time.
 		require.NoError(t, e.Networking().V1().ServiceCIDRs().Informer().SetWatchErrorHandlerWithContext(
 			func(context.Context, *cache.Reflector, error) {}))
 		e.start()

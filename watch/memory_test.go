@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// forgetful is a Handler that keeps no object, and can tell which of those that it was given somebody else keeps.
+// forgetful is a Handler that keeps no object, and knows which of the objects that it was given are still in memory.
 type forgetful struct {
 	mu      sync.Mutex
 	objects []weak.Pointer[corev1.Service]

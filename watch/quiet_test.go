@@ -26,13 +26,13 @@ type alert struct {
 func (a *alert) Heard(kind metav1.Object, version string) { a.heard.Heard(kind, version, time.Now()) }
 func (a *alert) Bookmarks(kind metav1.Object)             { a.heard.Bookmarks(kind) }
 
-// silence returns for how long nothing has been heard that should have been.
+// silence returns for how long an expected sign of life has been missing.
 func (a *alert) silence() time.Duration {
 	_, at, quiet := a.heard.Oldest()
 	return time.Since(at) - quiet
 }
 
-// withoutBookmarks is a connection to a server that sends no bookmarks, as old ones, and some that are aggregated.
+// withoutBookmarks is a connection to a server that sends no bookmarks, like old ones and some aggregated ones.
 type withoutBookmarks struct{ http.RoundTripper }
 
 func (w withoutBookmarks) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -43,8 +43,8 @@ func (w withoutBookmarks) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.RoundTripper.RoundTrip(r)
 }
 
-// TestADeadWatchIsToldFromAQuietOne: a server that sends bookmarks is missed after minutes. One that does not is missed
-// only if it does not even begin the watches that follow those which have timed out.
+// TestADeadWatchIsToldFromAQuietOne: a server that sends bookmarks counts as silent after minutes. A server that does
+// not counts as silent only if it does not even begin new watches after the old ones have timed out.
 func TestADeadWatchIsToldFromAQuietOne(t *testing.T) {
 	const missed = 3 * time.Minute
 	for name, c := range map[string]struct{ bookmarks, streams bool }{
@@ -96,7 +96,7 @@ func TestADeadWatchIsToldFromAQuietOne(t *testing.T) {
 	}
 }
 
-// A streamed list ends with a bookmark. A change is none.
+// A streamed list ends with a bookmark. A change is not one.
 func TestWhatShowsThatAServerSendsBookmarks(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(t *testing.T, s *nameStore)

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// recorder is a Handler that remembers what it was told, and lets tests wait for it.
+// recorder is a Handler that stores what was delivered, and lets tests wait for it.
 type recorder struct {
 	t *testing.T
 
@@ -112,7 +112,7 @@ func (r *recorder) waitSynced() {
 	r.wait("Synced", func() bool { return r.synced > 0 })
 }
 
-// waitFor waits until there is exactly what the names say.
+// waitFor waits until exactly the named objects exist.
 func (r *recorder) waitFor(names ...string) {
 	r.t.Helper()
 	sort.Strings(names)

@@ -6,7 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// kept is what trim keeps on request: what identifies an endpoint for people, and all annotations of EndpointSlices.
+// kept is what trim keeps on request: the details that identify an endpoint for people, and all annotations of
+// EndpointSlices.
 type kept struct{ details, annotations bool }
 
 // trim drops the fields that do not affect service traffic, see [Clientset]. A Service keeps its labels and
@@ -38,7 +39,7 @@ func trim(obj any, keep kept) {
 	}
 }
 
-// onlyTriggerTime drops all annotations except the time of the change that led to the slice (S19).
+// onlyTriggerTime drops all annotations except the time of the change that caused the slice's last update (S19).
 func onlyTriggerTime(annotations map[string]string) map[string]string {
 	t, ok := annotations[corev1.EndpointsLastChangeTriggerTime]
 	switch {

@@ -38,8 +38,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// tunnel is a proxy on loopback between clients and an API server. It reads the streams of watches, and lets no
-// bookmark through that ends a streamed list.
+// tunnel is a proxy on loopback between clients and an API server. It reads the streams of watches, and drops bookmarks
+// that end a streamed list.
 type tunnel struct {
 	*apiserver.Server
 	config *rest.Config // of clients that go through the tunnel
@@ -191,7 +191,7 @@ func (l *logs) count(text string) int {
 	return strings.Count(l.text.String(), text)
 }
 
-// timers are called when the test says so, instead of after some time.
+// timers fire when the test says so, instead of after some time.
 type timers struct {
 	mu  sync.Mutex
 	all []*timer
@@ -286,8 +286,7 @@ func brainOf(t *testing.T, ctx context.Context, source watch.Source, registry pr
 }
 
 // A tunnel over real connections drops the bookmark that ends a streamed list, or ends the stream: a proxy and a brain
-// have everything all the same, and hear of changes. (After a stream of HTTP/2 that breaks, client-go itself lists
-// without streaming.)
+// still get everything, and later changes. (After a broken HTTP/2 stream client-go itself lists without streaming.)
 func TestATunnelThatDropsTheEndOfLists(t *testing.T) {
 	const protobuf, jsonType = "application/vnd.kubernetes.protobuf", "application/json"
 	for name, test := range map[string]struct {
@@ -340,7 +339,7 @@ func TestATunnelThatDropsTheEndOfLists(t *testing.T) {
 	}
 }
 
-// Informers that the program hands in wait for ever: the source can only say so.
+// The program's own informers wait forever: the source can only log that.
 func TestInformersBehindATunnelThatDropsTheEndOfLists(t *testing.T) {
 	u := newTunnel(t, true, "application/vnd.kubernetes.protobuf", nil)
 	client, err := kubernetes.NewForConfig(u.config)

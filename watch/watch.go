@@ -11,31 +11,32 @@ const AllNodes = "*"
 
 // Source delivers cluster objects.
 //
-// One that may leave Nodes out has a method DeliversNodes() bool, which says whether it delivers them. If it does not,
-// nobody waits for a Node, or reports that there is none.
+// A source that may leave Nodes out has a method DeliversNodes() bool, which says whether it delivers them. If it does
+// not, nothing waits for a Node or reports that it is missing.
 type Source interface {
-	// Run delivers until ctx ends, and then returns nil. If it cannot go on before that, it returns the reason. When it
-	// returns, everything that it started has ended, and it may be called again. It does not give up because a server
-	// or a file is unavailable: it logs that, waits and retries. nodeName says whose Node object to deliver: none if it
-	// is empty, all if it is [AllNodes].
+	// Run delivers until ctx ends, and then returns nil. If it has to stop before that, it returns the reason. When it
+	// returns, everything that it started has ended, and it may be called again. It does not give up because a server or a
+	// file is unavailable: it logs that, waits and retries. nodeName says whose Node object to deliver: none if it is
+	// empty, all if it is [AllNodes].
 	Run(ctx context.Context, nodeName string, h Handler) error
 }
 
 // Handler receives what a Source delivers. Calls may come from several goroutines at once.
 //
-// One that has a method Heard(kind metav1.Object, resourceVersion string) is told by a [Clientset] whenever the API
-// server has said something, which it does every minute or so even if nothing changes: everything up to that version
-// has been delivered of the objects that have the type of kind. Those of the first lists come before Synced. Without a
-// version it says that nothing is to be expected of that kind: it is not served, or not to this program.
+// Handlers may have further methods. Heard(kind metav1.Object, resourceVersion string) is called by a [Clientset]
+// whenever the API server has sent something, which it does every minute or so even if nothing changes. It means that
+// everything up to that version has been delivered, of objects with the type of kind. Calls for the first lists come
+// before Synced. An empty version means that nothing is to be expected of that kind, because the server does not serve
+// it, or not to this program.
 //
-// One that has a method Bookmarks(kind metav1.Object) is told once that the server sends bookmarks for that kind, so
-// that silence of a few minutes means that the watch is dead. Without them a watch of what does not change is silent
-// until client-go begins another one, after 5 to 10 minutes.
+// Bookmarks(kind metav1.Object) is called once if the server sends bookmarks for that kind, so that silence of a few
+// minutes means that the watch is dead. Without bookmarks, a watch of objects that do not change is silent until
+// client-go begins another one, after 5 to 10 minutes.
 //
-// One that has a method ListUnended(kind metav1.Object) is told once that a streamed list of that kind does not end: by
-// a [Clientset], which lists without streaming from then on, and by [Informers], which can only wait.
+// ListUnended(kind metav1.Object) is called once if a streamed list of that kind does not end: by a [Clientset], which
+// lists without streaming from then on, and by [Informers], which can only wait.
 //
-// A handler that wraps another one needs these methods, too, and passes the calls on: embedding a Handler hides them.
+// A handler that wraps another one needs these methods, too, to pass the calls on: embedding a Handler hides them.
 type Handler interface {
 	// Update delivers changes that belong together: nothing may be applied while only some of them are known. The
 	// objects belong to the source: the handler must not change or keep them. What comes before Synced may come in any
