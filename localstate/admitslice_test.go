@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Labels and annotations of a program whose network has slices of its own, beside those of the default network.
+// Labels and annotations of a program with a secondary network, which has its own slices next to those of the default
+// network.
 const (
 	ownLabel = "example.com/service-name"
 	network  = "example.com/network"
@@ -115,7 +116,7 @@ func TestSlicesThatAreNotAdmittedAreExplained(t *testing.T) {
 	assert.Empty(t, e.Ignored)
 }
 
-// What AdmitSlice takes away is held like what others take away.
+// Endpoints that AdmitSlice removes are held like those that others remove.
 func TestASliceThatIsNotAdmittedAnyMoreIsHeld(t *testing.T) {
 	opts := admitting
 	opts.HoldEndpoints = holding.HoldEndpoints

@@ -97,7 +97,7 @@ func (c clusterSize) load(tb testing.TB, services []*corev1.Service, slices []*d
 	return state
 }
 
-// BenchmarkOneEndpointChanged is from the event to the end of the Flush, with one endpoint replaced by another.
+// BenchmarkOneEndpointChanged measures from the event to the end of the Flush, with one endpoint replaced by another.
 func BenchmarkOneEndpointChanged(b *testing.B) {
 	for _, size := range []clusterSize{{100, 10}, {1000, 10}, {10000, 10}} {
 		b.Run(size.String(), func(b *testing.B) {
@@ -124,7 +124,7 @@ func BenchmarkOneEndpointChanged(b *testing.B) {
 	}
 }
 
-// BenchmarkAdmitService is the event of a Service that comes again as it was, with and without an AdmitService.
+// BenchmarkAdmitService measures the event of an unchanged Service, with and without an AdmitService.
 func BenchmarkAdmitService(b *testing.B) {
 	services, _ := clusterSize{1, 0}.objects()
 	for name, admit := range map[string]func(*corev1.Service) bool{
@@ -143,7 +143,7 @@ func BenchmarkAdmitService(b *testing.B) {
 	}
 }
 
-// BenchmarkAdmitSlice is the event of an EndpointSlice that comes again as it was, with and without an AdmitSlice.
+// BenchmarkAdmitSlice measures the event of an unchanged EndpointSlice, with and without an AdmitSlice.
 func BenchmarkAdmitSlice(b *testing.B) {
 	slice := benchSlice(0, 0, 100, 0)
 	for name, admit := range map[string]func(*discoveryv1.EndpointSlice) bool{
@@ -162,8 +162,8 @@ func BenchmarkAdmitSlice(b *testing.B) {
 	}
 }
 
-// BenchmarkUnchanged is an event that alters nothing for this node: an endpoint elsewhere becomes unready that no
-// policy of this node looks at, or a slice comes again as it was.
+// BenchmarkUnchanged measures events that change nothing for this node: an endpoint elsewhere, which no policy of this
+// node uses, becomes unready; or a slice is delivered unchanged.
 func BenchmarkUnchanged(b *testing.B) {
 	size := clusterSize{10000, 10}
 	services, slices := size.objects()
@@ -198,7 +198,7 @@ func BenchmarkUnchanged(b *testing.B) {
 	}
 }
 
-// BenchmarkFullState is from listed objects to the end of the first Flush.
+// BenchmarkFullState measures from listed objects to the end of the first Flush.
 func BenchmarkFullState(b *testing.B) {
 	size := clusterSize{10000, 10}
 	services, slices := size.objects()
@@ -210,7 +210,7 @@ func BenchmarkFullState(b *testing.B) {
 	})
 }
 
-// BenchmarkLiveHeap reports what is kept for each endpoint, once the objects are gone.
+// BenchmarkLiveHeap reports the memory that is kept for each endpoint, once the objects are gone.
 func BenchmarkLiveHeap(b *testing.B) {
 	for _, size := range []clusterSize{{10000, 10}, {10000, 100}} {
 		b.Run(size.String(), func(b *testing.B) {

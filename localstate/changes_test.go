@@ -400,7 +400,7 @@ func TestTriggerTimes(t *testing.T) {
 	}
 }
 
-// While nothing is flushed, because a Sync hangs for example, the oldest times are kept and the others are not.
+// While nothing is flushed, for example because a Sync hangs, only the oldest times are kept.
 func TestTriggerTimesAreBounded(t *testing.T) {
 	w := newWorld(t, aService("web"), aSlice("web-1", ep("10.1.0.1")))
 	first := time.Now().Add(time.Hour)

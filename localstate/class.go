@@ -6,8 +6,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Class has the properties shared by nodes that get the same services and endpoints, except for what concerns only one
-// of them: see [NodePart].
+// Class has the properties shared by nodes that get the same services and endpoints, except for the part that concerns
+// one node alone: see [NodePart].
 type Class struct {
 	// Zone is the zone of the nodes.
 	Zone string
@@ -25,8 +25,8 @@ func (c Class) keeps(e *model.Endpoint) bool {
 
 // ForClass returns a State for a class of nodes instead of a single one. It knows all the objects that s knows, has the
 // options of s except where the class overrides them, and has not handed over anything yet. No endpoint is local in it.
-// Its Flush hands over what the nodes of the class have in common; [State.NodeParts] returns the rest, and
-// [State.ChangedParts] what has changed of the rest. Of the model.Node that it hands over, only ServiceCIDRs is
+// Its Flush hands over what the nodes of the class have in common; [State.NodeParts] returns the nodes' own parts, and
+// [State.ChangedParts] those that have changed. Only the ServiceCIDRs of the model.Node that it hands over are
 // meaningful.
 //
 // s must be a State without a NodeName. The two share memory, but do not write to it, so they may be used concurrently.
@@ -58,7 +58,7 @@ func (s *State) ForClass(c Class) *State {
 		for _, slice := range from.slices {
 			in := *slice
 			in.service = svc
-			if s.slices[slice.key()] == slice { // else it counts, but is not there any more
+			if s.slices[slice.key()] == slice { // otherwise it is held, but no longer exists
 				n.slices[in.key()] = &in
 			}
 			n.addSlice(&in)

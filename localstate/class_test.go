@@ -18,17 +18,17 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// silent is a context without logs: random objects have much that is to be logged.
+// silent is a context without logs: random objects cause many log lines.
 func silent(t *testing.T) context.Context { return klog.NewContext(t.Context(), logr.Discard()) }
 
-// fleet works out the state of several nodes by their classes.
+// fleet computes the state of several nodes through their classes.
 type fleet struct {
 	t        *testing.T
 	base     *State
 	classes  map[Class]*State
 	shared   map[Class]*mirror
 	trackers map[string]*NodeTracker
-	// parts are those of the classes, kept up to date with ChangedParts, and some those that were not all.
+	// parts are those of the classes, kept up to date with ChangedParts; some counts calls that did not return all.
 	parts map[Class]map[model.ServiceName]map[string]*NodePart
 	some  int
 }
@@ -65,14 +65,14 @@ func (f *fleet) apply(e event) {
 	}
 }
 
-// state is a node with what it has to do, as it is compared.
+// state is the state of a node in a form that can be compared.
 type fleetState struct {
 	node      *model.Node
 	services  map[model.ServiceName]*model.Service
 	endpoints map[model.EndpointKey]*model.Endpoint
 }
 
-// of puts the parts of a node over what its class has.
+// of overlays the state of a node's class with the node's parts.
 func (f *fleet) of(name string) fleetState {
 	tracker := f.trackers[name]
 	class := tracker.Class()
@@ -110,7 +110,7 @@ func (f *fleet) of(name string) fleetState {
 	return got
 }
 
-// updateParts asks for the parts that have changed, and checks that then all are known.
+// updateParts asks for the changed parts, and checks that all parts are known afterwards.
 func (f *fleet) updateParts(class Class, names []model.ServiceName) {
 	state, known := f.classes[class], f.parts[class]
 	everybody := func(string) bool { return true }
@@ -138,8 +138,8 @@ func (f *fleet) updateParts(class Class, names []model.ServiceName) {
 	}
 }
 
-// TestAClassAndItsPartsAreWhatEachNodeHas: the state of a node, worked out for its class and put together, is the one
-// that is worked out for it alone, whatever happens, and whenever a class is made.
+// TestAClassAndItsPartsAreWhatEachNodeHas: the state of a node that is combined from its class and its parts equals the
+// one that is computed for it alone, whatever happens, and whenever a class is created.
 func TestAClassAndItsPartsAreWhatEachNodeHas(t *testing.T) {
 	changed := 0
 	for seed := range uint64(120) {
@@ -201,7 +201,7 @@ func TestAClassAndItsPartsAreWhatEachNodeHas(t *testing.T) {
 	assert.Greater(t, changed, 300, "times that not all parts were worked out")
 }
 
-// What is discarded is forgotten: services that have come and gone leave nothing behind.
+// Discard leaves nothing behind of services that were added and deleted.
 func TestADiscardingStateFreesWhatIsGone(t *testing.T) {
 	s, err := New(t.Context(), Options{}, ClusterOptions{})
 	require.NoError(t, err)

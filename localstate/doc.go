@@ -28,8 +28,7 @@
 //
 // Some data that most service proxies do not need is computed only if [Options] and [ClusterOptions] enable it: details
 // of endpoints, endpoints that get no new traffic, endpoint sets that no route uses, headless services and services of
-// type ExternalName. ClusterOptions.AdmitService decides what each Service is taken for, and AdmitSlice to which
-// Service an EndpointSlice belongs.
+// type ExternalName. ClusterOptions.AdmitService may edit or exclude each Service, and AdmitSlice each EndpointSlice.
 //
 // # Memory
 //

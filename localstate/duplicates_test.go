@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Every entry has the same target. The node names tell which one has won.
+// Every entry has the same target. The node names show which one has won.
 
 func TestDuplicatesInOneSlice(t *testing.T) {
 	for _, tc := range []struct {

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// entry is a valid endpoint of a slice: the at-th.
+// entry is the at-th endpoint of a slice, a valid one.
 type entry struct {
 	addr  netip.Addr
 	slice int32 // in entries.slices
@@ -49,7 +49,7 @@ func (e *entries) addAll(svc *service, f model.Family) {
 	e.sort()
 }
 
-// add adds a slice, and those of a range of its endpoints that are valid.
+// add adds a slice, with the valid endpoints in a range of its endpoints.
 func (e *entries) add(slice *sliceIntake, from, to int) {
 	s := int32(len(e.slices))
 	e.slices = append(e.slices, slice)
@@ -104,8 +104,8 @@ func (e *entries) at(addr netip.Addr) []entry {
 	return e.list[i : i+countAt(e.list[i:], addr)]
 }
 
-// candidates appends the candidates that the port of forPort has among some of the entries, which have to be all
-// entries of one or more addresses. They are sorted by target (S15, S18), and all but the preferred of duplicates are
+// candidates appends the candidates, among some entries, of the port that forPort was last called for. The entries must
+// be all those of one or more addresses. The candidates are sorted by target (S15, S18), and duplicates that lose are
 // marked (S17).
 func (e *entries) candidates(buf []candidate, list []entry) []candidate {
 	for len(list) > 0 {
@@ -150,7 +150,7 @@ func settleAll(same []candidate) {
 // any port of the slices, even one that the service does not have.
 func (e *entries) healthy(same []entry) iter.Seq[*candidate] {
 	return func(yield func(*candidate) bool) {
-		if len(same) == 1 { // as nearly always
+		if len(same) == 1 { // nearly always
 			slice, at := e.slices[same[0].slice], same[0].at
 			if flags := slice.flags(int(at)); len(slice.ports) > 0 && flags.has(flagReady) {
 				yield(&candidate{slice: slice, at: at, flags: flags})

@@ -23,8 +23,8 @@ type Explanation struct {
 	UnmatchedPorts []string `json:"unmatchedPorts,omitempty"`
 	// InvalidAddresses are addresses in slices that do not parse, or are not of the slice's family.
 	InvalidAddresses []string `json:"invalidAddresses,omitempty"`
-	// Ignored are the slices of the service that are not used, such as those of type FQDN, and what is not used of
-	// others: each entry has a number, a reason and the names of slices.
+	// Ignored lists the slices of the service that are not used, such as those of type FQDN, and the unused parts of
+	// others. Each entry gives a count, a reason and the names of slices.
 	Ignored []string `json:"ignored,omitempty"`
 	// Held: the endpoints are the last usable ones, which stay because the slices have none (S66).
 	Held bool `json:"held,omitempty"`
@@ -37,8 +37,8 @@ type PortExplanation struct {
 	Family string         `json:"family"`
 	// Routes say what happens to traffic to the port, as handed over to sinks.
 	Routes model.Routes `json:"routes"`
-	// TooManyEndpoints: the service or its namespace asks for too many, and this port gets none (S60). Endpoints is empty
-	// then. This reflects the last Flush.
+	// TooManyEndpoints: the service or its namespace exceeds a limit, so this port gets no endpoints (S60) and Endpoints
+	// is empty. This reflects the last Flush.
 	TooManyEndpoints bool `json:"tooManyEndpoints,omitempty"`
 	// Topology says which hints select the endpoints, or why no hints do.
 	Topology string `json:"topology"`
@@ -62,7 +62,7 @@ type EndpointExplanation struct {
 	Terminating bool `json:"terminating"`
 	// Sets are the endpoint sets that the endpoint is in. An entry that is in none gets no new traffic.
 	Sets model.EndpointSets `json:"sets"`
-	// Reason is why it is in exactly these sets.
+	// Reason says why it is in exactly these sets.
 	Reason Reason `json:"reason"`
 	// Text is the reason in words.
 	Text string `json:"text"`
@@ -87,7 +87,7 @@ const (
 	ReasonOtherZone   Reason = "OtherZone"   // its hints name other zones
 	ReasonNotLocal    Reason = "NotLocal"    // all traffic of the port stays on the node, and it is on another
 	ReasonDuplicate   Reason = "Duplicate"   // another entry has the same target and is preferred
-	ReasonUnknownNode Reason = "UnknownNode" // as NotLocal, and no node is named
+	ReasonUnknownNode Reason = "UnknownNode" // as NotLocal, except that the slice names no node
 )
 
 // Explain returns what is known about a service. It returns false if neither the Service nor a slice of it is known.

@@ -12,17 +12,17 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// ignoredSlice is what is kept of a slice that is not used, for explanations alone.
+// ignoredSlice is the record of a slice that is not used, for explanations only.
 type ignoredSlice struct {
 	name, service string // service is "" if the slice names none
 	endpoints     int
 	reason        string
 }
 
-// ignoredSlices are those of one namespace, by name.
+// ignoredSlices are the ignored slices of one namespace, by name.
 type ignoredSlices map[string]ignoredSlice
 
-// noteIgnored remembers why a slice is ignored, or with "" that it is not. A State for a class explains nothing.
+// noteIgnored records why a slice is ignored; "" means that it is not. A State for a class explains nothing.
 func (s *State) noteIgnored(obj *discoveryv1.EndpointSlice, reason string) {
 	of := s.ignored[obj.Namespace]
 	if reason == "" {
@@ -41,8 +41,8 @@ func (s *State) noteIgnored(obj *discoveryv1.EndpointSlice, reason string) {
 	of[obj.Name] = ignoredSlice{obj.Name, obj.Labels[discoveryv1.LabelServiceName], len(obj.Endpoints), reason}
 }
 
-// whyIgnored says why a slice is ignored, or "": one of a headless service (S1), one without a service or a name, or
-// one of a family that is not served (S13).
+// whyIgnored returns why a slice is ignored, or "" if it is not. Ignored are slices of headless services (S1), slices
+// without a service or a name, and those of a family that is not served (S13).
 func (s *State) whyIgnored(obj *discoveryv1.EndpointSlice) string {
 	_, headless := obj.Labels[corev1.IsHeadlessService]
 	switch {
@@ -60,8 +60,8 @@ func (s *State) whyIgnored(obj *discoveryv1.EndpointSlice) string {
 	return ""
 }
 
-// ignoredOf returns the slices of a service that are ignored. A slice without the label belongs to a service if its
-// name is the service's, or begins with it and "-".
+// ignoredOf returns the ignored slices of a service. A slice without the label belongs to a service if its name is the
+// service's name, alone or followed by "-" and more.
 func (s *State) ignoredOf(name model.ServiceName) (list []ignoredSlice) {
 	for _, x := range s.ignored[name.Namespace] {
 		rest, ok := strings.CutPrefix(x.name, name.Name)
@@ -72,7 +72,8 @@ func (s *State) ignoredOf(name model.ServiceName) (list []ignoredSlice) {
 	return list
 }
 
-// ignoredParts says what is ignored of the slices of a service: whole ones, also ignored, and parts of others.
+// ignoredParts describes what is ignored in the slices of a service: whole slices, including those in ignored, and
+// parts of others.
 func (svc *service) ignoredParts(ignored []ignoredSlice) (texts []string) {
 	for _, slice := range svc.slices {
 		x := ignoredSlice{slice.name, svc.name.Name, slice.len(), ""}
@@ -125,7 +126,7 @@ func (svc *service) ignoredParts(ignored []ignoredSlice) (texts []string) {
 	return texts
 }
 
-// slicesNamed names a few slices.
+// slicesNamed returns a text that names a few of the slices.
 func slicesNamed(names []string) string {
 	n := len(names)
 	if n == 1 {

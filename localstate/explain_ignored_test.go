@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Each slice here is one that a person may expect to be used. "no endpoints" alone would not say why it is not.
+// A person may expect each of these slices to be used. "no endpoints" alone would not say why it is not.
 
 func unlabelled(slice *discoveryv1.EndpointSlice) { slice.Labels = nil }
 

@@ -132,8 +132,8 @@ func TestExplainTopology(t *testing.T) {
 	}
 }
 
-// TestExplanationTexts compares with files under testdata/explain, which a person would rather look at than at code.
-// "go test -update" writes them.
+// TestExplanationTexts compares with files under testdata/explain, which are easier to read than code. "go test
+// -update" writes them.
 func TestExplanationTexts(t *testing.T) {
 	const v6 = discoveryv1.AddressTypeIPv6
 	for _, tc := range []struct {
@@ -177,8 +177,8 @@ func TestExplanationTexts(t *testing.T) {
 	}
 }
 
-// TestExplainNamesTheLabelOfThisProxy: slices come whatever proxy serves their Service, so a name that is set wrong
-// shows here.
+// TestExplainNamesTheLabelOfThisProxy: slices are delivered whichever proxy serves their Service, so a wrong
+// ServiceProxyName shows here.
 func TestExplainNamesTheLabelOfThisProxy(t *testing.T) {
 	w := newWorldWith(t, ClusterOptions{ServiceProxyName: "mine"}, aSlice("web-1", ep("10.1.0.1")))
 	e, ok := w.state.Explain(model.ServiceName{Namespace: namespace, Name: "web"})
@@ -217,7 +217,7 @@ func TestExplainWhatIsNotKnown(t *testing.T) {
 	require.False(t, known())
 }
 
-// An explanation can be worked out while the state goes on: it is of the moment at which it was asked for.
+// An explanation can be computed while the state changes: it reflects the moment of the call.
 func TestAnExplanationIsOfTheMomentItWasAskedFor(t *testing.T) {
 	for _, above := range []int{0, indexAbove} {
 		r := testkit.Seeded(7)
@@ -253,7 +253,7 @@ func TestAnExplanationIsOfTheMomentItWasAskedFor(t *testing.T) {
 	}
 }
 
-// TestExplainIsAheadOfFlush: an explanation speaks of the objects as they are known, and changes nothing.
+// TestExplainIsAheadOfFlush: an explanation reflects the known objects, and changes nothing.
 func TestExplainIsAheadOfFlush(t *testing.T) {
 	w := newWorld(t, aService("web"), aSlice("web-1", ep("10.1.0.1")))
 	w.set(aSlice("web-1", ep("10.1.0.2")))

@@ -22,13 +22,14 @@ type NodeReceiver interface {
 	SetNode(*model.Node)
 }
 
-// ReplacedReceiver is a Receiver that is also told what its calls replace, so that it does not have to store it.
+// ReplacedReceiver is a Receiver that also gets the values that its calls replace, so that it does not have to store
+// them.
 type ReplacedReceiver interface {
-	// ReplacedService comes right before a SetService or DeleteService for a service that has been handed over, with what
-	// was handed over.
+	// ReplacedService comes right before a SetService or DeleteService for a service that has been handed over, with the
+	// last value.
 	ReplacedService(*model.Service)
 	// ReplacedEndpoint comes right before a SetEndpoint or DeleteEndpoint for an endpoint that has been handed over, with
-	// what was handed over.
+	// the last value.
 	ReplacedEndpoint(*model.Endpoint)
 }
 
@@ -38,11 +39,11 @@ type Changes struct {
 	Services, Endpoints int
 	// Node: the node was handed over.
 	Node bool
-	// Families are those that the changes concern.
+	// Families are the IP families that the changes concern.
 	Families model.FamilySet
-	// Triggers are the times of the cluster changes that led to these changes, in no particular order. At these times
-	// the network programming latency starts; it ends with the Sync that applies the changes (S19). Times from before
-	// the State was created, and of changes that made no difference here, are not included.
+	// Triggers are the times of the cluster changes that caused these changes, in no particular order. The network
+	// programming latency is measured from these times to the end of the Sync that applies the changes (S19). Times from
+	// before the State was created, and of changes that made no difference here, are not included.
 	Triggers model.PerFamily[[]time.Time]
 }
 
@@ -58,7 +59,7 @@ func (c *Changes) touchService(svc *model.Service, families []model.Family) {
 	}
 }
 
-// add adds the changes of one service, with the times of those that concern a changed family.
+// add adds the changes of one service, with the trigger times that concern a changed family.
 func (c *Changes) add(own Changes, triggers []trigger) {
 	c.Services += own.Services
 	c.Endpoints += own.Endpoints

@@ -7,7 +7,8 @@ import (
 )
 
 // flushPort computes the i-th port of a service: its routes and the changes of its endpoints, which it puts into the
-// buffers. list has the endpoints that have been handed over; it returns the new list, in the same memory if possible.
+// buffers. list has the endpoints that have been handed over. flushPort returns the new list, in the same memory if
+// possible.
 func (s *State) flushPort(svc *service, i int, list []*model.Endpoint, noLocal *noLocalPorts) []*model.Endpoint {
 	w := &s.wave
 	clear(w.edits)
@@ -66,7 +67,7 @@ func (p *familyPort) allCandidates() []candidate {
 func (p *familyPort) merge(candidates []candidate, part section, r *rules) {
 	w, list, at, to := &p.wave, part.list, part.from, part.to
 	chunk := 1
-	if at == to { // all that come stay together, as a rule
+	if at == to { // the list is empty: endpoints that are added together usually stay together
 		chunk = len(candidates)
 	}
 	for i := range candidates {
@@ -95,8 +96,8 @@ func (p *familyPort) merge(candidates []candidate, part section, r *rules) {
 	}
 }
 
-// newEndpoint returns a newly allocated endpoint. It allocates those still to come in small groups: a group is freed
-// only when all its endpoints are gone, so large ones would waste memory.
+// newEndpoint returns a newly allocated endpoint. It allocates in small groups, for up to toCome more: a group is freed
+// only when all its endpoints are gone, so large groups would waste memory.
 func (w *waveBuffers) newEndpoint(value model.Endpoint, toCome int) *model.Endpoint {
 	if len(w.fresh) == 0 {
 		w.fresh = make([]model.Endpoint, max(1, min(toCome, 4)))

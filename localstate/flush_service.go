@@ -6,13 +6,13 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// waveBuffers are reused from one service to the next.
+// waveBuffers are buffers of a Flush that are reused from one service to the next.
 type waveBuffers struct {
 	order    []int         // ports of the service by name
 	outcomes []portOutcome // by index in the service
 	deletes  []*model.Endpoint
 	sets     []*model.Endpoint
-	olds     []*model.Endpoint // what sets replace, or nil
+	olds     []*model.Endpoint // what each of sets replaces, or nil
 	replaced ReplacedReceiver
 	ports    [][]*model.Endpoint
 	families model.PerFamily[familyBuffers]
@@ -24,7 +24,7 @@ type waveBuffers struct {
 	fresh      []model.Endpoint // the unused part of newEndpoint's last allocation
 }
 
-// portOutcome is what a model.ServicePort says that follows from other objects than the Service.
+// portOutcome has the fields of a model.ServicePort that follow from objects other than the Service.
 type portOutcome struct {
 	routes           model.PerFamily[model.Routes]
 	tooManyEndpoints bool
@@ -37,10 +37,10 @@ type familyBuffers struct {
 	difference difference // if the service has an index
 }
 
-// keepAtMost is the number of elements of a buffer that is kept from one Flush to the next.
+// keepAtMost is the maximum size, in elements, of a buffer that is kept from one Flush to the next.
 const keepAtMost = 4096
 
-// release drops what the buffers refer to, and large buffers.
+// release drops the buffers' references, and large buffers as a whole.
 func (w *waveBuffers) release() {
 	clear(w.candidates)
 	clear(w.edits)
@@ -84,7 +84,7 @@ func (s *State) flushService(svc *service, r Receiver) Changes {
 	handed := svc.endpoints
 	for _, i := range w.order {
 		name := in.fields.PortName(ports[i])
-		for len(handed) > 0 && handed[0][0].Port.Compare(name) < 0 { // of a port that is gone
+		for len(handed) > 0 && handed[0][0].Port.Compare(name) < 0 { // the port was removed
 			w.deleteAll(handed[0])
 			handed = handed[1:]
 		}
@@ -118,7 +118,7 @@ func (s *State) flushService(svc *service, r Receiver) Changes {
 		if svc.handed != nil {
 			changes.touchService(svc.handed, s.families)
 			if svc.index != nil && (svc.handed.HealthCheck == nil) != (complete.HealthCheck == nil) {
-				svc.index.partsChange() // they have the counts of the health check
+				svc.index.partsChange() // the parts of nodes have the counts of the health check
 			}
 		}
 		svc.handed = complete
@@ -163,8 +163,9 @@ func (w *waveBuffers) allOf(svc *service, f model.Family) *entries {
 	return &b.all
 }
 
-// localEndpoints counts what a health check reports (S38): the distinct addresses of local ready endpoints over all
-// ports of the slices, whether the service has these ports or not. A service that gets no endpoints reports none (S60).
+// localEndpoints returns the count that a health check reports (S38): the distinct addresses of local ready endpoints
+// over all ports of the slices, whether or not the service has these ports. A service that gets no endpoints reports
+// none (S60).
 func (s *State) localEndpoints(svc *service) (count model.PerFamily[int]) {
 	if svc.intake.fields.HealthCheck == nil || s.limits.refusesAll(svc) {
 		return count

@@ -18,8 +18,8 @@ import (
 )
 
 // The first three feed objects that no API server has checked: every field may be missing, empty or nonsense. Whatever
-// comes, nothing panics, the receiver gets what the contract allows, the rest of the cluster is served, and all is
-// forgotten again.
+// the input, nothing panics, the calls to the receiver comply with the contract, the rest of the cluster is served, and
+// nothing is kept in the end.
 
 func FuzzService(f *testing.F) {
 	addObjects(f,
@@ -98,7 +98,7 @@ func addTexts(f *testing.F, list ...string) {
 	}
 }
 
-// checkObject hands over an object between others.
+// checkObject hands over an object among others.
 func checkObject(t *testing.T, input []byte, obj metav1.Object) {
 	if json.Unmarshal(input, obj) != nil {
 		return
@@ -147,8 +147,8 @@ func checkObject(t *testing.T, input []byte, obj metav1.Object) {
 	requireNothingKept(t, w.state)
 }
 
-// FuzzEvents takes its input as a program of events, see testkit.Input, and checks that any order and any batching of
-// them leads to what the rules say of the objects that are there at the end.
+// FuzzEvents reads its input as a program of events, see testkit.Input, and checks that any order and any batching of
+// them gives the result that the rules require for the final objects.
 func FuzzEvents(f *testing.F) {
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(seed, 1))

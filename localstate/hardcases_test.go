@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// TestHardCases are the cases that re-implementations of kube-proxy get wrong, as far as they are decided here. What
-// packets then do is tested in testing/conformance, for every backend: above all 11 to 15, 22 and 25 have a second half
-// there. 27, a partial update that fails, is about the runner and the backends only: testing/conformance and the root
-// package.
+// TestHardCases has the cases that re-implementations of kube-proxy get wrong, as far as they are decided here.
+// testing/conformance tests the effect on packets, for every backend: above all 11 to 15, 22 and 25 have a second half
+// there. 27, a partial update that fails, concerns only Run and the backends: the root package and testing/conformance
+// test it.
 func TestHardCases(t *testing.T) {
 	v4 := func(addresses ...string) []string {
 		out := []string{}

@@ -20,7 +20,7 @@ import (
 const (
 	namespace = "ns"
 	me        = "me"    // the name of this node
-	other     = "other" // of another one
+	other     = "other" // the name of another node
 )
 
 // world is a State with a receiver that checks every call.
@@ -61,7 +61,7 @@ func newWorldWith(t testing.TB, opts any, objects ...metav1.Object) *world {
 	return w
 }
 
-// set hands objects over, without a flush. It returns whether there was anything new in any of them.
+// set hands objects over, without a flush. It returns whether that changed anything relevant.
 func (w *world) set(objects ...metav1.Object) bool {
 	news := false
 	for _, obj := range objects {
@@ -70,7 +70,7 @@ func (w *world) set(objects ...metav1.Object) bool {
 	return news
 }
 
-// delete takes objects away, without a flush. It returns whether that was news of any of them.
+// delete deletes objects, without a flush. It returns whether that changed anything relevant.
 func (w *world) delete(objects ...metav1.Object) bool {
 	news := false
 	for _, obj := range objects {
@@ -114,7 +114,7 @@ func (w *world) service(name string) *model.Service {
 	return w.got.services[model.ServiceName{Namespace: namespace, Name: name}]
 }
 
-// mustService is service for one that has to be there.
+// mustService is service for one that has to exist.
 func (w *world) mustService(name string) *model.Service {
 	w.t.Helper()
 	svc := w.service(name)

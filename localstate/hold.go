@@ -8,10 +8,11 @@ import (
 )
 
 // This file holds the last endpoints of the services in ClusterOptions.HoldEndpoints (S66): a change that would leave a
-// service without a usable endpoint waits. So the slices that count for a service, those in service.slices, may differ
-// from those in State.slices, which exist.
+// service without a usable endpoint is held back. So the slices that count for a service, those in service.slices, may
+// differ from those that exist, in State.slices.
 
-// waiting are the slices of a service whose changes wait, by name, as they are now; nil: the slice is gone.
+// waiting has the slices of a service whose changes are held back, by name, as they are now; nil: the slice was
+// deleted.
 type waiting map[string]*sliceIntake
 
 func validateHeld(names []model.ServiceName) error {
@@ -23,7 +24,7 @@ func validateHeld(names []model.ServiceName) error {
 	return nil
 }
 
-// holds reports whether the last endpoints of a service are held: while it is served.
+// holds reports whether the last endpoints of a service are to be held: the options name it, and it is served.
 func (s *State) holds(svc *service) bool {
 	return len(s.opts.HoldEndpoints) > 0 && svc.intake != nil && slices.Contains(s.opts.HoldEndpoints, svc.name)
 }
@@ -41,7 +42,7 @@ func (s *State) holdOrChange(svc *service, old, in *sliceIntake) {
 		}
 		w[in.name] = in
 	} else if w[old.name] = nil; svc.slice(old.name) == nil {
-		delete(w, old.name) // it came and went while others were held
+		delete(w, old.name) // it was added and deleted while others were held
 	}
 	for _, f := range s.families {
 		if w.usable(svc, f) || !waiting(nil).usable(svc, f) {
@@ -54,7 +55,7 @@ func (s *State) holdOrChange(svc *service, old, in *sliceIntake) {
 	s.logHeld(svc, before, w.families(svc))
 }
 
-// endWaiting lets the changes of slices of a family count.
+// endWaiting applies the held changes to slices of a family.
 func (s *State) endWaiting(svc *service, w waiting, f model.Family) {
 	for name, now := range w {
 		if counts := svc.slice(name); counts.is(f) || now.is(f) {
@@ -64,7 +65,7 @@ func (s *State) endWaiting(svc *service, w waiting, f model.Family) {
 	}
 }
 
-// endHold lets all changes count that wait, because the service is not served any more.
+// endHold applies all held changes, because the service is no longer served.
 func (s *State) endHold(svc *service) {
 	for name, now := range s.held[svc] {
 		s.replaceSlice(svc, svc.slice(name), now)
@@ -87,7 +88,7 @@ func (s *State) logHeld(svc *service, before, after model.FamilySet) {
 	}
 }
 
-// usable reports whether a service has a usable endpoint in a family (S25), if what waits counts.
+// usable reports whether a service would have a usable endpoint in a family (S25) if the held changes counted.
 func (w waiting) usable(svc *service, f model.Family) bool {
 	for _, slice := range w {
 		if slice.is(f) && slice.usable() {
@@ -100,7 +101,7 @@ func (w waiting) usable(svc *service, f model.Family) bool {
 	})
 }
 
-// families returns those in which something waits.
+// families returns the families in which changes are held back.
 func (w waiting) families(svc *service) (set model.FamilySet) {
 	for name, now := range w {
 		for _, slice := range []*sliceIntake{svc.slice(name), now} {
@@ -112,7 +113,7 @@ func (w waiting) families(svc *service) (set model.FamilySet) {
 	return set
 }
 
-// is reports whether there is a slice, of this family.
+// is reports whether s is a slice of this family; nil is not.
 func (s *sliceIntake) is(f model.Family) bool { return s != nil && s.family == f }
 
 // usable reports whether a slice has an endpoint that can be used.
@@ -128,7 +129,7 @@ func (s *sliceIntake) usable() bool {
 	return false
 }
 
-// copyHeld copies what waits to the same service of a State for a class.
+// copyHeld copies held changes to the same service of a State for a class.
 func (s *State) copyHeld(from *State, svc, of *service) {
 	if from.held[of] == nil {
 		return

@@ -139,7 +139,7 @@ func TestTheLastEndpointsOfAServiceAreHeld(t *testing.T) {
 	}
 }
 
-// A Service that nobody names has what its slices say.
+// A Service that is not named gets the endpoints that its slices have.
 func TestEndpointsOfOthersAreNotHeld(t *testing.T) {
 	w := newWorldWith(t, holding, aService("api"), aSlice("api-1", ofService("api"), ep("10.1.0.1")))
 	w.delete(aSlice("api-1"))
@@ -162,7 +162,7 @@ func TestNamesOfHeldServicesAreChecked(t *testing.T) {
 	}
 }
 
-// What is held is said, in the log and by Explain.
+// The log and Explain report what is held.
 func TestHeldEndpointsAreExplained(t *testing.T) {
 	var lines []string
 	log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
@@ -200,7 +200,7 @@ func TestHeldEndpointsAreExplained(t *testing.T) {
 	assert.Contains(t, lines[1], "A Service whose last endpoints stayed has usable ones again")
 }
 
-// A slice is of one family at a time: created again in the other one, it leaves nothing to hold in the first.
+// A slice has one family at a time: created again in the other one, it leaves nothing to hold in the first.
 func TestASliceOfAnotherFamilyIsNotHeld(t *testing.T) {
 	opts := holding
 	opts.AllEndpoints = true
@@ -216,7 +216,7 @@ func TestASliceOfAnotherFamilyIsNotHeld(t *testing.T) {
 	assert.Empty(t, w.state.held)
 }
 
-// However long an outage lasts, slices that come and go meanwhile leave nothing behind.
+// However long an outage lasts, slices that are added and deleted meanwhile leave nothing behind.
 func TestSlicesThatComeAndGoMeanwhileAreForgotten(t *testing.T) {
 	w := newWorldWith(t, holding, aService("web"), aSlice("web-1", ep("10.1.0.1")))
 	w.delete(aSlice("web-1"))
@@ -231,7 +231,7 @@ func TestSlicesThatComeAndGoMeanwhileAreForgotten(t *testing.T) {
 	}
 }
 
-// A change that waits is no network programming that takes minutes.
+// A change that is held for minutes does not count as network programming that takes minutes.
 func TestWhatWaitsHasNoTriggerTime(t *testing.T) {
 	at := annotated(corev1.EndpointsLastChangeTriggerTime, "2999-01-02T03:04:05Z")
 	w := newWorldWith(t, holding, aService("web"), aSlice("web-1", ep("10.1.0.1")))
@@ -241,12 +241,12 @@ func TestWhatWaitsHasNoTriggerTime(t *testing.T) {
 	assert.Len(t, w.flush().Triggers.IPv4, 1)
 }
 
-// holder follows events by the words of S66: the slices that count for a service in a family are those that it has, or
-// those that it had when it last had a usable endpoint and was served ever since.
+// holder processes events by the wording of S66: the slices that count for a service in a family are its current ones
+// or, if these have no usable endpoint and it has been served ever since, those of the last time when it had one.
 type holder struct {
 	opts   options
 	plain  *world                                             // without the option
-	slices map[string]*discoveryv1.EndpointSlice              // that are there
+	slices map[string]*discoveryv1.EndpointSlice              // that exist
 	counts map[familyOf]map[string]*discoveryv1.EndpointSlice // by service and family
 }
 
@@ -299,7 +299,7 @@ func (h *holder) usable(slices map[string]*discoveryv1.EndpointSlice) bool {
 	return false
 }
 
-// objects returns events that lead to the same state without the option, and without an AdmitSlice.
+// objects returns events that result in the same state without the option, and without an AdmitSlice.
 func (h *holder) objects(all history) (out history) {
 	for _, e := range all.final() {
 		if _, isSlice := e.obj.(*discoveryv1.EndpointSlice); !isSlice {
@@ -315,7 +315,7 @@ func (h *holder) objects(all history) (out history) {
 	for _, list := range h.counts {
 		for _, slice := range list {
 			slice = slice.DeepCopy()
-			slice.Name += "-held" // another service may have the slice by now
+			slice.Name += "-held" // the slice may be another service's by now
 			out = append(out, event{obj: slice})
 		}
 	}

@@ -45,8 +45,8 @@ func hugeEndpoint(n int) discoveryv1.Endpoint {
 	}
 }
 
-// BenchmarkHugeService is from the event to the end of the Flush: an endpoint of a service that has many is replaced by
-// another, in a slice of 100, the service's labels change, or a slice goes and comes again.
+// BenchmarkHugeService measures from the event to the end of the Flush: an endpoint of a service that has many is
+// replaced, in a slice of 100; the service's labels change; or a slice is deleted and added again.
 func BenchmarkHugeService(b *testing.B) {
 	for _, c := range []struct {
 		name             string
@@ -91,7 +91,7 @@ func BenchmarkHugeService(b *testing.B) {
 	}
 }
 
-// replaceOne replaces an endpoint of a slice by another one, somewhere else in the order.
+// replaceOne replaces an endpoint of a slice by another one, at a different place in the order.
 func replaceOne(n int, _ *corev1.Service, slices []*discoveryv1.EndpointSlice) (metav1.Object, bool) {
 	slice := slices[n%len(slices)]
 	slice.Endpoints[n%100] = hugeEndpoint(100_000 + n*7919%1_000_000)

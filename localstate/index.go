@@ -10,32 +10,32 @@ import (
 )
 
 // indexAbove is the number of endpoints above which a service has an index. For smaller services it is cheaper to look
-// at all endpoints. It is a field of State, so that tests can have an index for small services.
+// at all endpoints. It is copied to a field of State, so that tests can have an index for small services.
 const indexAbove = 64
 
 // index is kept for a large service, so that the cost of a change does not depend on the service's size. It answers
-// three questions without a look at every endpoint: how many endpoints of each kind a port has, which slices have
-// changed since the last Flush, and whether other slices have an address as well. It describes the service as of the
-// last Flush.
+// three questions without looking at every endpoint: how many endpoints of each kind a port has, which slices have
+// changed since the last Flush, and whether other slices have an address, too. It describes the service as of the last
+// Flush.
 type index struct {
 	flushed bool           // otherwise it is new, and describes nothing yet
 	ports   []*indexedPort // in order of port name, protocol and family
-	// before has the slices that changed since, as they were then; nil means that the slice did not exist.
+	// before has the slices that changed since the last Flush, as they were then; nil: the slice did not exist.
 	before map[string]*sliceIntake
-	// hashes count the addresses by their hashes; nil while a family has only one slice, which needs none. Collisions
-	// cost time, nothing else.
+	// hashes count the addresses by their hashes; nil while a family has only one slice, which needs none. Collisions only
+	// cost time.
 	hashes model.PerFamily[addrHashes]
 	nodes  *nodeIndex // nil unless the parts of nodes are asked for
 }
 
-// indexedPort is what is known of a port in a family that the service has.
+// indexedPort is what is known about a service port in one family.
 type indexedPort struct {
 	PortFamily
 	counts counts
 	rules  rules
 }
 
-// port returns what is known of a port, or nil.
+// port returns what is known about a port, or nil.
 func (x *index) port(port PortFamily) *indexedPort {
 	at, found := slices.BinarySearchFunc(x.ports, port,
 		func(p *indexedPort, port PortFamily) int { return p.Compare(port) })
@@ -45,7 +45,7 @@ func (x *index) port(port PortFamily) *indexedPort {
 	return x.ports[at]
 }
 
-// known returns what the index knows of a port, or nil. A Flush asks for all ports of a service, in order.
+// known returns what the index knows about a port, or nil. A Flush asks for all ports of a service, in order.
 func (w *waveBuffers) known(port PortFamily) *indexedPort {
 	for ; len(w.indexed) > 0; w.indexed = w.indexed[1:] {
 		switch c := w.indexed[0].Compare(port); {
@@ -58,7 +58,7 @@ func (w *waveBuffers) known(port PortFamily) *indexedPort {
 	return nil
 }
 
-// noteChange remembers a slice as it was at the last Flush, or that it did not exist.
+// noteChange records a slice as it was at the last Flush, or that it did not exist.
 func (svc *service) noteChange(name string, old *sliceIntake) {
 	if x := svc.index; x != nil {
 		if _, noted := x.before[name]; !noted {
@@ -67,8 +67,8 @@ func (svc *service) noteChange(name string, old *sliceIntake) {
 	}
 }
 
-// openIndex prepares a Flush of a service: a large one gets an index, unless it has one. A small one loses it, and one
-// of whose ports none gets endpoints.
+// openIndex prepares a Flush of a service. A large service gets an index, unless it has one. A small one loses its
+// index, and so does one of whose ports none gets endpoints.
 func (s *State) openIndex(svc *service) {
 	switch {
 	case svc.size <= s.indexAbove/2, s.limits.refusesAll(svc):
@@ -102,14 +102,15 @@ func (s *State) closeIndex(svc *service) {
 	}
 }
 
-// partsChange notes that something changed which the parts of all nodes depend on.
+// partsChange records a change that affects the parts of all nodes.
 func (x *index) partsChange() {
 	if x.nodes != nil {
 		x.nodes.all = true
 	}
 }
 
-// seen is what a Flush has seen of a port so far: its candidates or, if the index has their counts, what changed.
+// seen is what a Flush knows about a port so far: its new counts, and all its candidates or, if the index knows the
+// port, its record as of the last Flush.
 type seen struct {
 	all    []candidate
 	before *indexedPort // as of the last Flush; nil: all is set
@@ -186,7 +187,8 @@ func (p *familyPort) mergeTouched(part section, r *rules) {
 	}
 }
 
-// localEndpointsOf counts those of one family: all, or what changed if the index knows the others.
+// localEndpointsOf is localEndpoints for one family. It counts all endpoints or, if the index knows the last count,
+// only the changes.
 func (s *State) localEndpointsOf(svc *service, f model.Family) int {
 	if x := svc.index; x == nil || !x.flushed || svc.handed.HealthCheck == nil || !svc.handed.ClusterIP(f).IsValid() {
 		return s.wave.allOf(svc, f).countLocal()
@@ -199,7 +201,7 @@ func (s *State) localEndpointsOf(svc *service, f model.Family) int {
 type difference struct {
 	// touched are the addresses at which anything changed, sorted.
 	touched []netip.Addr
-	// before and after are all entries at these addresses, of slices that changed and of others.
+	// before and after have all entries at these addresses, including those of unchanged slices.
 	before, after entries
 
 	// scratch space
@@ -292,7 +294,7 @@ func (d *difference) touch() {
 	}
 }
 
-// onlyAt replaces the entries by all those that the slices have at some addresses.
+// onlyAt replaces the entries by all entries that the slices have at some addresses.
 func (e *entries) onlyAt(addrs []netip.Addr) {
 	e.list = e.list[:0]
 	for s := range e.slices {
@@ -334,8 +336,8 @@ func hashes(list []*sliceIntake) addrHashes {
 	return all
 }
 
-// suspect finds the touched addresses that unchanged slices may have, too, those whose hash occurs more often than in
-// the changed slices, and brings the hashes up to date.
+// suspect finds the touched addresses that unchanged slices may have, too: those whose hash occurs more often in all
+// slices than in the changed ones. It also updates the hashes.
 func (d *difference) suspect(known addrHashes) {
 	d.suspects = d.suspects[:0]
 	for _, addr := range d.touched {

@@ -26,7 +26,7 @@ func largeSlice(n int, options ...sliceOption) *discoveryv1.EndpointSlice {
 
 func largeAddr(n, i int) string { return fmt.Sprintf("10.%d.0.%d", n, i+1) }
 
-// without takes an endpoint out of a slice; those behind it move up, as when the EndpointSlice controller does it.
+// without removes an endpoint from a slice; those behind it move up, as when the EndpointSlice controller does it.
 func without(addr string) sliceOption {
 	return func(obj *discoveryv1.EndpointSlice) {
 		for i, e := range obj.Endpoints {
@@ -129,7 +129,7 @@ func requireAsFromScratch(t *testing.T, w *world) {
 	}
 }
 
-// TestRulesThatChangeForAll: a single endpoint can alter what all others are used for.
+// TestRulesThatChangeForAll: a single endpoint can change the sets of all others.
 func TestRulesThatChangeForAll(t *testing.T) {
 	hinted := func(zone string) sliceOption {
 		return func(obj *discoveryv1.EndpointSlice) {
@@ -197,7 +197,7 @@ func TestRulesThatChangeForAll(t *testing.T) {
 	})
 }
 
-// TestALargeServiceThatShrinks is one whose index goes.
+// TestALargeServiceThatShrinks: the service loses its index.
 func TestALargeServiceThatShrinks(t *testing.T) {
 	w := newWorld(t, aService("web"), largeSlice(1))
 	svc := w.state.services[model.ServiceName{Namespace: namespace, Name: "web"}]

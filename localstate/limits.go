@@ -6,14 +6,15 @@ import (
 	"slices"
 )
 
-// EndpointLimits bound what the authors of Services and EndpointSlices can multiply: each port of a service has every
-// address of its slices, so a few hundred KB of objects may ask for millions of endpoints, on every node (S60). A
-// service asks for the addresses of its slices, usable or not and of the families that are served, times its ports.
+// EndpointLimits bound a product that the authors of Services and EndpointSlices control: each port of a service has
+// every address of its slices, so a few hundred KB of objects may ask for millions of endpoints, on every node (S60). A
+// service asks for the number of addresses in its slices, usable or not, in the families that are served, times its
+// number of ports.
 //
 // A service that asks for more than a limit gets the endpoints of as many of its ports as fit, first by name, and none
-// of the others: see TooManyEndpoints of [model.ServicePort]. Where the services of a namespace ask for too many, the
-// oldest come first, then the first by name. Nothing but the objects as they are decides that. A service that asks for
-// at most a 64th of Service always gets them, and does not count for its namespace: there are quotas for the number of
+// of the others: see TooManyEndpoints of [model.ServicePort]. If the services of a namespace ask for too many, the
+// oldest come first, then the first by name. The result depends only on the current objects. A service that asks for at
+// most a 64th of Service always gets them, and does not count for its namespace: there are quotas for the number of
 // Services.
 type EndpointLimits struct {
 	// Service is how many a service may ask for. Default, if 0: 262,144, which take 34 MB of a State.
@@ -34,10 +35,10 @@ func (l EndpointLimits) Validate() error {
 	return nil
 }
 
-// limiter knows the services that ask for many endpoints. Others cost it nothing.
+// limiter records the services that ask for many endpoints. Others cost nothing.
 type limiter struct {
 	EndpointLimits
-	uncounted  int64 // what a service may ask for without being counted
+	uncounted  int64 // endpoints that a service may ask for without being counted
 	services   map[*service]*counted
 	namespaces map[string]*countedNamespace
 	due        []*countedNamespace // in which something changed since the last Flush
@@ -46,7 +47,7 @@ type limiter struct {
 // counted is a service that asks for many endpoints.
 type counted struct {
 	*service
-	created int64 // when, as far as that is known
+	created int64 // Unix time; the maximum if it is not known
 	asked   int64 // endpoints
 	ports   int   // how many of its ports, first by name, get theirs
 }
@@ -73,7 +74,7 @@ func (l *limiter) refusesAll(svc *service) bool {
 	return c != nil && c.ports == 0
 }
 
-// refused returns which ports of a service get no endpoints, by index; nil if all do.
+// refused reports for each port of a service, by index, whether it gets no endpoints; nil if all get theirs.
 func (l *limiter) refused(svc *service) []bool {
 	c := l.services[svc]
 	if c == nil || c.ports >= len(svc.intake.fields.Ports) {
@@ -86,7 +87,7 @@ func (l *limiter) refused(svc *service) []bool {
 	return refused
 }
 
-// count takes what a service asks for now.
+// count records how many endpoints a service asks for now.
 func (l *limiter) count(svc *service) {
 	var asked, created int64
 	if svc.intake != nil && svc.intake.families != 0 {
@@ -98,7 +99,7 @@ func (l *limiter) count(svc *service) {
 	}
 	c := l.services[svc]
 	if c == nil && asked <= l.uncounted {
-		return // as nearly all
+		return // true of nearly all services
 	}
 	n := l.namespaces[svc.name.Namespace]
 	if n == nil {
@@ -128,7 +129,7 @@ func (l *limiter) count(svc *service) {
 	c.asked = asked
 }
 
-// decide calls changed for each service of which other ports than before get their endpoints.
+// decide calls changed for each service whose number of ports that get endpoints has changed.
 func (l *limiter) decide(changed func(*service)) {
 	for _, n := range l.due {
 		n.isDue = false
@@ -149,7 +150,7 @@ func (l *limiter) decide(changed func(*service)) {
 	l.due = l.due[:0]
 }
 
-// limitEndpoints decides which ports get their endpoints, before any are made.
+// limitEndpoints decides which ports get their endpoints, before any are created.
 func (s *State) limitEndpoints() {
 	for _, svc := range s.dirty {
 		s.limits.count(svc)

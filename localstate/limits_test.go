@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// product is a service with so many ports, and one slice with so many addresses that has all of them.
+// product returns a service with that many ports, and a slice with that many addresses that has all of the ports.
 func product(name string, ports, addresses int) (*corev1.Service, *discoveryv1.EndpointSlice) {
 	svc, slice := aService(name), aSlice(name+"-1", ofService(name))
 	svc.Spec.Ports, slice.Ports = nil, nil

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// A service of many ports, some of them wrong, has the endpoints of each (S4, S15).
+// A service with many ports, some of them invalid, gets the endpoints of each valid one (S4, S15).
 func TestManyPorts(t *testing.T) {
 	for _, ports := range []int{5, 50, 200} {
 		t.Run(fmt.Sprint(ports), func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestManyPorts(t *testing.T) {
 			explanation, _ := w.state.Explain(name)
 			assert.Len(t, explanation.UnmatchedPorts, 2)
 
-			// A port in the middle goes: those after it have other places now.
+			// A port in the middle is removed: those after it have other places now.
 			svc = svc.DeepCopy()
 			svc.Spec.Ports = append(svc.Spec.Ports[:3], svc.Spec.Ports[4:]...)
 			w.set(svc)

@@ -117,7 +117,7 @@ func TestNoBookkeepingIsLeft(t *testing.T) {
 	}
 }
 
-// TestNoObjectIsKept: what has to be remembered of an object is copied, and the object can go.
+// TestNoObjectIsKept: the data that is needed is copied, so that the object can be freed.
 func TestNoObjectIsKept(t *testing.T) {
 	w := newWorld(t)
 	var gone []func() bool // whether an object, or a part of it, has been collected

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// mirror is a receiver that keeps what it is told, and checks that the calls keep the contract of sink.Sink: what an
-// endpoint belongs to, the order within a wave, and that no call changes nothing.
+// mirror is a receiver that stores what it receives, and checks that the calls comply with the contract of sink.Sink:
+// every endpoint has a service, the order within a wave, and every call changes something.
 type mirror struct {
 	node      *model.Node
 	services  map[model.ServiceName]*model.Service
@@ -21,7 +21,7 @@ type mirror struct {
 	perPort   map[model.PortName]int
 
 	calls    []call // of this wave
-	replaced any    // by the next call
+	replaced any    // what the next call replaces
 	problems []string
 
 	// handed is every value ever received, with its content at that time.
@@ -96,7 +96,7 @@ func (m *mirror) replaces(old any) {
 	m.replaced = old
 }
 
-// checkReplaced checks what was said to be replaced, a typed nil if nothing is.
+// checkReplaced checks the value that was announced as replaced, a typed nil if there is none.
 func (m *mirror) checkReplaced(old any, is bool) {
 	if is && m.replaced != old || !is && m.replaced != nil {
 		m.problem("%v is replaced, not %v", old, m.replaced)
@@ -163,7 +163,7 @@ func (m *mirror) DeleteEndpoint(k model.EndpointKey) {
 
 func (m *mirror) startWave() { m.calls, m.problems = nil, nil }
 
-// endWave returns what was wrong with the wave.
+// endWave returns the violations in the wave.
 func (m *mirror) endWave(changes Changes) []string {
 	calls := m.calls
 	if len(calls) > 0 && calls[0].kind == setNode {
@@ -188,7 +188,7 @@ func (m *mirror) endWave(changes Changes) []string {
 	}
 
 	var last call   // of the group before
-	coming := false // all services that go have gone
+	coming := false // all deletions of services are done
 	for len(calls) > 0 {
 		n := 1
 		for n < len(calls) && calls[n].service == calls[0].service {
@@ -228,8 +228,8 @@ func (m *mirror) endpointsOf(name model.ServiceName) iter.Seq[*model.Endpoint] {
 	}
 }
 
-// checkForm returns what is wrong with the values: they are to be as package model would make them, and what always
-// holds of them has to hold.
+// checkForm returns what is wrong with the values: they have to be in the normal form of package model, and to keep its
+// invariants.
 func (m *mirror) checkForm() []string {
 	var problems []string
 	for _, s := range m.services {
@@ -279,7 +279,7 @@ func (m *mirror) sortedEndpoints() []*model.Endpoint {
 		func(a, b *model.Endpoint) int { return a.Key().Compare(b.Key()) })
 }
 
-// String is everything that has been received and is still there.
+// String returns everything that was received and still exists.
 func (m *mirror) String() string {
 	var b strings.Builder
 	if m.node != nil {
@@ -295,7 +295,7 @@ func (m *mirror) String() string {
 	return b.String()
 }
 
-// content is all that a value says.
+// content returns the complete content of a value.
 func content(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// taintToBeDeleted is put on nodes that the cluster autoscaler is about to remove (S39a).
+// taintToBeDeleted is the taint of nodes that the cluster autoscaler is about to remove (S39a).
 const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
 
-// nodeIntake is what is known of this node and of the cluster's address ranges.
+// nodeIntake is what is known about this node and the cluster's address ranges.
 type nodeIntake struct {
 	model  *model.Node // as it is to be handed over
 	handed *model.Node
@@ -45,7 +45,7 @@ func (d DetectLocal) localPods(podCIDRs []netip.Prefix) model.LocalPods {
 	return local
 }
 
-// setNode takes a new or changed Node; it ignores other nodes than this one. It returns whether anything relevant
+// setNode records a new or changed Node; it ignores nodes other than this one. It returns whether anything relevant
 // changed.
 func (s *State) setNode(obj *corev1.Node) bool {
 	if obj.Name != s.opts.NodeName || obj.Name == "" {
@@ -89,10 +89,10 @@ func NewNodeTracker(ctx context.Context, opts Options) (*NodeTracker, error) {
 	return &NodeTracker{opts, klog.FromContext(ctx), n.model}, nil
 }
 
-// Set takes a new or changed Node object.
+// Set records a new or changed Node object.
 func (t *NodeTracker) Set(obj *corev1.Node) { t.node = t.opts.node(t.log, obj, t.node) }
 
-// Delete takes the deletion of the Node object.
+// Delete records the deletion of the Node object.
 func (t *NodeTracker) Delete() { t.node = deletedNode(t.node) }
 
 // Node returns the node. The caller passes the cluster's ServiceCIDRs, which the tracker does not know.
@@ -155,7 +155,7 @@ func (o *Options) node(log klog.Logger, obj *corev1.Node, known *model.Node) *mo
 	}
 	node.LocalPods = o.DetectLocal.localPods(node.PodCIDRs)
 	if o.DetectLocal.NodeCIDR && len(node.PodCIDRs) == 0 {
-		// A recreated Node gets its podCIDRs a moment later. Its pods are still the same (S48).
+		// A recreated Node gets its podCIDRs a moment later, and its pods are still the same (S48).
 		node.LocalPods = known.LocalPods
 	}
 	return node
@@ -171,8 +171,8 @@ func (o *Options) awaitsNodeCIDR(node *model.Node) bool {
 	return o.DetectLocal.NodeCIDR && len(node.LocalPods.CIDRs) == 0
 }
 
-// NodeIPs returns the addresses of a Node as [model.Node] has them: the internal ones first, without duplicates and
-// those that are malformed.
+// NodeIPs returns the addresses of a Node in the form of [model.Node]: the internal ones first, without duplicates and
+// malformed ones.
 func NodeIPs(obj *corev1.Node) []netip.Addr { return nodeIPs(obj, func(string, error) {}) }
 
 // nodeIPs reads the addresses of a Node.
@@ -194,8 +194,8 @@ func nodeIPs(obj *corev1.Node, bad func(field string, err error)) []netip.Addr {
 	return ips
 }
 
-// deleteNode takes the deletion of a Node. What is known about this node stays (S24, S48), but it is no longer eligible
-// for load balancers' traffic (S39a). It returns whether that changes anything.
+// deleteNode records the deletion of a Node. What is known about this node stays (S24, S48), but it is no longer
+// eligible for load balancers' traffic (S39a). It returns whether that changes anything.
 func (s *State) deleteNode(obj *corev1.Node) bool {
 	if obj.Name != s.opts.NodeName || obj.Name == "" {
 		return false
@@ -209,7 +209,7 @@ func deletedNode(known *model.Node) *model.Node {
 	return &node
 }
 
-// nodeChanged replaces the node and marks the services that depend on what is different.
+// nodeChanged replaces the node and marks the services that depend on what changed.
 func (s *State) nodeChanged(node *model.Node) bool {
 	old := s.node.model
 	if node.Equal(old) {
@@ -235,14 +235,14 @@ func (s *State) nodeChanged(node *model.Node) bool {
 	}
 	if zone {
 		for _, svc := range s.dirty {
-			// It counts hints for the old zone, even if the slices with hints have been removed since the last Flush.
+			// The index counts hints for the old zone, even if the slices with hints have been removed since the last Flush.
 			svc.index = nil
 		}
 	}
 	return true
 }
 
-// setServiceCIDR takes a new or changed ServiceCIDR (S47). It returns whether anything relevant changed.
+// setServiceCIDR records a new or changed ServiceCIDR (S47). It returns whether anything relevant changed.
 func (s *State) setServiceCIDR(obj *networkingv1.ServiceCIDR) bool {
 	var prefixes []netip.Prefix
 	for _, text := range obj.Spec.CIDRs {
@@ -258,7 +258,7 @@ func (s *State) setServiceCIDR(obj *networkingv1.ServiceCIDR) bool {
 	return s.serviceCIDRsChanged()
 }
 
-// deleteServiceCIDR takes the deletion of a ServiceCIDR. Ranges that another object has as well stay (S47). It returns
+// deleteServiceCIDR records the deletion of a ServiceCIDR. Ranges that another object also has stay (S47). It returns
 // whether that changes anything.
 func (s *State) deleteServiceCIDR(obj *networkingv1.ServiceCIDR) bool {
 	delete(s.node.cidrs, obj.Name)

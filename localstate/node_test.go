@@ -142,7 +142,7 @@ func TestNode(t *testing.T) {
 	})
 }
 
-// nodes is a receiver of nodes alone.
+// nodes is a receiver that stores only nodes.
 type nodes struct {
 	null
 	list []string
@@ -176,7 +176,7 @@ func TestServiceCIDRs(t *testing.T) {
 	require.Empty(t, w.got.checkForm())
 }
 
-// Kube-proxy ends if the podCIDRs are of the other family than the primary one (S30).
+// kube-proxy exits if no podCIDR is of the primary family (S30).
 func TestAFamilyWithoutPodCIDRIsLogged(t *testing.T) {
 	var log strings.Builder
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
@@ -185,7 +185,7 @@ func TestAFamilyWithoutPodCIDRIsLogged(t *testing.T) {
 		state, err := New(klog.NewContext(t.Context(), logger), opts, ClusterOptions{})
 		require.NoError(t, err)
 		log.Reset()
-		for _, zone := range []string{"a", "b"} { // a change of something else is no reason to say it again
+		for _, zone := range []string{"a", "b"} { // an unrelated change does not log it again
 			state.setNode(aNode(podCIDRs(cidrs...), inZone(zone)))
 		}
 		return slices.Collect(strings.Lines(log.String()))

@@ -20,7 +20,7 @@ type nodeIndex struct {
 
 	// Since the last ChangedParts:
 	touched map[string]struct{} // nodes with endpoints, or hints, at addresses at which anything changed
-	all     bool                // something changed that the parts of all nodes depend on
+	all     bool                // something changed that affects the parts of all nodes
 }
 
 // indexedSlice is the current version of a slice.
@@ -39,7 +39,7 @@ func (p position) compare(o position) int {
 	return cmp.Compare(p.slice.name, o.slice.name)
 }
 
-// nodes yields the node of an endpoint and those that its hints name; possibly one of them several times.
+// nodes yields the node of an endpoint and the nodes that its hints name, possibly with duplicates.
 func (p *place) nodes() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		if p.node != "" && !yield(p.node) || p.nodeHints == "" {
@@ -62,7 +62,7 @@ func newNodeIndex(svc *service) *nodeIndex {
 	return x
 }
 
-// change replaces a slice by another version of it. Either may be nil.
+// change replaces a slice by a new version. Either may be nil.
 func (x *nodeIndex) change(name string, before, after *sliceIntake) {
 	var olds, news []unique.Handle[place]
 	if before != nil {
@@ -75,7 +75,7 @@ func (x *nodeIndex) change(name string, before, after *sliceIntake) {
 	for front < min(len(olds), len(news)) && olds[front] == news[front] {
 		front++
 	}
-	if len(olds) == len(news) { // else those at the back are at other places than before
+	if len(olds) == len(news) { // otherwise the endpoints at the back have moved
 		for back < len(olds)-front && olds[len(olds)-1-back] == news[len(news)-1-back] {
 			back++
 		}
@@ -121,7 +121,7 @@ func (x *nodeIndex) remove(node string, p position) {
 	}
 }
 
-// touch notes the nodes whose parts may have changed because of some entries.
+// touch records the nodes whose parts may have changed because of some entries.
 func (x *nodeIndex) touch(e *entries) {
 	for _, entry := range e.list {
 		p := e.slices[entry.slice].places[entry.at].Value()
@@ -131,7 +131,7 @@ func (x *nodeIndex) touch(e *entries) {
 	}
 }
 
-// updateNodes updates the index of nodes at a Flush, after the differences of all families are known.
+// updateNodes updates the index of nodes during a Flush, once the differences of all families are known.
 func (s *State) updateNodes(svc *service) {
 	x := svc.index.nodes
 	if x == nil {
@@ -149,13 +149,13 @@ func (s *State) updateNodes(svc *service) {
 	}
 }
 
-// ChangedParts returns the parts of [State.NodeParts] that may have changed since its last call for this service. A nil
-// part means that a node may have had one and has none any more. all: the result has the parts of all nodes. Call it
-// between a Flush and the next Apply.
+// ChangedParts returns those parts of [State.NodeParts] that may have changed since the last call of ChangedParts for
+// this service. A nil part means that the node may have had a part before and has none now. all: the result has the
+// parts of all nodes. Call it between a Flush and the next Apply.
 //
-// It looks at every endpoint of the service the first time; each time for a small service; and when something changed
-// that the parts of all nodes depend on: the ports of the service, its policies, or whether any endpoint is ready or
-// lacks a hint. Otherwise the cost is that of the parts of the nodes whose endpoints changed.
+// It looks at every endpoint of the service at the first call, at every call for a small service, and after a change
+// that affects the parts of all nodes: of the ports of the service, of its policies, or of whether any endpoint is
+// ready or lacks a hint. Otherwise the cost is that of the parts of the nodes whose endpoints changed.
 func (s *State) ChangedParts(name model.ServiceName, keep func(node string) bool) (parts map[string]*NodePart,
 	all bool) {
 	svc := s.services[name]
@@ -205,7 +205,7 @@ func (s *State) nodePart(svc *service, node string, buf *entries) *NodePart {
 	return parts.parts[node]
 }
 
-// entriesOf sets e to all entries at the addresses that a node has in a family, those of other nodes included.
+// entriesOf sets e to all entries at the addresses that a node has in a family, including entries of other nodes.
 func (svc *service) entriesOf(f model.Family, positions []position, e *entries) {
 	e.reset()
 	var last *indexedSlice
@@ -238,7 +238,7 @@ func (svc *service) entriesOf(f model.Family, positions []position, e *entries) 
 // addrHashes count the addresses of a service by their hashes.
 type addrHashes map[uint32]int32
 
-// hashesOf returns those of a family of the service.
+// hashesOf returns the hashes of a family of the service.
 func (x *index) hashesOf(svc *service, f model.Family) addrHashes {
 	known := x.hashes.At(f)
 	if *known == nil {
@@ -253,7 +253,7 @@ func (x *index) hashesOf(svc *service, f model.Family) addrHashes {
 	return *known
 }
 
-// haveMoreThan reports whether there may be entries at the same addresses in addition to those given.
+// haveMoreThan reports whether there may be further entries at the addresses of the given ones.
 func (h addrHashes) haveMoreThan(e *entries) bool {
 	for same := range e.byAddr() {
 		hash := crc32.ChecksumIEEE(e.slices[same[0].slice].endpoint(int(same[0].at))[1:])

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// TestChangedPartsOfALargeService: a change of the endpoints of one node costs the part of that node, and a change of
-// what all nodes depend on is noticed.
+// TestChangedPartsOfALargeService: a change of one node's endpoints costs only the part of that node, and a change that
+// affects all nodes is noticed.
 func TestChangedPartsOfALargeService(t *testing.T) {
 	slice := func(name string, options ...sliceOption) metav1.Object {
 		return aSlice(name, append(options, ofService("web"))...)
@@ -41,7 +41,7 @@ func TestChangedPartsOfALargeService(t *testing.T) {
 	for name, c := range map[string]struct {
 		before []metav1.Object // in addition
 		change []metav1.Object
-		nodes  string // those whose parts are worked out
+		nodes  string // whose parts are computed
 		all    bool
 	}{
 		"nothing changes": {change: begin, nodes: "[]"},

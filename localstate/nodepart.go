@@ -14,11 +14,10 @@ import (
 // its local endpoints, the endpoints whose topology hints name it, and the count of its health check. It is immutable.
 // The methods apply it to the state of the class; a nil NodePart is empty.
 type NodePart struct {
-	// Endpoints are in the order of their keys. Each replaces the class's endpoint with its key, or is an additional
-	// one.
+	// Endpoints are sorted by key. Each replaces the class's endpoint with the same key, or is added.
 	Endpoints []*model.Endpoint
-	// Unselected are the ports whose sets have only the endpoints in Endpoints, because hints name this node (S22).
-	// They are in the order of PortFamily.Compare.
+	// Unselected are the ports whose sets contain only endpoints in Endpoints, because hints name this node (S22). They
+	// are sorted by PortFamily.Compare.
 	Unselected []PortFamily
 	// LocalEndpoints are the counts of the health check (S38).
 	LocalEndpoints model.PerFamily[int]
@@ -29,7 +28,7 @@ type PortFamily struct {
 	// Port is the name of the port, "" for one without a name, and Protocol its protocol: see [model.PortName].
 	Port     string
 	Protocol model.Protocol
-	// Family is one that the service has.
+	// Family is one of the service's families.
 	Family model.Family
 }
 
@@ -48,10 +47,11 @@ func (p *NodePart) Equal(o *NodePart) bool {
 }
 
 // Service returns a service of the class as it is for the node: with the count of the node's endpoints, and with the
-// VIPs as allowed sources if the node's address is one (S26). If there is no difference, it returns the service itself.
+// VIPs as allowed sources if the node's address is allowed (S26). If there is no difference, it returns the service
+// itself.
 func (p *NodePart) Service(svc *model.Service, node *model.Node) *model.Service {
 	if svc == nil || svc.HealthCheck == nil && len(svc.LoadBalancerSourceRanges) == 0 {
-		return svc // as nearly all are
+		return svc // true of nearly all services
 	}
 	own := *svc
 	changed := false
@@ -77,7 +77,7 @@ func (p *NodePart) Service(svc *model.Service, node *model.Node) *model.Service 
 	return &own
 }
 
-// Endpoint returns the endpoint with a key as it is for the node, or nil if there is none. shared is the class's
+// Endpoint returns the endpoint with a key as it is for the node, or nil if the node has none. shared is the class's
 // endpoint, or nil.
 func (p *NodePart) Endpoint(c Class, key model.EndpointKey, shared *model.Endpoint) *model.Endpoint {
 	if p == nil {
@@ -112,8 +112,8 @@ type nodePlaces struct {
 }
 
 // NodeParts returns the nodes' parts of a service, by node name, according to the currently known objects. It leaves
-// out nodes for which keep returns false. s must come from [State.ForClass]. It looks at every endpoint of the service
-// once, however many nodes there are.
+// out nodes for which keep returns false. s must come from [State.ForClass]. The cost is one pass over the endpoints of
+// the service, however many nodes there are.
 func (s *State) NodeParts(name model.ServiceName, keep func(node string) bool) map[string]*NodePart {
 	svc := s.services[name]
 	if svc == nil || svc.intake == nil {
@@ -146,7 +146,7 @@ func (s *State) NodeParts(name model.ServiceName, keep func(node string) bool) m
 	return parts.parts
 }
 
-// partsOf collects the parts of one service, of the nodes that are kept.
+// partsOf collects the parts of one service, for the nodes that keep selects.
 type partsOf struct {
 	keep  func(node string) bool
 	parts map[string]*NodePart
@@ -203,8 +203,8 @@ func (s *State) ServicesOn(nodes func(node string) bool) []model.ServiceName {
 	return names
 }
 
-// add adds the nodes' parts of one port in one family. candidates are all those at the addresses of the nodes that are
-// kept; n are the counts of the whole port, and shared the rules of the class.
+// add adds the nodes' parts of one port in one family. candidates are all candidates at the addresses of the selected
+// nodes; n has the counts of the whole port, and shared the rules of the class.
 func (o *partsOf) add(p *familyPort, candidates []candidate, n *counts, shared rules) {
 	nodes := map[string]*nodePlaces{}
 	places := func(node string) *nodePlaces {

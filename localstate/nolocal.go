@@ -5,7 +5,7 @@ import "sigs.k8s.io/kube-proxy-lib/model"
 // NoLocalEndpoints counts the service ports whose traffic policy is Local and that have usable endpoints, but none on
 // this node. Traffic under that policy is dropped here (S25), although it is served elsewhere.
 type NoLocalEndpoints struct {
-	// Internal and External are about the internal and the external traffic policy. A port may count in both.
+	// Internal and External are the counts for the internal and the external traffic policy. A port may count in both.
 	Internal, External model.PerFamily[int]
 }
 

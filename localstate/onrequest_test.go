@@ -65,7 +65,7 @@ func TestDrainingEndpointsOnRequest(t *testing.T) {
 		Target: w.got.sortedEndpoints()[4].Target,
 	}].Draining())
 
-	// It is one endpoint from its first day to its last: ready, draining, gone.
+	// It is the same endpoint for its whole life: ready, draining, gone.
 	w = newWorldWith(t, Options{NodeName: me, DrainingEndpoints: true}, aService("web"),
 		aSlice("web-1", ep("10.1.0.1"), ep("10.1.0.2")))
 	require.Equal(t, []string{"set endpoint ns/web:http/TCP -> 10.1.0.2:8080"},
@@ -114,7 +114,7 @@ func TestHeadlessServicesOnRequest(t *testing.T) {
 			require.Empty(t, w.got.checkForm())
 			require.Empty(t, checkExplanations(w.state, w.got))
 
-			// It may become an ordinary one, and back, although the API server does not let it.
+			// A Service may become an ordinary one and back, although the API server does not allow it.
 			w.change(aService("web"))
 			require.Equal(t, []string{"10.1.0.2:8080 Cluster"}, w.endpoints("web"), "now topology counts")
 			w.change(headless(tc.families...))

@@ -12,18 +12,18 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Options are what a State needs to know of its node. The zero value is usable: both families, no node, no
-// local-traffic detector. What holds for all nodes of the cluster is in [ClusterOptions].
+// Options are the options of one node. The zero value is usable: both families, no node, no local-traffic detector.
+// Options that are the same for all nodes of the cluster are in [ClusterOptions].
 type Options struct {
 	// NodeName is the name of this node's Node object. Without it no endpoint is local and no hint names this node.
 	NodeName string
 	// Families are the IP families to compute. Default: both.
 	Families []model.Family
-	// NodeIPs override the Node object's addresses in each family that they have an address of; the primary one of each
-	// family comes first. In other families the Node object's addresses are used, and followed.
+	// NodeIPs override the Node object's addresses, in each family in which there is one; the primary address of each
+	// family comes first. In other families the Node object's addresses are used, and kept up to date.
 	NodeIPs []netip.Addr
-	// Zone, if given, is the zone of this node, whatever label topology.kubernetes.io/zone of the Node object says, for
-	// programs that know it without a Node. It decides which zone hints name this node (S22).
+	// Zone, if given, is the zone of this node, whatever the label topology.kubernetes.io/zone of the Node object says,
+	// for programs that know it without a Node. It decides which zone hints name this node (S22).
 	Zone string
 	// NoNodeHints and NoZoneHints ignore topology hints of that kind (S22), for programs that can switch them off. With
 	// both, the cluster set has all ready endpoints, wherever they are.
@@ -34,10 +34,10 @@ type Options struct {
 	// no set, so that a receiver can distinguish draining endpoints from those that are gone (S57). Without it, only
 	// those of UDP are handed over (S40).
 	DrainingEndpoints bool
-	// AllEndpoints hands over every known endpoint of a service, in no set if it gets no new traffic: those that are
-	// not ready, that no longer serve, or that hints or a policy exclude. It includes DrainingEndpoints. It is for
-	// dataplanes that track connections themselves and end those whose endpoint they no longer know. Package frontend
-	// has an option of the same name.
+	// AllEndpoints hands over every known endpoint of a service, in no set if it gets no new traffic: those that are not
+	// ready, that no longer serve, or that hints or a policy exclude. It includes DrainingEndpoints. It is for dataplanes
+	// that track connections themselves, and end connections to endpoints that they no longer know. Package frontend has
+	// an option of the same name.
 	AllEndpoints bool
 	// ExtraSets are endpoint sets to compute for every service that is not headless, even where no route uses them.
 	// It is for dataplanes that need a set for something other than a traffic policy: for direct server return, say,
@@ -47,48 +47,48 @@ type Options struct {
 	DetectLocal DetectLocal
 }
 
-// ClusterOptions are what is the same for all nodes of a cluster. The zero value is usable.
+// ClusterOptions are the options that are the same for all nodes of a cluster. The zero value is usable.
 type ClusterOptions struct {
-	// ServiceProxyName selects the services whose label service.kubernetes.io/service-proxy-name has this value,
-	// instead of those without the label (S1). [AllServiceProxies] selects all, for an AdmitService that decides.
+	// ServiceProxyName selects the services whose label service.kubernetes.io/service-proxy-name has this value, instead
+	// of those without the label (S1). [AllServiceProxies] selects all, so that AdmitService can decide.
 	ServiceProxyName string
-	// AdmitService, if given, is asked about each Service before anything else is, and decides what this proxy takes it
-	// for. It may change the Service that it is given, a copy of its own: add a policy that an annotation asks for, drop
-	// addresses. It returns whether the Service is served here; if not, it counts as deleted. Changes of its namespace
-	// and name are ignored.
+	// AdmitService, if given, is called for each Service before anything else looks at it. It may change the Service,
+	// which is a copy: add a policy that an annotation asks for, or drop addresses. It returns whether the Service is
+	// served here; if not, it counts as deleted. Changes of its namespace and name are ignored.
 	//
-	// It has to return soon, must not call what calls it, and should depend on the Service alone: it is asked whenever
-	// the Service is delivered, possibly several times, and the answer holds until the next time. A full resync does not
-	// ask again, since it repairs the dataplane, not the state. Calls for one State are not concurrent. Those that
-	// [State.ForClass] makes ask for themselves: a brain asks once for each class besides. Without it no Service is
-	// copied.
+	// It has to return soon, must not call back into its caller, and should depend on the Service alone: it is called
+	// whenever the Service is delivered, possibly several times, and the answer holds until the next time. A full resync
+	// does not call it again, since that repairs the dataplane, not the state. Calls for one State are not concurrent.
+	// States made by [State.ForClass] call it themselves, so a brain calls it once more for each class. Without it no
+	// Service is copied.
 	AdmitService func(*corev1.Service) bool
-	// AdmitSlice, if given, does the same for EndpointSlices: it may change the EndpointSlice that it is given, a copy of
-	// its own whose Labels are not nil, and returns whether it is used; if not, it counts as deleted. The label
-	// kubernetes.io/service-name says to which Service of the namespace it belongs (S13), and may be set to another one:
-	// then it leaves the one before. A deletion is not asked about: the slice leaves the Service that it was put to.
+	// AdmitSlice, if given, does the same for EndpointSlices: it may change the EndpointSlice, which is a copy whose
+	// Labels are not nil, and returns whether it is used; if not, it counts as deleted. The label
+	// kubernetes.io/service-name says to which Service of the namespace it belongs (S13), and may be changed: then the
+	// slice leaves its previous Service. It is not called for a deletion: the slice leaves the Service to which it was
+	// assigned.
 	//
-	// What AdmitService must and must not do holds for AdmitSlice. Without it no EndpointSlice is copied. A
-	// watch.Clientset delivers all labels, and annotations with SliceAnnotations of watch.ClientsetOptions. It does not
-	// deliver slices with the label service.kubernetes.io/headless unless HeadlessServices is set there.
+	// The same restrictions apply to it as to AdmitService. Without it no EndpointSlice is copied. A watch.Clientset
+	// delivers all labels, and annotations with SliceAnnotations of watch.ClientsetOptions. It does not deliver slices
+	// with the label service.kubernetes.io/headless unless HeadlessServices is set there.
 	AdmitSlice func(*discoveryv1.EndpointSlice) bool
 	// NoExternalIPs ignores spec.externalIPs, for clusters that do not trust the authors of Services (S6).
 	NoExternalIPs bool
 	// EndpointDetails fills in [model.Endpoint]'s Details, which identify an endpoint for people. It doubles the memory
 	// for each endpoint. The source has to deliver the details: see EndpointDetails of watch.ClientsetOptions.
 	EndpointDetails bool
-	// NoMetadata leaves Labels and Annotations of services empty, for backends that do not read them. They are about a
-	// tenth of the memory for each service, and with this option changes of them alone are no changes.
+	// NoMetadata leaves Labels and Annotations of services empty, for backends that do not read them. They take about a
+	// tenth of the memory of each service. With this option a change of them alone does not count as a change.
 	NoMetadata bool
 	// HeadlessServices also hands over headless services with their endpoints, and ExternalNameServices those of type
 	// ExternalName, for example for a DNS server (S2). A headless service without ports has no endpoints here, because
 	// an endpoint belongs to a port. The source has to deliver the objects: see HeadlessServices of
 	// watch.ClientsetOptions.
 	HeadlessServices, ExternalNameServices bool
-	// HoldEndpoints names Services whose last usable endpoints stay while their EndpointSlices have none (S66): such as
-	// default/kubernetes, for a program that reaches the API server by that Service, and would never hear of another
-	// endpoint. Changes of the slices that take the last one away do not count, for each family, until there is a
-	// usable endpoint again or the Service is not served any more. A State that has never seen one holds none.
+	// HoldEndpoints names Services whose last usable endpoints stay while their EndpointSlices have none (S66), such as
+	// default/kubernetes for a program that reaches the API server through that Service, and would never learn of a new
+	// endpoint. Changes of the slices that remove the last one do not count, in each family, until there is a usable
+	// endpoint again or the Service is no longer served. A State that has never seen a usable endpoint holds none.
 	HoldEndpoints []model.ServiceName
 	// EndpointLimits bound the endpoints of a service and of a namespace.
 	EndpointLimits EndpointLimits
@@ -102,8 +102,8 @@ func (o ClusterOptions) validate() error {
 // has this value. It is also that of watch.ClientsetOptions.
 const AllServiceProxies = "*"
 
-// OfSource returns the options with the ServiceProxyName of a source of objects, if it has one (a method with this
-// name). A different one in o is an error.
+// OfSource returns the options with the ServiceProxyName of a source of objects, if it has a method of this name. A
+// different name in o is an error.
 func (o ClusterOptions) OfSource(source any) (ClusterOptions, error) {
 	if s, ok := source.(interface{ ServiceProxyName() string }); ok {
 		if name := s.ServiceProxyName(); o.ServiceProxyName != "" && o.ServiceProxyName != name {
@@ -114,7 +114,7 @@ func (o ClusterOptions) OfSource(source any) (ClusterOptions, error) {
 	return o, nil
 }
 
-// options are all of them.
+// options are all options of a State.
 type options struct {
 	Options
 	ClusterOptions
@@ -125,10 +125,10 @@ type options struct {
 type DetectLocal struct {
 	// ClusterCIDRs hold the addresses of the cluster's pods. A family without one has no detector.
 	ClusterCIDRs []netip.Prefix
-	// NodeCIDR uses the podCIDRs of the Node object, and follows them. Known ones are kept until others come; see also
+	// NodeCIDR uses the podCIDRs of the Node object as they change. Known ones are kept until new ones arrive; see also
 	// [State.AwaitsNodeCIDR].
 	NodeCIDR bool
-	// Bridge is the name of the interface that all pods of the node are behind.
+	// Bridge is the name of the interface to which all pods of the node are attached.
 	Bridge string
 	// InterfacePrefix is the prefix of the names of the pods' host interfaces.
 	InterfacePrefix string

@@ -6,10 +6,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// portTable tells which of some entries have a port, and its numbers. As a rule all slices of a service have the same
-// ports, and share one list of them. But pods may differ in the numbers of named ports, and other programs than the
-// controller write slices as well: in the worst case no two slices have a port in common. Then the cost of a port
-// follows the slices that have it, not all slices. The zero value is to be filled in by group.
+// portTable finds which of some entries have a port, and with which numbers. Usually all slices of a service have the
+// same ports, and share one list of them. But pods may differ in the numbers of named ports, and programs other than
+// the controller write slices, too: in the worst case no two slices have a port in common. Even then the cost of a port
+// depends only on the slices that have it. group fills in the zero value.
 type portTable struct {
 	grouped bool
 	groups  []portGroup
@@ -19,10 +19,10 @@ type portTable struct {
 	// These are for more than fewGroups groups only.
 	byPort map[slicePort][]groupPort // by name and protocol
 	some   []entry                   // scratch space of the entries that forPort returns
-	order  []int32                   // likewise
+	order  []int32                   // scratch space of forPort
 }
 
-// portGroup is a number of slices next to each other that share their ports.
+// portGroup is a run of adjacent slices that share their ports.
 type portGroup struct {
 	ports     []slicePort
 	numbers   []slicePortNumber // of the port of the last find
@@ -41,7 +41,7 @@ type groupPort struct {
 	number slicePortNumber
 }
 
-// fewGroups is the number of groups up to which each is asked for a port.
+// fewGroups is the number of groups up to which a port is searched for in each.
 const fewGroups = 4
 
 // reset forgets the entries, and keeps the memory.
@@ -128,8 +128,8 @@ func (t *portTable) find(name string, protocol model.Protocol) {
 	}
 }
 
-// forPort prepares candidates for a port. It returns the entries that have it, in order, and possibly others. They are
-// valid until the next call.
+// forPort prepares candidates for a port. It returns the entries that have the port, in order, and possibly others. The
+// result is valid until the next call.
 func (e *entries) forPort(name string, protocol model.Protocol) []entry {
 	t := &e.ports
 	t.group(e)
@@ -142,7 +142,7 @@ func (e *entries) forPort(name string, protocol model.Protocol) []entry {
 		n += len(t.groups[g].positions)
 	}
 	if n > len(e.list)/fewGroups {
-		return e.list // to select them would take as long as to look at all
+		return e.list // selecting them would take as long as looking at all
 	}
 	t.order = t.order[:0]
 	for _, i := range t.found {

@@ -39,7 +39,7 @@ func portsInSlices(ports, perSlice, endpoints int) (*corev1.Service, []*discover
 	return service, list
 }
 
-// randomEntries returns entries of slices with some of few ports, as they may be in a service.
+// randomEntries returns entries of one service's slices, each with some of a few ports.
 func randomEntries(d testkit.Random) *entries {
 	var e entries
 	for s := range d.IntN(16) {
@@ -65,7 +65,7 @@ func randomEntries(d testkit.Random) *entries {
 	return &e
 }
 
-// The candidates of a port are what each slice has of it, whatever ports the others have.
+// Each slice contributes its endpoints to a port's candidates, whatever ports the others have.
 func TestCandidatesAreThoseOfTheSlicesWithThePort(t *testing.T) {
 	type found struct {
 		addr  string
@@ -98,7 +98,7 @@ func TestCandidatesAreThoseOfTheSlicesWithThePort(t *testing.T) {
 	}
 }
 
-// What a port costs follows the slices that have it, not all slices of the service.
+// The cost of a port depends on the slices that have it, not on all slices of the service.
 func TestAPortLooksAtTheSlicesThatHaveIt(t *testing.T) {
 	service, list := portsInSlices(200, 10, 3)
 	w := newWorld(t, service)
@@ -116,7 +116,7 @@ func TestAPortLooksAtTheSlicesThatHaveIt(t *testing.T) {
 	assert.Equal(t, 200*3, len(w.got.endpoints))
 }
 
-// BenchmarkPortsInManySlices is a change of an endpoint of a service whose ports are in slices of 100 each.
+// BenchmarkPortsInManySlices measures a change of an endpoint of a service whose ports are in slices of 100 each.
 func BenchmarkPortsInManySlices(b *testing.B) {
 	for _, ports := range []int{1000, 8000} {
 		b.Run(fmt.Sprint(ports), func(b *testing.B) {

@@ -13,7 +13,7 @@ import (
 )
 
 // checkHistory requires that a history, in any order of the events of different objects and with flushes anywhere,
-// leads to what the rules say of the objects that are there at the end; and that nothing is left when they go.
+// gives the result that the rules require for the final objects, and that nothing is left after these are deleted.
 func checkHistory(t *testing.T, d testkit.Random, opts options, h history) {
 	scratch := h.final().play(t, opts, indexAbove, func() bool { return false })
 	want := scratch.got.String()

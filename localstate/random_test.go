@@ -15,9 +15,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// There are few names and addresses for random objects to choose from, so that they meet.
+// Random objects choose from few names and addresses, so that they collide.
 
-// event is one object that comes, changes or goes.
+// event is one object that is added, changed or deleted.
 type event struct {
 	obj     metav1.Object
 	deleted bool
@@ -207,7 +207,7 @@ func randomOptions(d testkit.Random) options {
 	}
 	if testkit.OneIn(d, 4) {
 		opts.AdmitService = func(s *corev1.Service) bool {
-			if s.Spec.ExternalTrafficPolicy == "" { // as most have it
+			if s.Spec.ExternalTrafficPolicy == "" { // most objects have one
 				s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
 			}
 			return s.Spec.Type != corev1.ServiceTypeNodePort
@@ -233,7 +233,7 @@ func randomOptions(d testkit.Random) options {
 	return opts
 }
 
-// admitSome is an AdmitSlice that drops, changes and re-assigns, by what an EndpointSlice has and nothing else.
+// admitSome is an AdmitSlice that drops, changes and reassigns slices, depending only on their content.
 func admitSome(s *discoveryv1.EndpointSlice) bool {
 	switch len(s.Endpoints) {
 	case 0:
@@ -243,11 +243,11 @@ func admitSome(s *discoveryv1.EndpointSlice) bool {
 	case 2:
 		s.Endpoints = s.Endpoints[1:]
 	}
-	s.Name = "x" // which does not count
+	s.Name = "x" // this has no effect
 	return true
 }
 
-// history is a list of events in which those of each object are in order.
+// history is a list of events; the events of each object are in order.
 type history []event
 
 // shuffled returns another history with the same events of each object in the same order, so that it ends in the same
@@ -259,7 +259,7 @@ func (h history) shuffled(d testkit.Random) history {
 		byObject[e.key()] = append(byObject[e.key()], e)
 		left = append(left, e.key())
 	}
-	slices.Sort(left) // what was before does not matter
+	slices.Sort(left) // the previous order does not matter
 	var out history
 	for len(left) > 0 {
 		i := d.IntN(len(left))
@@ -271,8 +271,8 @@ func (h history) shuffled(d testkit.Random) history {
 	return out
 }
 
-// final returns the objects that are there at the end. The node comes with its deletion if it was deleted, and with
-// what it was before if it has lost its podCIDRs since: what was known of it stays.
+// final returns the objects that exist at the end. A deleted node comes with its deletion, and one that has lost its
+// podCIDRs with its earlier version: what was known about it stays.
 func (h history) final() history {
 	last, node, withCIDRs := map[string]event{}, map[string]event{}, map[string]event{}
 	for _, e := range h {

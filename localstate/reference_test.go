@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// reference works the node-local state out in the plainest way that follows the rules: everything anew, with a loop for
+// reference computes the node-local state in the plainest way that follows the rules: everything anew, with a loop for
 // every question. It shares nothing with the package but the node (which has its own tests) and the model's types.
-// Random objects only hold what it reads: no leading zeros, no ports that collide.
+// Random objects contain only what it can read: no leading zeros, no ports that collide.
 type reference struct {
 	opts     options
 	node     *model.Node
@@ -46,7 +46,7 @@ func newReference(opts options, node *model.Node, objects history) *reference {
 	return r
 }
 
-// tooMany is S60.
+// tooMany implements S60.
 func (r *reference) tooMany() map[model.PortName]bool {
 	service, namespace := r.opts.EndpointLimits.Service, r.opts.EndpointLimits.Namespace
 	if service == 0 {
@@ -65,7 +65,7 @@ func (r *reference) tooMany() map[model.PortName]bool {
 	for _, svc := range r.services {
 		name := model.ServiceName{Namespace: svc.Namespace, Name: svc.Name}
 		if len(r.service(svc)) == 0 || svc.Spec.Type == corev1.ServiceTypeExternalName {
-			continue // it is not served, or has no endpoints
+			continue // not served, or without endpoints
 		}
 		var ports []model.PortName
 		for _, port := range svc.Spec.Ports {
@@ -106,7 +106,7 @@ func (r *reference) refusesAll(name model.ServiceName, ports []corev1.ServicePor
 	return any
 }
 
-// uses is S1 and S13: whether a slice counts.
+// uses implements S1 and S13: whether a slice counts.
 func (r *reference) uses(slice *discoveryv1.EndpointSlice) bool {
 	_, headless := slice.Labels["service.kubernetes.io/headless"]
 	return (!headless || r.opts.HeadlessServices) && slices.ContainsFunc(r.families(),
@@ -123,7 +123,7 @@ func (r *reference) lines() []string {
 	return out
 }
 
-// lines is what has been handed over, but for the node and what is passed through.
+// lines returns what has been handed over, except for the node and the fields that are only passed through.
 func (m *mirror) lines() []string {
 	var out []string
 	for _, s := range m.services {
@@ -163,7 +163,7 @@ func (r *reference) families() []model.Family {
 	return []model.Family{model.IPv4, model.IPv6}
 }
 
-// clusterIP is S2 and S3.
+// clusterIP implements S2 and S3.
 func (r *reference) clusterIP(svc *corev1.Service, f model.Family) netip.Addr {
 	text := ""
 	if len(svc.Spec.IPFamilies) == 0 {
@@ -288,7 +288,7 @@ func (r *reference) service(svc *corev1.Service) []string {
 	return out
 }
 
-// headless is a service whose endpoints are all that matters: the ready ones.
+// headless is for services of which only the ready endpoints matter.
 func (r *reference) headless(name model.ServiceName, spec *corev1.ServiceSpec) []string {
 	out := []string{fmt.Sprintf("%v is headless", name)}
 	served := false
@@ -333,7 +333,7 @@ func portName(svc model.ServiceName, port corev1.ServicePort) model.PortName {
 	return model.PortName{Service: svc, Port: port.Name, Protocol: protocols[protocolOf(&port.Protocol)]}
 }
 
-// ranges is S8 and S26.
+// ranges implements S8 and S26.
 func (r *reference) ranges(svc *corev1.Service, f model.Family, vips map[netip.Addr]bool) []netip.Prefix {
 	var ranges []netip.Prefix
 	allow := func(p netip.Prefix) {
@@ -373,7 +373,7 @@ type referenceEntry struct {
 	nodeHints, zoneHints []string
 }
 
-// entries is S13, S15, S16 and S17: the winners for each target of a port.
+// entries implements S13, S15, S16 and S17: the winner for each target of a port.
 func (r *reference) entries(svc model.ServiceName, port string, protocol corev1.Protocol,
 	f model.Family) map[netip.AddrPort]referenceEntry {
 	winners := map[netip.AddrPort]referenceEntry{}
@@ -433,7 +433,7 @@ func (r *reference) entries(svc model.ServiceName, port string, protocol corev1.
 	return winners
 }
 
-// worth is the order of S17.
+// worth implements the order of S17.
 func (x referenceEntry) worth() int {
 	for i, is := range []bool{x.Ready && !x.Terminating, x.Ready, x.Serving && x.Terminating, !x.Terminating} {
 		if is {
@@ -450,7 +450,7 @@ func protocolOf(p *corev1.Protocol) corev1.Protocol {
 	return *p
 }
 
-// healthCheckCount is S38.
+// healthCheckCount implements S38.
 func (r *reference) healthCheckCount(svc model.ServiceName, f model.Family) int {
 	addrs := map[netip.Addr]bool{}
 	for _, slice := range r.slices {
@@ -468,7 +468,7 @@ func (r *reference) healthCheckCount(svc model.ServiceName, f model.Family) int 
 	return len(addrs)
 }
 
-// port is S10, S21 to S23 and S25 to S28.
+// port implements S10, S21 to S23 and S25 to S28.
 func (r *reference) port(svc model.ServiceName, port corev1.ServicePort, f model.Family, internalLocal, externalLocal,
 	accessible bool) []string {
 	protocol := protocolOf(&port.Protocol)
@@ -526,7 +526,7 @@ func (r *reference) routes(internalLocal, externalLocal, accessible, usable bool
 	for _, p := range r.opts.DetectLocal.ClusterCIDRs {
 		detects = detects || model.FamilyOf(p.Addr()) == f
 	}
-	for _, p := range r.node.LocalPods.CIDRs { // not of PodCIDRs: known ones are kept when these go
+	for _, p := range r.node.LocalPods.CIDRs { // not PodCIDRs: known ones are kept when the Node loses them
 		detects = detects || r.opts.DetectLocal.NodeCIDR && model.FamilyOf(p.Addr()) == f
 	}
 	empty := model.Drop

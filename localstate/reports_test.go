@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Situations of public reports about service proxies; docs/reports.md has the reports.
+// Situations from public reports about service proxies; docs/reports.md has the reports.
 
 // A virtual machine that keeps its address moves to this node: for a while two entries have the address, and for some
 // seconds neither is ready.
@@ -81,7 +81,7 @@ func TestAServiceThatGoesWhileItsPodsTerminateLeavesOthersAlone(t *testing.T) {
 	requireNothingKept(t, w.state)
 }
 
-// A thousand services with new names come and go, again and again. What they took must not stay.
+// A thousand services with new names are added and deleted, again and again. Their memory must be freed.
 func TestAThousandServicesThatComeAndGoTakeNoMemory(t *testing.T) {
 	state := newWorld(t).state
 	round := func(n int) uint64 {

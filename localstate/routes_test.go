@@ -11,8 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// TestRoutes goes through S25 to S28 as they reach a backend. What a backend must do with a route, package model
-// says.
+// TestRoutes covers S25 to S28 as a backend receives them. Package model says what a backend must do with a route.
 func TestRoutes(t *testing.T) {
 	const (
 		here  = "here"
@@ -90,7 +89,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestHasAny is S23 as it shows in the verdicts: there is an endpoint anywhere, or not.
+// TestHasAny tests S23 through the verdicts: whether there is an endpoint anywhere.
 func TestHasAny(t *testing.T) {
 	for _, tc := range []struct {
 		name     string

@@ -43,8 +43,8 @@ type candidate struct {
 func (c *candidate) place() place { return c.slice.places[c.at].Value() }
 
 // settle picks one of several entries with the same target and marks the others (S17). The entries are ordered by slice
-// name, then by port and by place in the slice. The most usable one wins; among equals the first slice's, and of one
-// slice the last or, if they are terminating, the first.
+// name, then by port and by place in the slice. The most usable one wins. Among equals it is one of the first slice,
+// and within that the last or, if they are terminating, the first.
 func settle(same []candidate) {
 	winner := 0
 	for i := 1; i < len(same); i++ {
@@ -74,12 +74,12 @@ func (f endpointFlags) rank() int {
 	return 4
 }
 
-// draining: serving while it terminates, and not ready, the last resort of S21.
+// draining reports whether an endpoint is serving, terminating and not ready: the last resort of S21.
 func (f endpointFlags) draining() bool {
 	return f&(flagReady|flagServing|flagTerminating) == flagServing|flagTerminating
 }
 
-// counts has the numbers of candidates of a port in one family that the decision on each candidate depends on.
+// counts has the numbers of candidates of a port in one family on which the decision about each candidate depends.
 type counts struct {
 	ready         int32 // usable entries that are ready ...
 	draining      int32 // ... and that serve while they terminate
@@ -93,7 +93,7 @@ type counts struct {
 // any reports whether usable endpoints exist anywhere, whatever policy and topology say (S23).
 func (n *counts) any() bool { return n.ready > 0 || n.draining > 0 }
 
-// allHaveNodeHints reports whether hints that name a node count: all ready entries have one (S22).
+// allHaveNodeHints reports whether node hints count, because all ready entries have one (S22).
 func (n *counts) allHaveNodeHints() bool { return n.withoutNodeHint == 0 }
 
 // count adds candidates (sign 1) or subtracts them (sign -1).
@@ -171,7 +171,7 @@ func (p *familyPort) decide(n *counts) (model.Routes, rules) {
 		DetectsLocalPods:  p.node.model.LocalPods.Detects(p.family),
 		MasqueradeAll:     p.opts.MasqueradeAll,
 	})
-	if in.fields.Headless { // the other questions are about traffic
+	if in.fields.Headless { // no traffic, so nothing else to decide
 		return routes, rules{headless: true, inUse: model.ClusterSet}
 	}
 	return routes, rules{nodeName: p.opts.NodeName, zone: p.node.model.Zone, topology: p.topology(n),
@@ -204,7 +204,7 @@ func (r *rules) sets(c *candidate) model.EndpointSets {
 	return sets & r.inUse
 }
 
-// selects reports whether topology lets a ready candidate into the cluster set.
+// selects reports whether topology allows a ready candidate in the cluster set.
 func (r *rules) selects(c *candidate) bool {
 	switch r.topology {
 	case topologyNode:
@@ -221,8 +221,9 @@ func (c *candidate) handedOver(o *options, sets model.EndpointSets, protocol mod
 		o.DrainingEndpoints, o.AllEndpoints)
 }
 
-// keptWithoutSets reports whether an endpoint that is in no set is passed to the receiver: if it serves a UDP port,
-// so that its flows do not count as stale (S40), and while it drains or always, if that is enabled.
+// keptWithoutSets reports whether an endpoint that is in no set is passed to the receiver: if it serves a UDP port, so
+// that its flows do not count as stale (S40); if the options ask for draining endpoints and it is one; or if they ask
+// for all.
 func keptWithoutSets(protocol model.Protocol, serving, draining, wantsDraining, wantsAll bool) bool {
 	return protocol == model.UDP && serving || wantsDraining && draining || wantsAll
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // The services here use both sets: they have a node port and both policies are Local, so that the cluster set is for
-// what comes from the node itself.
+// traffic from the node itself.
 
 func TestClusterAndLocalSet(t *testing.T) {
 	type want struct{ cluster, local []string }
@@ -239,8 +239,8 @@ func TestSetsInUse(t *testing.T) {
 	})
 }
 
-// TestServingEndpointsOfUDPPorts: whatever the sets, the receiver knows which UDP endpoints serve, so that it takes no
-// flow of theirs for a stale one.
+// TestServingEndpointsOfUDPPorts: whatever the sets, the receiver knows which UDP endpoints serve, so that it does not
+// treat their flows as stale.
 func TestServingEndpointsOfUDPPorts(t *testing.T) {
 	web := aService("web", ports(udp("dns", 53), tcp("dns-tcp", 53)), internalLocal)
 	slice := func(options ...sliceOption) *discoveryv1.EndpointSlice {

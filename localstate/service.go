@@ -25,8 +25,7 @@ const (
 	defaultAffinityTimeout = time.Duration(corev1.DefaultClientIPServiceAffinitySeconds) * time.Second
 )
 
-// serviceIntake is the part of a Service object that is kept: the fields of a model.Service, and some that it does not
-// have.
+// serviceIntake is the part of a Service object that is kept: the fields of a model.Service, and some others.
 //
 // Some fields of a model.Service follow from other objects, too: the ports' routes and whether they have too many
 // endpoints, the health check's counts, and LoadBalancerSourceRanges, which may have VIPs in addition to the ranges.
@@ -55,7 +54,7 @@ func (in *serviceIntake) plain() *model.Service {
 		func(model.Family) netip.Addr { return netip.Addr{} })
 }
 
-// skipReason returns why a Service is not proxied, or "" if it is (S1, S2).
+// skipReason returns why a Service is not served, or "" if it is (S1, S2).
 func (o options) skipReason(obj *corev1.Service) string {
 	switch name, labelled := obj.Labels[labelServiceProxyName]; {
 	case labelled && o.ServiceProxyName == "":
@@ -143,7 +142,7 @@ func intakeService(log klog.Logger, o options, families []model.Family, obj *cor
 	intakeExternal(in, o, obj, bad)
 	intakePolicies(in, obj, bad)
 	intakePorts(in, obj, bad)
-	if len(svc.ClusterIPs) == 0 { // no traffic passes through this node, whatever an unchecked object says
+	if len(svc.ClusterIPs) == 0 { // there is no traffic, whatever an unchecked object says
 		svc.HealthCheck = nil
 		for i := range svc.Ports {
 			svc.Ports[i].NodePort = 0
@@ -152,7 +151,7 @@ func intakeService(log klog.Logger, o options, families []model.Family, obj *cor
 	return in, ""
 }
 
-// headlessFamilies returns the object's families that are served; an object that names none has both.
+// headlessFamilies returns those of the object's families that are served; an object that names none has both.
 func headlessFamilies(families []model.Family, spec *corev1.ServiceSpec) (served model.FamilySet) {
 	for _, f := range families {
 		if len(spec.IPFamilies) == 0 || slices.Contains(spec.IPFamilies, corev1.IPFamily(f.String())) {
@@ -342,7 +341,7 @@ func (in *serviceIntake) portsByName(order []int) []int {
 }
 
 // complete returns the service with everything that depends on other objects: the routes, by port and family; the count
-// of local endpoints, by family; and the VIPs as allowed sources if a range has the node's address. It returns
+// of local endpoints, by family; and the VIPs as allowed sources if a range contains the node's address. It returns
 // in.fields itself if that is already complete.
 func (in *serviceIntake) complete(outcomes []portOutcome, localEndpoints model.PerFamily[int],
 	nodeIP func(model.Family) netip.Addr) *model.Service {

@@ -81,7 +81,7 @@ func TestClusterIPs(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		spec serviceOption
-		want []string // nil: the service is not taken
+		want []string // nil: the service is not served
 	}{
 		{"S3 each family takes the IP at its place", spec("10.0.0.1", []string{"10.0.0.1", "fd00::1"}, v4, v6),
 			[]string{"10.0.0.1", "fd00::1"}},
@@ -262,7 +262,7 @@ func TestVIPsAsAllowedSources(t *testing.T) {
 				}
 				require.Equal(t, tc.want, texts(w.mustService("web").LoadBalancerSourceRanges), order)
 				require.Empty(t, w.got.checkForm())
-				// The node's address goes again, and with it the permission.
+				// The node's address is removed again, and the permission with it.
 				w.change(aNode())
 				require.NotContains(t, texts(w.mustService("web").LoadBalancerSourceRanges), "192.0.2.7/32")
 			}
@@ -392,7 +392,7 @@ func TestLabelsAndAnnotationsArePassedOn(t *testing.T) {
 	require.Equal(t, map[string]string{"app": "web"}, w.mustService("web").Labels)
 	require.Equal(t, map[string]string{"example.com/weight": "5"}, w.mustService("web").Annotations)
 
-	// They are copies, and a change of them is a change.
+	// They are copies, and a change in them counts as a change.
 	obj.Labels["app"] = "changed"
 	require.Equal(t, "web", w.mustService("web").Labels["app"])
 	require.Equal(t, []string{"set service ns/web"}, w.change(obj))
@@ -413,8 +413,8 @@ func TestNoMetadata(t *testing.T) {
 	require.Contains(t, w.change(obj), "delete service ns/web", "they still say whose service it is")
 }
 
-// TestWhichServiceItIs: one that was deleted and made again under its name is another one, also if the deletion was not
-// noticed.
+// TestWhichServiceItIs: a service that was deleted and created again under the same name is a different one, even if
+// the deletion was missed.
 func TestWhichServiceItIs(t *testing.T) {
 	made := func(uid types.UID, at time.Time) serviceOption {
 		return func(obj *corev1.Service) { obj.UID, obj.CreationTimestamp = uid, metav1.NewTime(at) }
@@ -513,7 +513,7 @@ func TestBadValuesAreLogged(t *testing.T) {
 	}
 }
 
-// TestGoodValuesAreNotLogged: what is legal is no mistake, even if nothing can be done with it.
+// TestGoodValuesAreNotLogged: legal values are not logged, even if they have no use here.
 func TestGoodValuesAreNotLogged(t *testing.T) {
 	var log strings.Builder
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
@@ -547,7 +547,7 @@ func TestGoodValuesAreNotLogged(t *testing.T) {
 	}
 }
 
-// Source ranges that have the node's address let in all VIPs, in one go (S26).
+// Source ranges that contain the node's address allow all VIPs as sources, at once (S26).
 func TestManyVIPsAsSources(t *testing.T) {
 	const vips = 2000
 	svc := benchService(1)

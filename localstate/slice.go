@@ -29,7 +29,7 @@ type sliceIntake struct {
 	family  model.Family
 	hinted  bool // an endpoint has hints: node and zone matter
 	skipped skippedParts
-	ports   []slicePort // by name and protocol; shared with the service's other slices that have the same
+	ports   []slicePort // by name and protocol; shared with other slices of the service that have the same ports
 	// The endpoints, in the object's order. packed has a byte of flags and the address of each, see packedSize.
 	packed []byte
 	places []unique.Handle[place]
@@ -37,7 +37,7 @@ type sliceIntake struct {
 
 func (s *sliceIntake) key() sliceKey { return sliceKey{s.service.name.Namespace, s.name} }
 
-// skippedParts are the numbers of ports and endpoints that are not kept, for Explain.
+// skippedParts counts the ports and endpoints that are not kept, for Explain.
 type skippedParts struct{ ports, endpoints int32 }
 
 type slicePort struct {
@@ -93,8 +93,8 @@ type place struct {
 	node string // "": not known
 	// The names of the topology hints in the object's order, joined with hintSeparator.
 	nodeHints, zoneHints string
-	unused               string // the text of an address that does not parse, or else of the second one
-	further              int    // the number of addresses after the first, which alone counts
+	unused               string // the text of an address that does not parse, or otherwise of the second address
+	further              int    // the number of addresses after the first; only the first counts
 	details              model.Details
 }
 
@@ -113,9 +113,9 @@ const (
 
 func (f endpointFlags) has(x endpointFlags) bool { return f&x == x }
 
-const hintSeparator = "\n" // in no valid name
+const hintSeparator = "\n" // occurs in no valid name
 
-// hintNames reports whether a joined list has a name in it.
+// hintNames reports whether a joined list contains a name.
 func hintNames(list, name string) bool {
 	if list == name {
 		return name != ""
@@ -134,7 +134,7 @@ func splitHints(list string) []string {
 	return strings.Split(list, hintSeparator)
 }
 
-// admitSlice returns what AdmitSlice makes of an EndpointSlice, and why it is ignored if it is not admitted.
+// admitSlice returns an EndpointSlice as AdmitSlice leaves it, or why it is ignored if it is not admitted.
 func (s *State) admitSlice(obj *discoveryv1.EndpointSlice) (admitted *discoveryv1.EndpointSlice, ignored string) {
 	if s.opts.AdmitSlice == nil {
 		return obj, ""
@@ -151,7 +151,7 @@ func (s *State) admitSlice(obj *discoveryv1.EndpointSlice) (admitted *discoveryv
 }
 
 // intakeSlice reads an EndpointSlice object that is not ignored (S15, S16). The caller fills in the service. old is the
-// last version of the object, or nil: it saves looking up what has not changed.
+// last version of the object, or nil; it saves look-ups of what has not changed.
 func intakeSlice(log klog.Logger, o options, obj *discoveryv1.EndpointSlice, old *sliceIntake) *sliceIntake {
 	s := &sliceIntake{name: obj.Name, family: model.IPv4}
 	if obj.AddressType == discoveryv1.AddressTypeIPv6 {
@@ -298,7 +298,7 @@ func (s *sliceIntake) sameEndpoint(i int, o *sliceIntake, j int) bool {
 	return s.places[i] == o.places[j] && bytes.Equal(s.endpoint(i), o.endpoint(j))
 }
 
-// triggerTime reads the time of the change that led to this version of a slice (S19), or the zero time.
+// triggerTime returns the time of the change that caused this version of a slice (S19), or the zero time.
 func triggerTime(obj *discoveryv1.EndpointSlice) time.Time {
 	text, ok := obj.Annotations[corev1.EndpointsLastChangeTriggerTime]
 	if !ok { // without this check, Parse would allocate an error

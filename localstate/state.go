@@ -28,10 +28,10 @@ type State struct {
 	services map[model.ServiceName]*service
 	slices   map[sliceKey]*sliceIntake
 	node     nodeIntake
-	held     map[*service]waiting // what does not count yet, so that the last endpoints stay
+	held     map[*service]waiting // changes that are held back, so that the last endpoints stay
 
 	skipped  map[model.ServiceName]string // Service objects that are not proxied, and why
-	ignored  map[string]ignoredSlices     // slices that are not used, by namespace; nil: nobody asks
+	ignored  map[string]ignoredSlices     // slices that are not used, by namespace; nil: not recorded
 	triggers map[*service][]trigger       // since the last Flush
 
 	dirty   []*service // services that changed since the last Flush
@@ -44,7 +44,7 @@ type State struct {
 }
 
 // service is the record of one service name: its object, its slices, and what was handed over. It exists while any of
-// these does. The cluster may have many, so data that is rare or short-lived is stored elsewhere.
+// these does. There may be many services, so data that is rare or short-lived is stored elsewhere.
 type service struct {
 	name   model.ServiceName
 	intake *serviceIntake // nil: no object, or a skipped one
@@ -62,13 +62,13 @@ type service struct {
 	serviceChanged, endpointsChanged bool
 }
 
-// trigger is the time of the change in the cluster that led to a change of a slice (S19).
+// trigger is the time of the change in the cluster that caused a change of a slice (S19).
 type trigger struct {
 	family model.Family
 	at     time.Time
 }
 
-// maxTriggers bounds the trigger times that are kept of a service while nothing is flushed.
+// maxTriggers bounds the trigger times that are kept for a service while nothing is flushed.
 const maxTriggers = 1000
 
 // New returns an empty State. It keeps the logger of ctx.
@@ -102,12 +102,12 @@ func newState(log klog.Logger, opts options) *State {
 
 // Pending says what the next Flush has to recompute. The result may turn out unchanged.
 type Pending struct {
-	// Services and Endpoints count the services with changes of their object and of their slices, or of what these
-	// depend on.
+	// Services counts the services whose object changed, Endpoints those whose slices did, or something that these depend
+	// on.
 	Services, Endpoints int
 	// Node: the node, or the service CIDRs, have changed.
 	Node bool
-	// Families are those that are concerned.
+	// Families are the IP families that are concerned.
 	Families model.FamilySet
 }
 
@@ -117,9 +117,9 @@ func (p Pending) Any() bool { return p.Services > 0 || p.Endpoints > 0 || p.Node
 // Pending returns what the next Flush has to look at.
 func (s *State) Pending() Pending { return s.pending }
 
-// Apply takes a Service, EndpointSlice, Node or ServiceCIDR that is new or has changed or, of which only the type and
-// the name count then, was deleted. The object may be changed afterwards. Apply returns whether anything relevant
-// changed. nil and objects of other types are errors.
+// Apply records a Service, EndpointSlice, Node or ServiceCIDR that is new, has changed or was deleted. Of a deleted
+// object only the type, the namespace and the name count. The caller may change the object afterwards. Apply returns
+// whether anything relevant changed. nil and objects of other types are errors.
 func (s *State) Apply(object metav1.Object, deleted bool) (changed bool, err error) {
 	switch obj := object.(type) {
 	case *corev1.Service:
@@ -144,7 +144,7 @@ func apply[T any](obj *T, deleted bool, set, remove func(*T) bool) (changed bool
 	return set(obj), nil
 }
 
-// setService takes a new or changed Service. It returns whether anything relevant changed.
+// setService records a new or changed Service. It returns whether anything relevant changed.
 func (s *State) setService(obj *corev1.Service) bool {
 	name := model.ServiceName{Namespace: obj.Namespace, Name: obj.Name}
 	in, skip := intakeService(s.log, s.opts, s.families, obj)
@@ -158,14 +158,14 @@ func (s *State) setService(obj *corev1.Service) bool {
 	if svc.intake != nil && in.saysTheSameAs(svc.intake) {
 		return false
 	}
-	s.touchFamilies(svc) // those that it had
+	s.touchFamilies(svc) // its families so far
 	svc.intake = in
 	s.touchFamilies(svc)
 	s.markService(svc)
 	return true
 }
 
-// deleteService takes the deletion of a Service; one that is not known is ignored. It returns whether that may change
+// deleteService records the deletion of a Service; an unknown one is ignored. It returns whether that may change
 // anything.
 func (s *State) deleteService(obj *corev1.Service) bool {
 	key := model.ServiceName{Namespace: obj.Namespace, Name: obj.Name}
@@ -181,7 +181,7 @@ func (s *State) deleteService(obj *corev1.Service) bool {
 	return true
 }
 
-// setEndpointSlice takes a new or changed EndpointSlice. It returns whether anything relevant changed.
+// setEndpointSlice records a new or changed EndpointSlice. It returns whether anything relevant changed.
 func (s *State) setEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 	obj, ignored := s.admitSlice(obj)
 	if ignored == "" {
@@ -215,8 +215,8 @@ func (s *State) setEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 	return true
 }
 
-// deleteEndpointSlice takes the deletion of an EndpointSlice; one that is not known is ignored. It returns whether it
-// was known.
+// deleteEndpointSlice records the deletion of an EndpointSlice; an unknown one is ignored. It returns whether it was
+// known.
 func (s *State) deleteEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 	s.noteIgnored(obj, "")
 	return s.dropEndpointSlice(obj)
@@ -233,7 +233,7 @@ func (s *State) dropEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 	return true
 }
 
-// changeSlice takes the change of a slice of a service from old to in. Either may be nil.
+// changeSlice records the change of a slice of a service from old to in. Either may be nil.
 func (s *State) changeSlice(svc *service, old, in *sliceIntake) {
 	if s.holds(svc) {
 		s.holdOrChange(svc, old, in)
@@ -242,7 +242,7 @@ func (s *State) changeSlice(svc *service, old, in *sliceIntake) {
 	s.replaceSlice(svc, old, in)
 }
 
-// replaceSlice makes in count for a service, in place of old. Either may be nil.
+// replaceSlice replaces old by in among the slices that count for a service. Either may be nil.
 func (s *State) replaceSlice(svc *service, old, in *sliceIntake) {
 	if old != nil {
 		s.dropSlice(old)
@@ -277,7 +277,7 @@ func (s *State) dropSlice(old *sliceIntake) {
 	svc.size -= old.len()
 }
 
-// findSlice returns the place of a slice, or the one where it belongs and false.
+// findSlice returns the place of a slice and true, or the place where it belongs and false.
 func (svc *service) findSlice(name string) (int, bool) {
 	return slices.BinarySearchFunc(svc.slices, name,
 		func(o *sliceIntake, name string) int { return strings.Compare(o.name, name) })
