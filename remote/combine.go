@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// combine updates effective where the shared layer or a part of the node changed.
+// combine updates the effective layer where the shared layer or one of the node's parts changed.
 func (v *view) combine(ctx context.Context, old *sink.Snapshot, touched map[model.ServiceName]bool) {
 	before := v.effective.snapshot
 	if before.NumServices() == 0 {
@@ -42,7 +42,8 @@ func (v *view) combine(ctx context.Context, old *sink.Snapshot, touched map[mode
 	}
 }
 
-// begin makes the shared layer, which is most of the state, effective. It adds to touched what differs on this node.
+// begin starts the effective layer with the shared one, which is most of the state. It adds the services that differ on
+// this node to touched.
 func (v *view) begin(touched map[model.ServiceName]bool) {
 	v.effective = newLayer(v.shared.snapshot)
 	for e := range v.shared.snapshot.Services() {
@@ -52,7 +53,7 @@ func (v *view) begin(touched map[model.ServiceName]bool) {
 	}
 }
 
-// takesAll reports whether this node has all endpoints of a service.
+// takesAll reports whether this node gets all endpoints of a service.
 func (v *view) takesAll(e *sink.ServiceEntry) bool {
 	t := v.taker(e.Service)
 	var last *model.Endpoint // the endpoints of a port are adjacent
@@ -67,8 +68,7 @@ func (v *view) takesAll(e *sink.ServiceEntry) bool {
 	return true
 }
 
-// taker selects the endpoints of a service that this node has: those of an enabled family, with a port that the service
-// has.
+// taker selects the endpoints of a service that this node gets: those of an enabled family whose port the service has.
 type taker struct {
 	families []model.Family
 	service  *model.Service          // nil: there is none
@@ -118,7 +118,7 @@ func (v *view) setEndpoint(t *taker, key model.EndpointKey, e *model.Endpoint) {
 	v.effective.full.SetEndpoint(e)
 }
 
-// combineService computes a service again.
+// combineService recomputes a service.
 func (v *view) combineService(name model.ServiceName) {
 	var before []*model.Endpoint
 	if e := v.effective.snapshot.Service(name); e != nil {

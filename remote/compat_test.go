@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// said is a message of a recorded session, as it was on the wire: what one of the two said.
+// said is a message of a recorded session, as it was on the wire, and its sender.
 type said struct{ Client, Server []byte }
 
-// player is a server that says what one of a recorded session said, and expects from its client what that one's said.
+// player is a server that sends the server's messages of a recorded session, and expects the client's.
 type player struct {
 	remotev1.UnimplementedBrainServer
 	t       *testing.T
@@ -60,7 +60,7 @@ func (p *player) Watch(stream grpc.BidiStreamingServer[remotev1.Request, remotev
 		if err := proto.Unmarshal(m.Client, want); err != nil {
 			return err
 		}
-		for _, r := range []*remotev1.Request{got, want} { // they are in no order
+		for _, r := range []*remotev1.Request{got, want} { // their order is undefined
 			slices.SortFunc(r.GetDigests().GetServices(),
 				func(a, b *remotev1.ServiceDigest) int { return cmp.Compare(a.Name, b.Name) })
 		}
@@ -70,8 +70,8 @@ func (p *player) Watch(stream grpc.BidiStreamingServer[remotev1.Request, remotev
 }
 
 // TestAServerOfVersion01IsUnderstood replays a session of version 0.1 (its bytes stay as they are): a full state, a
-// change, a connection that is resumed, and one to another replica that compares digests. The client takes all of it,
-// and says what the client of that version said: its digests are those that a server of that version has.
+// change, a connection that is resumed, and one to another replica that compares digests. The client accepts all of it,
+// and sends what the client of that version sent: its digests equal those of a server of that version.
 func TestAServerOfVersion01IsUnderstood(t *testing.T) {
 	text, err := os.ReadFile("testdata/session-0.1.json")
 	require.NoError(t, err)

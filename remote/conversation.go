@@ -26,10 +26,10 @@ type conversation struct {
 	decoder  wire.Decoder
 	batch    wire.Batch // what has been received of the current one
 	begun    bool       // a batch is being received
-	complete bool       // a batch of this stream has been taken
+	complete bool       // a batch of this stream has been applied
 	waits    bool       // it has been logged that the server has no state yet
 	answered bool       // digests have been sent since the last batch
-	fresh    bool       // the server was asked for a state at least as new as the client's
+	fresh    bool       // the server was asked for a state that is at least as new as the client's
 	acked    ack
 	decompressor
 }
@@ -62,7 +62,7 @@ func (c *conversation) take(ctx context.Context, message wire.Message) error {
 			if c.older.IsZero() {
 				c.older = time.Now()
 			}
-			return errors.New("the server lags behind what this node was told")
+			return errors.New("the server's state is older than this node's")
 		}
 		c.later = min(time.Duration(u.RetryAfterMillis)*time.Millisecond, 5*time.Minute)
 		return errors.New("the server is overloaded")
@@ -77,7 +77,7 @@ func (c *conversation) take(ctx context.Context, message wire.Message) error {
 			return errors.New("malformed message: a batch begins within another one")
 		}
 		c.kind, c.begun = u.Kind, true
-	default: // what a newer server says is ignored, unless it changes the state
+	default: // unknown messages of newer servers are ignored, unless they change the state
 		if c.begun || u.Sync != nil || c.batch.Any() {
 			return fmt.Errorf("a batch of an unknown kind: %v", u.Kind)
 		}
@@ -114,14 +114,14 @@ func (c *conversation) end(ctx context.Context, sync *remotev1.Sync) error {
 	return nil
 }
 
-// apply makes a batch part of the state. first: the state is complete now, and has not been before. idle: the sink has
-// it all, and its last Sync has ended.
+// apply applies a batch to the state. first: the state has just become complete. idle: the sink has all of it, and its
+// last Sync has ended.
 func (c *conversation) apply(ctx context.Context, batch wire.Batch, sync *remotev1.Sync) (first, idle bool, err error) {
 	c.handler.Lock()
 	defer c.handler.Unlock()
 	client := c.client
 	if c.kind != remotev1.Kind_RESET && client.view.node == nil && client.opts.Resume == nil {
-		// If it were taken for the whole state, it would delete everything that is applied.
+		// As the whole state it would delete everything that is applied.
 		return false, false, fmt.Errorf("%v of a state that this client does not have", c.kind)
 	}
 	if c.kind != remotev1.Kind_RESUMED {
@@ -140,7 +140,7 @@ func (c *conversation) apply(ctx context.Context, batch wire.Batch, sync *remote
 	if first || client.view.pending.Any() {
 		return first, false, nil
 	}
-	client.flushed = sync.Revision // the old one may be another server's
+	client.flushed = sync.Revision // the old revision may be another server's
 	if client.applying {
 		return false, false, nil
 	}
@@ -149,17 +149,17 @@ func (c *conversation) apply(ctx context.Context, batch wire.Batch, sync *remote
 }
 
 // takeSeen records how new a batch is. The caller holds the client's mu.
-func (c *conversation) takeSeen(news wire.Mark) {
+func (c *conversation) takeSeen(mark wire.Mark) {
 	before := c.client.seen
 	switch {
-	case c.kind == remotev1.Kind_RESUMED || !c.complete && c.fresh && news != wire.Mark{}:
-		// The server has the same state, or vouches for what it was asked.
-		c.client.seen = before.Newest(news)
+	case c.kind == remotev1.Kind_RESUMED || !c.complete && c.fresh && mark != wire.Mark{}:
+		// The server has the same state, or one at least as new as it was asked for.
+		c.client.seen = before.Newest(mark)
 		return
 	case c.complete:
-		c.client.seen = before.With(news)
+		c.client.seen = before.With(mark)
 	default:
-		c.client.seen = news
+		c.client.seen = mark
 	}
 	if c.client.seen.Behind(before) {
 		c.log.Error(nil, "The state may have gone back: this server lags behind what the node was told before, and "+
@@ -168,24 +168,24 @@ func (c *conversation) takeSeen(news wire.Mark) {
 	}
 }
 
-// acknowledge tells the server what the sink has applied, unless it knows already.
+// acknowledge tells the server what the sink has applied, unless it already knows.
 func (c *conversation) acknowledge() error {
 	c.client.mu.Lock()
-	now, newest, rests := c.client.outcome, c.client.revision, c.client.rests
+	now, newest, pausedUntil := c.client.outcome, c.client.revision, c.client.pausedUntil
 	c.client.mu.Unlock()
 	if !c.complete || now.revision != newest || now == c.acked {
 		return nil
 	}
 	c.acked = now
 	err := c.stream.Send(&remotev1.Request{Ack: &remotev1.Ack{Revision: now.revision, Error: now.problem,
-		RestMillis: uint32(min(max(0, time.Until(rests)), time.Hour).Milliseconds())}})
+		RestMillis: uint32(min(max(0, time.Until(pausedUntil)), time.Hour).Milliseconds())}})
 	if errors.Is(err, io.EOF) {
 		return nil // Recv returns the reason
 	}
 	return err
 }
 
-// compare checks that the digest of the server is that of the client.
+// compare checks that the server's digest equals the client's.
 func (c *conversation) compare(sync *remotev1.Sync) error {
 	theirs := sync.GetDigest()
 	if theirs.GetVersion() != wire.DigestVersion || !c.complete || c.begun || c.client.partial {

@@ -29,19 +29,19 @@ type dialer struct {
 	log     klog.Logger
 	targets targetList
 	synced  bool          // under the lock of the handler
-	lost    time.Time     // since when there is no server
+	lost    time.Time     // since when no server is connected; zero: one is
 	later   time.Duration // the pause that an overloaded server has asked for
-	older   time.Time     // since when all servers have had older states; zero: one has not
-	got     bool          // the last stream brought a batch
+	older   time.Time     // since when all servers have had older states; zero: not all do
+	got     bool          // the last stream delivered a batch
 	forget  bool          // ask for everything, because digests do not help
 	asked   bool          // everything has been asked for because digests differed; they have not been equal since
-	answer  time.Duration // how long a server may take to say anything at all
+	answer  time.Duration // how long a server may take to send anything at all
 }
 
 const (
 	firstPause = 250 * time.Millisecond
-	// firstAnswer is how long a server may take to say anything at all, from the attempt to connect: longer than it
-	// lets clients wait for their turn.
+	// firstAnswer is how long a server may take to send anything at all, from the attempt to connect. It is longer than a
+	// server lets clients wait for their turn.
 	firstAnswer = 15 * time.Second
 	// silentBeats is how many heartbeats may be missing.
 	silentBeats = 3
@@ -52,7 +52,7 @@ const (
 func (d *dialer) run(ctx context.Context) {
 	pause := min(firstPause, d.client.maxBackoff)
 	d.disconnected(time.Now())
-	any := true // the first time, and so that clients spread over the servers
+	any := true // at first, and where clients are to spread over the servers
 	for ctx.Err() == nil {
 		target, err := d.pick(any)
 		d.got, d.later = false, 0
@@ -93,7 +93,7 @@ func (d *dialer) run(ctx context.Context) {
 	}
 }
 
-// disconnected records since when no server is connected; zero: one is.
+// disconnected records since when no server is connected; the zero time means that one is.
 func (d *dialer) disconnected(since time.Time) {
 	d.lost = since
 	d.handler.Health().SetDisconnected(since)
@@ -152,7 +152,7 @@ func (d *dialer) stream(ctx context.Context, target string) (err error) {
 				return err
 			}
 			silence.Reset(max(c.beat*silentBeats, time.Millisecond))
-		case <-d.client.news:
+		case <-d.client.ackDue:
 			if err := c.acknowledge(); err != nil {
 				return err
 			}
@@ -186,8 +186,8 @@ func receive(ctx context.Context, cancel context.CancelCauseFunc,
 	}
 }
 
-// looks returns a channel that says when to check whether the target is still listed, and a function that stops it.
-// Only targets in files can change.
+// looks returns a channel that fires when it is time to check whether the target is still listed, and a function that
+// stops it. Only targets in files can change.
 func (d *dialer) looks() (<-chan time.Time, func()) {
 	if !d.client.opts.hasFiles() {
 		return nil, func() {}

@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// testTimeout is how long a test waits for what has to come. It fails a test that hangs, and measures nothing.
+// testTimeout is how long a test waits for an expected event. It only fails tests that hang.
 const testTimeout = 2 * time.Minute
 
 // quiet is a context without logs.
@@ -47,11 +47,11 @@ func listen(t testing.TB, target string) net.Listener {
 	return ln
 }
 
-// hung is a server that says what it is told to, and then nothing at all, while its connection lives.
+// hung is a server that sends given messages, and then nothing at all, while its connection lives.
 type hung struct {
 	remotev1.UnimplementedBrainServer
 	says    []*remotev1.Update
-	ends    error // in the end, instead of saying nothing
+	ends    error // ends the stream after the messages; nil: it stays silent
 	visited func()
 }
 
@@ -70,7 +70,7 @@ func (h *hung) Watch(stream grpc.BidiStreamingServer[remotev1.Request, remotev1.
 	return h.ends
 }
 
-// serveHung runs one until the test ends.
+// serveHung runs a hung server until the test ends.
 func serveHung(t *testing.T, target string, says ...*remotev1.Update) string {
 	t.Helper()
 	return (&hung{says: says}).serve(t, target)
@@ -97,12 +97,12 @@ func (h *hung) serveOn(t *testing.T, ln net.Listener) {
 	})
 }
 
-// A server that hangs is found out by its silence, though its connection is as healthy as can be.
+// A server that hangs is noticed by its silence, although its connection is healthy.
 func TestAClientLeavesAServerThatIsSilent(t *testing.T) {
 	reset := &remotev1.Update{Kind: remotev1.Kind_RESET, HeartbeatMillis: 5, Node: &remotev1.Node{Name: "n1"},
 		Sync: &remotev1.Sync{Revision: 1}}
 	silent := serveHung(t, socket(t), reset, &remotev1.Update{Kind: remotev1.Kind_HEARTBEAT})
-	other := socket(t) // where nobody is yet
+	other := socket(t) // without a server yet
 	feed, err := NewFeed(Options{Targets: []string{silent, other}, State: stateN1})
 	require.NoError(t, err)
 	rec, proxy := &sink.Recorder{}, health.New(0)
@@ -120,7 +120,7 @@ func TestAClientLeavesAServerThatIsSilent(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// A client whose state is not what the server thinks asks for all of it, and its sink is told what that changes.
+// A client whose state differs from the server's record asks for all of it, and its sink gets the differences.
 func TestAHeartbeatFindsWhatDiffers(t *testing.T) {
 	wrong := wire.DigestMessage(wire.Digest{}, wire.Digest{}.Add(wire.NodeDigest(&model.Node{Name: "x"})))
 	reset := &remotev1.Update{Kind: remotev1.Kind_RESET, HeartbeatMillis: 60000, Node: &remotev1.Node{Name: "n1"},
@@ -137,8 +137,8 @@ func TestAHeartbeatFindsWhatDiffers(t *testing.T) {
 	assert.NotNil(t, d.hello().Resume, "once")
 }
 
-// A client that has nothing takes nothing but the whole state: its sink may be a dataplane that has been working for
-// long.
+// A client without a state accepts only the whole state: its sink may be a dataplane that has been working for a long
+// time.
 func TestAPartOfAStateIsNotTakenForTheWhole(t *testing.T) {
 	for _, kind := range []remotev1.Kind{remotev1.Kind_RESUMED, remotev1.Kind_DIFF} {
 		client, err := NewFeed(Options{Targets: []string{"unix:///x"}, State: stateN1})
@@ -154,7 +154,7 @@ func TestAPartOfAStateIsNotTakenForTheWhole(t *testing.T) {
 	}
 }
 
-// A server that takes connections and says nothing at all is left.
+// A client leaves a server that accepts connections and sends nothing at all.
 func TestAClientLeavesAServerThatDoesNotAnswer(t *testing.T) {
 	target := socket(t)
 	ln := listen(t, target)
@@ -195,7 +195,7 @@ func TestWrongOptionsAreRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "no targets")
 }
 
-// A server may say what it likes before the first batch: there is nothing to compare yet.
+// A server may send any digest before the first batch: there is nothing to compare yet.
 func TestAHeartbeatMayComeFirst(t *testing.T) {
 	client, err := NewFeed(Options{Targets: []string{"unix:///x"}, State: stateN1})
 	require.NoError(t, err)
@@ -209,7 +209,7 @@ func TestAHeartbeatMayComeFirst(t *testing.T) {
 	assert.Equal(t, "n1", client.view.node.Name)
 }
 
-// A server whose limit the digests exceed, because it knows few of the services, is asked for everything.
+// If the digests exceed a server's limit, because it knows few of the services, the client asks for everything.
 func TestAfterDigestsThatAreTooManyAClientAsksForEverything(t *testing.T) {
 	client, err := NewFeed(Options{Targets: []string{"unix:///x"}, State: stateN1})
 	require.NoError(t, err)
@@ -222,8 +222,8 @@ func TestAfterDigestsThatAreTooManyAClientAsksForEverything(t *testing.T) {
 	assert.Nil(t, d.hello().Resume)
 }
 
-// What a newer server says that is not known here costs nothing: no full state at each heartbeat, no lost connection,
-// and with the same server no full state when it connects again.
+// Unknown messages of a newer server do no harm: no full state at each heartbeat, no lost connection, and no full state
+// on reconnecting to the same server.
 func TestANewerServerIsNoTrouble(t *testing.T) {
 	wrong := wire.DigestMessage(wire.Digest{}, wire.Digest{}.Add(wire.NodeDigest(&model.Node{Name: "x"})))
 	beat := &remotev1.Update{Kind: remotev1.Kind_HEARTBEAT, Sync: &remotev1.Sync{Revision: 1, Digest: wrong}}
@@ -264,7 +264,7 @@ func TestANewerServerIsNoTrouble(t *testing.T) {
 			assert.Equal(t, "i", resume.GetInstanceID())
 			assert.EqualValues(t, 1, resume.GetRevision())
 			assert.Nil(t, resume.GetDigest())
-			// What is sent whole, and known, can be compared again.
+			// A state that was sent whole, and contains nothing unknown, can be compared again.
 			known := &remotev1.Update{Kind: remotev1.Kind_RESET, Node: reset.Node, Sync: reset.Sync}
 			server = &hung{says: []*remotev1.Update{known}, ends: server.ends}
 			require.ErrorContains(t, d.stream(quiet(t), server.serve(t, socket(t))), "that is all")
@@ -273,7 +273,7 @@ func TestANewerServerIsNoTrouble(t *testing.T) {
 	}
 }
 
-// newDialer returns that of a client without a state.
+// newDialer returns the dialer of a client without a state.
 func newDialer(t *testing.T) *dialer {
 	client, err := NewFeed(Options{Targets: []string{"unix:///x"}, State: stateN1})
 	require.NoError(t, err)
@@ -281,7 +281,7 @@ func newDialer(t *testing.T) *dialer {
 		answer: testTimeout}
 }
 
-// An Update of an unknown kind that would change the state is no message to ignore.
+// An Update of an unknown kind that would change the state must not be ignored.
 func TestABatchOfAnUnknownKindIsRefused(t *testing.T) {
 	for _, u := range []*remotev1.Update{{Kind: 99, Sync: &remotev1.Sync{Revision: 1}}, {Kind: 99, OwnReset: true},
 		{Kind: 99, Services: []*remotev1.ServiceChange{{Namespace: "ns", Name: "a"}}}} {
@@ -289,7 +289,7 @@ func TestABatchOfAnUnknownKindIsRefused(t *testing.T) {
 	}
 }
 
-// Where the whole state does not help, digests are of no use: asking for it again and again would only cost.
+// If the whole state does not help, digests are no longer compared: asking for it again and again would only cost.
 func TestTheWholeStateIsAskedForOnce(t *testing.T) {
 	wrong := wire.DigestMessage(wire.Digest{}, wire.Digest{}.Add(wire.NodeDigest(&model.Node{Name: "x"})))
 	says := []*remotev1.Update{
@@ -304,7 +304,8 @@ func TestTheWholeStateIsAskedForOnce(t *testing.T) {
 	assert.Nil(t, d.hello().Resume.GetDigest())
 }
 
-// A client whose stream a server ends because of its age goes to any server, so that they are of use to equal numbers.
+// A client whose stream a server ends because of its age goes to any server, so that all serve equal numbers of
+// clients.
 func TestAClientSpreadsWhenItsStreamIsOld(t *testing.T) {
 	reset := &remotev1.Update{Kind: remotev1.Kind_RESET, HeartbeatMillis: 60000, Node: &remotev1.Node{Name: "n1"},
 		Sync: &remotev1.Sync{Revision: 1}}
@@ -342,8 +343,8 @@ func TestAClientSpreadsWhenItsStreamIsOld(t *testing.T) {
 	assert.Less(t, same, 40)
 }
 
-// A client knows how new its state is from batches that are complete, and knows nothing of one from a server of before,
-// which does not say it.
+// A client learns how new its state is from complete batches. It does not know it of a state from an old server, which
+// does not send it.
 func TestHowNewAStateIsComesWithTheWholeOfIt(t *testing.T) {
 	node := &remotev1.Node{Name: "n1"}
 	reset := &remotev1.Update{Kind: remotev1.Kind_RESET, HeartbeatMillis: 60000, Node: node,
@@ -372,7 +373,7 @@ func TestHowNewAStateIsComesWithTheWholeOfIt(t *testing.T) {
 	assert.Nil(t, d.hello().Seen, "it does not wait")
 }
 
-// A server that is there, but has no state to give yet, is not taken for one that cannot be reached.
+// A server that is reachable, but has no state yet, is not logged as unreachable.
 func TestAServerThatIsListingIsSaidToBeThere(t *testing.T) {
 	for ends, want := range map[error]string{
 		status.Error(codes.Unavailable, wire.NotListed):       "The server is reachable, but has not listed the cluster yet",

@@ -1,4 +1,4 @@
-// Package remote is the model over gRPC, as a node sees it: a [Feed] gets the node's state from a brain, for
+// Package remote is the node's side of the model over gRPC: a [Feed] gets the node's state from a brain, for
 // kubeproxy.Run. The brain, package [sigs.k8s.io/kube-proxy-lib/remote/brain], watches the cluster and computes what
 // each node must do with service traffic; it sends a node only what changes for it. Its backend needs no access to the
 // API server, and can be written in any language: the messages are in v1/remote.proto.
@@ -24,12 +24,12 @@
 //	(cut, or silent for 3 heartbeats)          nothing is queued, nothing is lost: the client holds its state ...
 //	Hello to another target, with jitter  ->   ... and says what it has
 //
-// A client has at most one batch in flight. A slow client is not disconnected, does not affect others, and gets the sum
-// of what it missed in one batch. While no server can be reached, the node keeps its state; health.Proxy says since
-// when.
+// A client has at most one batch in flight. A slow client is not disconnected, does not affect others, and gets
+// everything that it missed in one batch. While no server can be reached, the node keeps its state; health.Proxy says
+// since when.
 //
-// A client says in its Hello how new its state is. A server that has not seen as much yet sends it to the next one, so
-// that a replica that lags undoes nothing that a node was told; [Options.FreshnessWait] bounds that.
+// A client says in its Hello how new its state is. A server that has not seen as much yet refers it to the next one, so
+// that a replica that lags does not revert a node to an older state; [Options.FreshnessWait] bounds that.
 //
 // Targets are addresses rather than names, because resolving a name may need the very Services that this node programs.
 // They may be in files, which are read periodically: see [Options].

@@ -76,7 +76,7 @@ func Example() {
 					fmt.Println(" ", endpoint.Target, "local:", endpoint.Local)
 				}
 			}
-			cancel() // a program goes on
+			cancel() // a real program would go on
 			return nil
 		}),
 	})

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Options say where a [Feed] gets the state from. Targets are needed; everything else has a default.
+// Options say where a [Feed] gets the state from. Targets are required; everything else has a default.
 type Options struct {
 	// Targets are the servers, which are equivalent, and are tried in random order. Each is one of
 	//
@@ -32,18 +32,18 @@ type Options struct {
 	//	dns://SERVER/NAME:PORT by a DNS server
 	//
 	// Prefer addresses: the resolver may be behind the Services that this node programs. Files are read before each
-	// connection, and about every 10 seconds meanwhile; a feed leaves a server that is not in them any more. While they
-	// cannot be read, or any line is invalid, the feed keeps the previous targets.
+	// connection, and about every 10 seconds during it; a feed leaves a server that they no longer list. While they cannot
+	// be read, or any line is invalid, the feed keeps the previous targets.
 	Targets []string
 	// TLS is used for targets that are not Unix sockets. It needs the client's certificate, and RootCAs or another way
 	// to verify the server's.
 	TLS *tls.Config
-	// GetTLS, if given, returns the configuration for each connection, in place of TLS: for authorities that are
-	// renewed. While it fails, no connection is made.
+	// GetTLS, if given, returns the configuration for each connection, in place of TLS: for certificate authorities that
+	// are renewed. While it fails, no connection is made.
 	GetTLS func() (*tls.Config, error)
 	// Insecure connects without TLS to targets that are not Unix sockets.
 	Insecure bool
-	// State has the options of this node. NodeName may be empty if the certificate has it.
+	// State has the options of this node. NodeName may be empty if the certificate contains it.
 	State localstate.Options
 
 	// Resume, if given, is the position of another client of the same node: the server sends the changes since then if
@@ -52,9 +52,9 @@ type Options struct {
 	Resume *Resume
 
 	// FreshnessWait is how long the feed waits, while it has a state or a kept one, for a server that has seen everything
-	// that this state contains, before it takes an older one and the health of the run says so. Meanwhile the state
-	// stays as it is. Default: 30 s. Negative: it does not wait. Servers whose source has no resourceVersions, such as
-	// files, are not compared.
+	// that this state contains, before it accepts an older one, which the health of the run then shows. Until then the
+	// state stays as it is. Default: 30 s. Negative: it does not wait. Servers whose source has no resourceVersions, such
+	// as files, are not compared.
 	FreshnessWait time.Duration
 
 	// Keep, if given, keeps the state in a file, for a restart while no server can be reached.
@@ -65,7 +65,7 @@ type Options struct {
 type Resume struct {
 	// InstanceID is that of the server which numbered the revision, as [Feed.Position] returns it.
 	InstanceID string
-	// Revision is the newest one that the client has completely.
+	// Revision is the newest revision that the client has received completely.
 	Revision uint64
 }
 
@@ -102,25 +102,25 @@ type Feed struct {
 	running     atomic.Bool
 	view        *view // under the lock of the run
 
-	// The error of the last Sync, and the beginning of its text: of Applied.
+	// The error of the last Sync, and the beginning of its text; used by Applied.
 	failure error
 	problem string
 
-	mu       sync.Mutex // guards what follows
-	revision uint64     // of the last complete batch
-	instance string     // of the server that numbered it
-	flushed  uint64     // the revision that the sink was last told
-	seen     wire.Mark  // how new the state is
-	applying bool       // its Sync has not ended
-	outcome  ack        // of the last Sync
-	rests    time.Time  // until when nothing more is applied
-	news     chan struct{}
+	mu          sync.Mutex    // guards what follows
+	revision    uint64        // of the last complete batch
+	instance    string        // of the server that numbered it
+	flushed     uint64        // the revision that was last flushed to the sink
+	seen        wire.Mark     // how new the state is
+	applying    bool          // its Sync has not ended
+	outcome     ack           // of the last Sync
+	pausedUntil time.Time     // nothing more is applied before
+	ackDue      chan struct{} // an outcome can be acknowledged
 	// confirmed is when a server last said that the state is the newest. restored is the same time for a state from a
 	// file; zero: the state is not from a file.
 	confirmed, restored time.Time
-	restoredOf          []string // what Keep.Cluster was in the file
+	restoredOf          []string // the texts of Keep.Cluster in the file
 
-	// pauses returns how long the run hands over nothing after a Sync; nil: not known.
+	// pauses says how long the run hands over nothing after a Sync; nil: not known.
 	pauses interface{ MinInterval() time.Duration }
 
 	partial bool // only changes since Options.Resume have been received; used by the dialer
@@ -144,7 +144,7 @@ func NewFeed(opts Options) (*Feed, error) {
 		opts.Keep = opts.Keep.withDefaults()
 	}
 	return &Feed{opts: opts, maxBackoff: 15 * time.Second, keepEvery: keepEvery,
-		readTargets: readTargets, view: newView(opts.State), news: make(chan struct{}, 1)}, nil
+		readTargets: readTargets, view: newView(opts.State), ackDue: make(chan struct{}, 1)}, nil
 }
 
 // Position returns the position of the newest state that has been received. Another client of the same node can
@@ -156,7 +156,7 @@ func (c *Feed) Position() Resume {
 }
 
 // Node returns the node as a server knows it, for programs that need its addresses to create their sink. It waits until
-// a server has sent the whole state, or until that of Options.Keep is used. Call it before Run, which continues from
+// a server has sent the whole state, or until the one of Options.Keep is used. Call it before Run, which continues from
 // that state. It fails only if ctx ends or the Feed is running.
 func (c *Feed) Node(ctx context.Context) (*model.Node, error) {
 	asking, end := context.WithCancel(ctx)
@@ -170,8 +170,8 @@ func (c *Feed) Node(ctx context.Context) (*model.Node, error) {
 	return c.view.node, nil
 }
 
-// SetFamilies replaces Options.State.Families, and keeps what has been received: it does not depend on them. It is for
-// programs that learn from [Feed.Node] which families they serve. It fails while the Feed is running.
+// SetFamilies replaces Options.State.Families. What has been received stays, since it does not depend on them. It is
+// for programs that learn from [Feed.Node] which families to serve. It fails while the Feed is running.
 func (c *Feed) SetFamilies(ctx context.Context, families []model.Family) error {
 	if !c.running.CompareAndSwap(false, true) {
 		return errRunning
@@ -199,7 +199,7 @@ func (c *Feed) Run(ctx context.Context, h kubeproxy.FeedHandler) error {
 	return c.run(ctx, h, c.keep)
 }
 
-// run is Run. keep, if given, runs meanwhile if the state is to be kept.
+// run implements Run. keep, if given, runs at the same time if the state is to be kept.
 func (c *Feed) run(ctx context.Context, h kubeproxy.FeedHandler,
 	keep func(context.Context, kubeproxy.FeedHandler)) error {
 	if !c.running.CompareAndSwap(false, true) {
@@ -208,7 +208,7 @@ func (c *Feed) run(ctx context.Context, h kubeproxy.FeedHandler,
 	defer c.running.Store(false)
 	c.view.handed, c.view.nodeGiven = &sink.Snapshot{}, nil // the sink gets everything
 	c.mu.Lock()
-	c.flushed, c.applying, c.outcome, c.rests = 0, false, ack{}, time.Time{}
+	c.flushed, c.applying, c.outcome, c.pausedUntil = 0, false, ack{}, time.Time{}
 	c.pauses, _ = h.(interface{ MinInterval() time.Duration })
 	c.mu.Unlock()
 	d := &dialer{client: c, handler: h, log: klog.FromContext(ctx), answer: firstAnswer}
@@ -245,7 +245,7 @@ func (c *Feed) Flush(r localstate.Receiver) localstate.Changes {
 // NoLocalEndpoints implements kubeproxy.Feed.
 func (c *Feed) NoLocalEndpoints() localstate.NoLocalEndpoints { return c.view.noLocal.total }
 
-// Applied implements kubeproxy.Feed: it reports the outcome to the server, and how long the run pauses now, which may
+// Applied implements kubeproxy.Feed: it reports to the server the outcome, and how long the run pauses now, which may
 // differ after each Sync.
 func (c *Feed) Applied(err error) {
 	if !syncing.SameError(err, c.failure) {
@@ -256,16 +256,16 @@ func (c *Feed) Applied(err error) {
 	c.mu.Lock()
 	run := c.pauses
 	c.mu.Unlock()
-	rests := time.Now()
+	pausedUntil := time.Now()
 	if run != nil {
-		rests = rests.Add(run.MinInterval()) // without mu, which is below the lock of the run
+		pausedUntil = pausedUntil.Add(run.MinInterval()) // without mu, which must be taken after the lock of the run
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := ack{revision: c.flushed, problem: c.problem}
-	c.outcome, c.applying, c.rests = now, false, rests
+	c.outcome, c.applying, c.pausedUntil = now, false, pausedUntil
 	select {
-	case c.news <- struct{}{}:
+	case c.ackDue <- struct{}{}:
 	default: // a check is pending already
 	}
 }

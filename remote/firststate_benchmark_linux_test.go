@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// objectSource is a watch.Source of objects that stay as they are.
+// objectSource is a watch.Source of objects that do not change.
 type objectSource []metav1.Object
 
 func (s objectSource) Run(ctx context.Context, _ string, h watch.Handler) error {
@@ -97,9 +97,9 @@ func processCPU() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// BenchmarkFirstState is what a client does with its first state, from the messages to the end of its sink's Sync,
-// which does nothing itself. A client works out the digest when the first heartbeat comes: that is counted apart. What
-// the server does is a benchmark of package brain.
+// BenchmarkFirstState measures how a client processes its first state, from the messages to the end of its sink's Sync,
+// which does nothing itself. The digest, which a client computes at the first heartbeat, is measured separately.
+// Package brain has a benchmark of the server's part.
 func BenchmarkFirstState(b *testing.B) {
 	services := 100
 	if os.Getenv("KPL_BENCH_FULL") != "" {

@@ -60,7 +60,7 @@ func (v *view) flush(r localstate.Receiver) localstate.Changes {
 	for _, c := range stay {
 		for before, now := range c.Endpoints() {
 			if c.Old == nil {
-				break // there is none to delete
+				break // no endpoint to delete
 			}
 			if now == nil {
 				r.DeleteEndpoint(before.Key())

@@ -20,23 +20,24 @@ import (
 // node applies nothing until a server comes back, and after a reboot it has no rules.
 //
 // The file is written a minute after the first state, then at most once a minute while the state changes, and at the
-// end of Run: as a whole, next to the old one, which it replaces only when it is on the disk. It is compressed, and has
-// at most 64 MB. A file that cannot be written is logged, and costs nothing else.
+// end of Run. Each time it is written as a whole, next to the old one, which it replaces only when it is on the disk.
+// It is compressed, and has at most 64 MB. A failure to write it is logged, and has no other effect.
 //
 // A file is used only if it is whole, of this version or an older one, of the same cluster, node and options, and not
 // too old; otherwise the log says what is wrong with it. Of the first state that a server sends, only the differences
-// are applied. Until then health.Proxy reports that the state is a kept one. The file says how new its state is: a
+// are applied. Until then health.Proxy reports that the state is a kept one. The file records how new its state is: a
 // server that has not seen all of it has to catch up, see Options.FreshnessWait.
 type Keep struct {
 	// File is the absolute path of the file. Its directory has to exist, and nobody else may write there: the state is
 	// trusted as if it came from a server. Two processes for the same node may share it: the last writer wins.
 	File string
 	// Cluster returns texts that only this cluster has, for example the fingerprints of the authorities that verify its
-	// servers. A file is of this cluster if both have a text in common, so that authorities can be renewed: the new one
-	// is added before the old one goes. Without any, both must be without. Cluster is called before the file is read, and
-	// before it is written, which happens within a minute after these texts change. nil: there are none.
+	// servers. A file belongs to this cluster if the two have a text in common, so that authorities can be renewed: the
+	// new one is added before the old one is removed. A file without texts belongs to a cluster without texts. Cluster is
+	// called before the file is read, and before it is written, which happens within a minute after these texts change.
+	// nil: there are none.
 	Cluster func() ([]string, error)
-	// MaxAge is the maximum age of a state that is used, counted from when a server last said that it is the newest.
+	// MaxAge is the maximum age of a state that is used, counted from when a server last confirmed that it is the newest.
 	// A time that is more than a minute in the future counts as too old. Default: 24 hours.
 	MaxAge time.Duration
 	// After is how long a Feed waits for a server's state before it uses that of the file. Default: 10 seconds.
@@ -74,8 +75,8 @@ func (k Keep) withDefaults() *Keep {
 	return &k
 }
 
-// recall makes the client remember how new the kept state is, before that state is used: parts of it may still be
-// applied, and a server that lags must not undo them.
+// recall records how new the kept state is, before that state is used: parts of it may still be applied, and a server
+// that lags must not revert them.
 func (c *Feed) recall() {
 	b, err := c.opts.Keep.read()
 	if err != nil {
@@ -160,7 +161,7 @@ func (c *Feed) keeper() *remotev1.Hello {
 	return &remotev1.Hello{Node: c.opts.State.NodeName, Options: wire.EncodeOptions(c.opts.State)}
 }
 
-// confirm records that a server has said that the state is the newest.
+// confirm records that a server has confirmed that the state is the newest.
 func (c *Feed) confirm() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,8 +195,8 @@ func (c *Feed) keep(ctx context.Context, h kubeproxy.FeedHandler) {
 }
 
 // keepNow writes the state if it differs from the kept one, or if that is old. It returns the kept state. A state from
-// the file is written again, as old as it is, only if the cluster has other authorities now: otherwise one that is
-// renewed while no server can be reached would make it useless.
+// the file is written again, with its old time, only if the cluster's authorities have changed: otherwise the file
+// would become useless if an authority is renewed while no server can be reached.
 func (c *Feed) keepNow(h kubeproxy.FeedHandler, kept *keptState) (*keptState, error) {
 	clusters, err := c.opts.Keep.clusters()
 	if err != nil {
@@ -213,7 +214,7 @@ func (c *Feed) keepNow(h kubeproxy.FeedHandler, kept *keptState) (*keptState, er
 	c.mu.Unlock()
 	h.Unlock()
 	switch {
-	case now.at.IsZero() || known: // no server has said anything
+	case now.at.IsZero() || known: // nothing from a server, and nothing new for the file
 		return kept, nil
 	case now.same(kept) && now.at.Sub(kept.at) < c.opts.Keep.MaxAge/8:
 		return kept, nil

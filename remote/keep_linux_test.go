@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// ownMounts runs a function on a thread that sees a file system of its own at dir, with 64 KB.
+// ownMounts runs a function on a thread with its own file system of 64 KB mounted at dir.
 func ownMounts(t *testing.T, dir string, f func()) {
 	need.Root(t)
 	done := make(chan struct{})
@@ -36,7 +36,7 @@ func ownMounts(t *testing.T, dir string, f func()) {
 	<-done
 }
 
-// Where there is no room for a new state, or nothing may be written, the old one stays, and nothing else is left.
+// If there is no room for a new state, or writing is not permitted, the old one stays, and nothing else is left behind.
 func TestAFullOrReadOnlyDiskKeepsTheOldState(t *testing.T) {
 	dir := t.TempDir()
 	k := keepIn(dir)
@@ -56,7 +56,7 @@ func TestAFullOrReadOnlyDiskKeepsTheOldState(t *testing.T) {
 	})
 }
 
-// A pipe in the place of the file would keep whoever opens it waiting.
+// Opening a pipe in the place of the file would block.
 func TestAPipeIsNotRead(t *testing.T) {
 	k := keepIn(t.TempDir())
 	require.NoError(t, syscall.Mkfifo(k.File, 0o600))
@@ -65,7 +65,7 @@ func TestAPipeIsNotRead(t *testing.T) {
 	require.NoError(t, os.Remove(k.File))
 }
 
-// BenchmarkKeep keeps a state of 50,000 endpoints, and reads it again.
+// BenchmarkKeep writes a state of 50,000 endpoints to the file, and reads it.
 func BenchmarkKeep(b *testing.B) {
 	var decoder wire.Decoder
 	var batch wire.Batch

@@ -50,7 +50,7 @@ func reset1(addresses ...string) *remotev1.Update {
 	return reset
 }
 
-// viewOf is a client that has a state.
+// viewOf returns a client that has a state.
 func viewOf(t testing.TB, reset *remotev1.Update) *view {
 	v := newView(stateN1)
 	var d wire.Decoder
@@ -77,7 +77,7 @@ func keepIn(dir string) *Keep {
 	return Keep{File: filepath.Join(dir, "state"), Cluster: cluster("b", "c")}.withDefaults()
 }
 
-// What is read is what was written, by its digests, and for the sink.
+// The state that is read equals the one that was written, by its digests, and for the sink.
 func TestAKeptStateIsReadAsItWas(t *testing.T) {
 	k, at := keepIn(t.TempDir()), time.Now()
 	v := viewOf(t, reset1("10.0.0.1", "10.0.0.2"))
@@ -101,7 +101,7 @@ func TestAKeptStateIsReadAsItWas(t *testing.T) {
 	assert.Len(t, contents(again).Endpoints(), 2)
 }
 
-// A file is used whole or not at all, and the reason for not using it says what is wrong.
+// A file is used as a whole or not at all, and the error says what is wrong.
 func TestAKeptStateThatIsNotToBeUsed(t *testing.T) {
 	at := time.Now()
 	k := keepIn(t.TempDir())
@@ -133,7 +133,7 @@ func TestAKeptStateThatIsNotToBeUsed(t *testing.T) {
 		_, _, err := k.decode(c.content, helloN1, at)
 		assert.ErrorContains(t, err, c.reason, name)
 	}
-	for n := range good { // a file that ends there, and one in which a bit there is another one
+	for n := range good { // a file that ends there, and one with a flipped bit there
 		_, _, err := k.decode(good[:n], helloN1, at)
 		require.Error(t, err, n)
 		wrong := append([]byte(nil), good...)
@@ -147,7 +147,7 @@ func TestAKeptStateThatIsNotToBeUsed(t *testing.T) {
 	}
 }
 
-// Files of before do not say how new their state is, and are read as ever.
+// Files of older versions do not record how new their state is, and can still be read.
 func TestAKeptStateWithoutAMark(t *testing.T) {
 	k, at := keepIn(t.TempDir()), time.Now()
 	state := viewOf(t, reset1("10.0.0.1")).kept(at)
@@ -203,7 +203,7 @@ func names(t testing.TB, dir string) (names []string) {
 	return names
 }
 
-// What processes left that were killed is removed, but not the file that another process is writing.
+// Files that killed processes left behind are removed, but not one that another process is writing.
 func TestWhatKilledWritersLeftIsRemoved(t *testing.T) {
 	dir := t.TempDir()
 	k := keepIn(dir)
@@ -216,7 +216,7 @@ func TestWhatKilledWritersLeftIsRemoved(t *testing.T) {
 	assert.Equal(t, []string{"state", "state.2.new"}, names(t, dir))
 }
 
-// Two processes may have the same file: each finds a whole state of one of them.
+// Two processes may share a file: each finds the complete state of one of them.
 func TestTwoWritersOfOneFile(t *testing.T) {
 	dir := t.TempDir()
 	k, at := keepIn(dir), time.Now()
@@ -245,7 +245,7 @@ func TestTwoWritersOfOneFile(t *testing.T) {
 
 const writerEnv = "KPL_TEST_KEEP_IN"
 
-// TestWriterToBeKilled is not a test: it is the process that the next one kills.
+// TestWriterToBeKilled is not a test: it is the process that the next test kills.
 func TestWriterToBeKilled(t *testing.T) {
 	dir := os.Getenv(writerEnv)
 	if dir == "" {
@@ -264,7 +264,7 @@ func TestWriterToBeKilled(t *testing.T) {
 	}
 }
 
-// Whenever a process is killed, there is a whole state.
+// Whenever a process is killed, the file has a complete state.
 func TestAWriterMayBeKilled(t *testing.T) {
 	dir := t.TempDir()
 	k := keepIn(dir)
@@ -288,7 +288,7 @@ func TestAWriterMayBeKilled(t *testing.T) {
 	}
 }
 
-// keptFeed is a feed of node n1 that runs, what its sink gets, and what its health says.
+// keptFeed is a running feed of node n1, with its sink and its health.
 type keptFeed struct {
 	*Feed
 	sink   sink.Recorder
@@ -323,16 +323,16 @@ func (f *keptFeed) wave(t *testing.T) []string {
 	return wave.Lines()
 }
 
-// A node that starts while no server is there applies what it kept, says so, and gets from the first server only what
-// has changed.
+// A node that starts without a server applies the kept state, reports that, and gets only the changes from the first
+// server.
 func TestANodeStartsWithoutAServer(t *testing.T) {
 	keep := Keep{File: filepath.Join(t.TempDir(), "state"), After: time.Millisecond}
 	first := runKept(t, keep, serveHung(t, socket(t), reset1("10.0.0.1", "10.0.0.2")))
 	first.wave(t)
 	want := first.sink.Endpoints()
-	first.stop() // it writes in the end
+	first.stop() // this writes the file
 
-	target := socket(t) // where nobody is yet
+	target := socket(t) // without a server yet
 	again := runKept(t, keep, target)
 	again.wave(t)
 	assert.Equal(t, want, again.sink.Endpoints())
@@ -356,7 +356,7 @@ func TestANodeStartsWithoutAServer(t *testing.T) {
 	assert.Empty(t, again.sink.Violations())
 }
 
-// A state from a file is never written as if it were a new one, however often the process starts.
+// A state from a file is never written as a newer one, however often the process starts.
 func TestARestartLoopDoesNotRenewAKeptState(t *testing.T) {
 	keep := Keep{File: filepath.Join(t.TempDir(), "state"), After: time.Millisecond}
 	first := runKept(t, keep, serveHung(t, socket(t), reset1("10.0.0.1")))
@@ -374,7 +374,7 @@ func TestARestartLoopDoesNotRenewAKeptState(t *testing.T) {
 	}
 }
 
-// Nothing is written as long as nothing changes, but for the time.
+// While nothing changes, the file is only written to update its time.
 func TestAnUnchangedStateIsWrittenRarely(t *testing.T) {
 	feed, err := NewFeed(Options{Targets: []string{"unix:///x"}, State: stateN1, Keep: keepIn(t.TempDir())})
 	require.NoError(t, err)
@@ -402,7 +402,7 @@ func TestAnUnchangedStateIsWrittenRarely(t *testing.T) {
 	assert.NotSame(t, first, now, "what the node has of its own counts")
 }
 
-// A program that needs the node's addresses first gets them from the file as well, and goes on from there.
+// A program that first needs the node's addresses gets them from the file as well, and continues from that state.
 func TestTheNodeComesFromTheFile(t *testing.T) {
 	keep := keepIn(t.TempDir())
 	keep.After = time.Millisecond
@@ -414,7 +414,7 @@ func TestTheNodeComesFromTheFile(t *testing.T) {
 	node, err := feed.Node(quiet(t))
 	require.NoError(t, err)
 	assert.Equal(t, []netip.Addr{netip.MustParseAddr("192.0.2.1")}, node.IPs)
-	feed.opts.Keep.After = time.Hour // it does not wait twice
+	feed.opts.Keep.After = time.Hour // it must not wait a second time
 	rec, proxy := &sink.Recorder{}, health.New(0)
 	ctx, cancel := context.WithCancel(quiet(t))
 	ended := make(chan error, 1)

@@ -32,8 +32,8 @@ const (
 
 // keptState is a complete state of a view. It does not change.
 type keptState struct {
-	at       time.Time // when a server last said that it is the newest
-	clusters []string  // of Keep.Cluster, sorted
+	at       time.Time // when a server last confirmed that it is the newest
+	clusters []string  // the texts of Keep.Cluster, sorted
 	seen     wire.Mark // how new it is
 	node     *model.Node
 	shared   *sink.Snapshot
@@ -45,7 +45,7 @@ func (s *keptState) same(o *keptState) bool {
 		slices.Equal(s.clusters, o.clusters)
 }
 
-// keptHeader is the first line of a file, in JSON. What follows are messages, each after its length: a Hello, which
+// keptHeader is the first line of a file, in JSON. It is followed by messages, each after its length: a Hello, which
 // says whose state it is, and the Updates of a RESET. The last 32 bytes are the SHA-256 of everything before them.
 type keptHeader struct {
 	Version  int       `json:"keptStateVersion"`
@@ -68,7 +68,7 @@ func (k *Keep) clusters() ([]string, error) {
 	return slices.Compact(slices.Sorted(slices.Values(all))), nil
 }
 
-// checkCluster returns an error unless a file is of this cluster.
+// checkCluster returns an error unless a file belongs to this cluster.
 func (k *Keep) checkCluster(of []string) error {
 	ours, err := k.clusters()
 	if err != nil {
@@ -196,8 +196,7 @@ func (k *Keep) read() ([]byte, error) {
 	return b, err
 }
 
-// write replaces the file. Whenever the process is killed, or the machine loses power, the file is the old one or the
-// new one.
+// write replaces the file. Whenever the process is killed, or the machine loses power, the old or the new file remains.
 func (k *Keep) write(b []byte) (err error) {
 	dir, pattern := filepath.Dir(k.File), filepath.Base(k.File)+".*.new"
 	if left, err := filepath.Glob(filepath.Join(dir, pattern)); err == nil { // left by processes that were killed

@@ -36,8 +36,8 @@ func (n *noLocal) add(count localstate.NoLocalEndpoints, sign int) {
 	}
 }
 
-// countNoLocal counts by routes: if one balances over the Local set and drops when that is empty, there are endpoints
-// on other nodes.
+// countNoLocal counts from the routes: if one balances over the local set and drops when that is empty, there are
+// endpoints on other nodes.
 func countNoLocal(e *sink.ServiceEntry) localstate.NoLocalEndpoints {
 	var n localstate.NoLocalEndpoints
 	for _, p := range e.Service.Ports {

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// The total is kept, because it is asked for at each Sync: it is what counting all services would give.
+// The total is stored, because each Sync needs it: it equals the result of counting all services.
 func TestTheTotalIsThatOfAllServices(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var n noLocal

@@ -22,7 +22,8 @@ const (
 )
 
 // readTargets is how often, on average, files with targets are read while the feed is connected. Each client waits
-// half as long, or half as long again, so that not all leave a server at once when it is removed from their files.
+// between half and one and a half times as long, so that not all leave a server at once when it is removed from their
+// files.
 const readTargets = 10 * time.Second
 
 // checkTargets returns what is wrong with targets.
@@ -97,8 +98,8 @@ func (o *Options) targetsNow() (all []string, err error) {
 // maxTargets is the maximum size in bytes of a file with targets.
 const maxTargets = 1 << 20
 
-// targetsIn returns the targets in a file, one in a line, without comments that begin with #; or those in the files of
-// a directory, but for hidden ones, such as the links of a mounted ConfigMap.
+// targetsIn returns the targets in a file, one per line, without comments, which begin with #; or those in the files of
+// a directory, except hidden files, such as the links of a mounted ConfigMap.
 func targetsIn(path string) (all []string, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -138,7 +139,7 @@ type targetList struct {
 	known   []string // sorted
 	order   []string // known, in random order
 	next    int      // in order
-	problem string   // of the files, as it has been logged
+	problem string   // the last logged error about the files
 }
 
 // pick reads the files again and returns the next target. With any, it may be the previous one, so that clients spread
@@ -183,7 +184,7 @@ func (d *dialer) stillTarget(target string) error {
 	return nil
 }
 
-// resolution says how gRPC resolves a target. Names that have several addresses are tried in random order.
+// resolution returns how gRPC is to resolve a target. The addresses of a name are tried in random order.
 func resolution(target string) (string, []grpc.DialOption) {
 	switch {
 	case strings.HasPrefix(target, unixTarget):

@@ -27,7 +27,7 @@ func replace(t *testing.T, file, content string) {
 	require.NoError(t, os.Rename(file+".new", file))
 }
 
-// Targets are in a file, or in the files of a directory like that of a mounted ConfigMap. None counts twice.
+// Targets are in a file, or in the files of a directory like that of a mounted ConfigMap. Duplicates count once.
 func TestTargetsComeFromFiles(t *testing.T) {
 	dir := t.TempDir()
 	data := filepath.Join(dir, "..data")
@@ -73,8 +73,8 @@ func TestWrongFilesOfTargets(t *testing.T) {
 	require.ErrorContains(t, err, "is not dns:///NAME:PORT")
 }
 
-// A feed goes from a server that is taken out of its file to one that is in it. If the file is gone, or wrong, it stays
-// where it is.
+// A feed leaves a server that is removed from its file for one that is in it. If the file is missing or invalid, it
+// stays where it is.
 func TestAFeedFollowsItsFile(t *testing.T) {
 	visits := make(chan string, 100)
 	server := func(name string) string {
@@ -98,7 +98,7 @@ func TestAFeedFollowsItsFile(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: rec, Health: proxy}) }()
 	require.Eventually(t, func() bool { return !proxy.DisconnectedSince().IsZero() }, testTimeout, time.Millisecond)
-	replace(t, file, a) // it comes after the feed
+	replace(t, file, a) // created after the feed
 	assert.Equal(t, "a", visited())
 	replace(t, file, a+"\n"+b) // a is still in it
 	replace(t, file, "nonsense")
@@ -112,7 +112,7 @@ func TestAFeedFollowsItsFile(t *testing.T) {
 	assert.Empty(t, visits, "it goes nowhere without a reason")
 }
 
-// A name is resolved where the caller says so.
+// A target of the form dns:///NAME:PORT is resolved.
 func TestANameIsResolved(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 type layer struct {
 	full     *sink.FullState
 	snapshot *sink.Snapshot
-	buckets  wire.Buckets // of what digested has
+	buckets  wire.Buckets // of digested
 	digested *sink.Snapshot
 }
 
@@ -55,7 +55,7 @@ type view struct {
 	node     *model.Node // nil before the first batch
 	shared   *layer
 	own      map[model.ServiceName]*localstate.NodePart
-	// incomparable: the server has sent something unknown, so the digests differ from those of the server.
+	// incomparable: the server has sent something unknown, so the client's digests differ from the server's.
 	incomparable bool
 
 	effective *layer
@@ -75,7 +75,8 @@ func newView(opts localstate.Options) *view {
 	}
 }
 
-// withOptions returns a view of the same state for other options that the server does not know, such as families.
+// withOptions returns a view of the same state with different options, of those that the server does not know, such as
+// families.
 func (v *view) withOptions(ctx context.Context, opts localstate.Options) *view {
 	next := newView(opts)
 	if v.node == nil {
@@ -154,7 +155,7 @@ func (v *view) takeOwn(batch wire.Batch, touched map[model.ServiceName]bool) {
 
 func (v *view) takeChange(c *wire.Change) {
 	full := v.shared.full
-	if (c.Deleted || c.Whole) && v.shared.snapshot.NumServices() > 0 { // a reset starts without any
+	if (c.Deleted || c.Whole) && v.shared.snapshot.NumServices() > 0 { // a reset starts with none
 		if known := v.shared.snapshot.Service(c.Name); known != nil {
 			for _, e := range known.Endpoints {
 				full.DeleteEndpoint(e.Key())

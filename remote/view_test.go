@@ -20,7 +20,7 @@ var stateN1 = localstate.Options{NodeName: "n1"}
 
 func name(n string) model.ServiceName { return model.ServiceName{Namespace: "default", Name: n} }
 
-// service1 is a service with one port.
+// service1 returns a service with one port.
 func service1() *remotev1.Service {
 	return &remotev1.Service{Ports: []*remotev1.ServicePort{{Name: "http", Protocol: remotev1.Protocol_TCP, Port: 80}}}
 }
@@ -40,7 +40,7 @@ func (v *view) takeUpdate(t *testing.T, kind remotev1.Kind, u *remotev1.Update) 
 	return v.take(t.Context(), kind, batch)
 }
 
-// view1 is a client that has one service with one endpoint.
+// view1 returns a client that has one service with one endpoint.
 func view1(t *testing.T) *view {
 	v := newView(stateN1)
 	require.NoError(t, v.takeUpdate(t, remotev1.Kind_RESET, &remotev1.Update{
@@ -60,7 +60,8 @@ func contents(v *view) *sink.Recorder {
 	return &rec
 }
 
-// A newer server may say what this client does not know: fields are ignored, ports with unknown values left out.
+// A newer server may send what this client does not know: unknown fields are ignored, ports with unknown values left
+// out.
 func TestWhatANewerServerSaysDoesNoHarm(t *testing.T) {
 	newer := service1()
 	newer.Type = 99
@@ -122,8 +123,8 @@ func TestAMalformedBatchChangesNothing(t *testing.T) {
 	}
 }
 
-// A state does not depend on the families of the client that received it: for others it is what a client has that had
-// them from the beginning, at once and after the next change.
+// The stored state does not depend on the families of the client: after these change, the client has the same state as
+// one that had them from the beginning, at once and after the next change.
 func TestTheFamiliesOfAStateCanBeReplaced(t *testing.T) {
 	for _, families := range [][]model.Family{{model.IPv4}, {model.IPv6}, {model.IPv4, model.IPv6}} {
 		opts := stateN1
