@@ -1,8 +1,8 @@
 package diffstore
 
-// NotApplied says that applying a key failed, and that it is not known what the dataplane holds under it: the old
+// NotApplied reports that applying a key failed, and that it is not known what the dataplane holds under it: the old
 // value, the new one, half of it or nothing. From the next diff on, the key is in every diff until it has been applied.
-// The key need not be in the current diff. If the store does not know it, the store assumes that the dataplane may hold
+// The key need not be in the current diff. If the store does not know the key, it assumes that the dataplane may hold
 // it.
 func (s *Store[K, L]) NotApplied(key K) {
 	e := s.entry(key)
@@ -18,21 +18,21 @@ func (s *Store[K, L]) NotAppliedAll() {
 	}
 }
 
-// Rollback says that nothing of the diff has been applied, because a transaction failed, and that the dataplane holds
-// what it held before. The next wave is compared with that.
+// Rollback reports that nothing of the diff has been applied, because a transaction failed, and that the dataplane is
+// unchanged. The next wave is compared with that.
 func (s *Store[K, L]) Rollback() {
 	for _, e := range s.diff {
 		s.settle(e)
 	}
 }
 
-// Seed says that the dataplane holds a key, and returns an empty leaf for its value, to be filled before Done. It
-// replaces what was known of the key's value in the dataplane. It does not make the key wanted: Get does.
+// Seed reports that the dataplane holds a key, and returns an empty leaf for its value, to be filled before Done. It
+// replaces the value that the store had recorded for the dataplane. It does not make the key wanted: Get does.
 //
-// After Done it says what the dataplane holds now, instead of what the diff would have made of it.
+// After Done it reports the current value in the dataplane, in place of the result of the diff.
 func (s *Store[K, L]) Seed(key K) L {
 	e := s.entry(key)
-	if e.same { // applied stands for what is wanted, too: keep it
+	if e.same { // applied is also the wanted value: keep it
 		e.wanted, e.applied, e.same = e.applied, e.wanted, false
 	}
 	e.applied.Reset()
@@ -41,7 +41,7 @@ func (s *Store[K, L]) Seed(key K) L {
 	return e.applied
 }
 
-// Forget says that the dataplane holds nothing. Call it before Seed when the dataplane is read again.
+// Forget reports that the dataplane holds nothing. Call it before Seed when the dataplane is read again.
 func (s *Store[K, L]) Forget() {
 	for _, e := range s.entries {
 		e.exists, e.unsure = false, false
@@ -49,8 +49,8 @@ func (s *Store[K, L]) Forget() {
 	}
 }
 
-// settle records that the caller has said what the dataplane holds, so that the next wave compares the entry instead of
-// considering it applied.
+// settle records that the caller has reported what the dataplane holds, so that the next wave compares the entry
+// instead of considering it applied.
 func (s *Store[K, L]) settle(e *Entry[K, L]) {
 	s.enqueue(e)
 	e.settled = true

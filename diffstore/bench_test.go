@@ -43,7 +43,7 @@ func BenchmarkOneChanged(b *testing.B) {
 	}
 }
 
-// run runs waves of which each differs from the one before it.
+// run runs waves, each different from the one before.
 func run[L diffstore.Leaf[L]](b *testing.B, s *diffstore.Store[string, L], describe func(i int)) {
 	b.ReportAllocs()
 	for i := range 3 {
@@ -61,7 +61,7 @@ func run[L diffstore.Leaf[L]](b *testing.B, s *diffstore.Store[string, L], descr
 	}
 }
 
-// BenchmarkOneAmended says only what differs.
+// BenchmarkOneAmended describes only what differs.
 func BenchmarkOneAmended(b *testing.B) {
 	for _, n := range []int{100, 10_000} {
 		keys := keys(n)

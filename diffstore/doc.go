@@ -1,6 +1,6 @@
 // Package diffstore finds what changed between two descriptions of the same thing. It is for backends that prefer to
-// describe everything that their dataplane should hold rather than to follow single changes. They do so in waves, and
-// the [Store] computes what has to be created, updated and deleted. KEP-2104 describes such a store.
+// describe everything that their dataplane should hold to processing single changes. They do so in waves, and the
+// [Store] computes what has to be created, updated and deleted. KEP-2104 describes such a store.
 //
 // # A wave
 //
@@ -14,7 +14,7 @@
 // # When applying fails
 //
 // The store compares with what the dataplane holds, not with what was wanted last. A caller that could not apply an
-// entry says so before Reset. The entry is then in the next diff, whether its value changes again or not:
+// entry reports that before Reset. The entry is then in the next diff, whether its value changes again or not:
 //
 //   - [Store.NotApplied] for one entry that may have been applied, wholly, partly or not at all.
 //   - [Store.NotAppliedAll] for all entries of a wave.

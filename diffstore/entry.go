@@ -23,8 +23,8 @@ func (c Change) String() string {
 	return [...]string{"unchanged", "created", "updated", "deleted"}[c]
 }
 
-// Entry is a key of a [Store] with what is wanted and what the dataplane holds. It and its leaves are read-only, and
-// valid until the store's next Reset or Amend.
+// Entry is a key of a [Store] with what is wanted and what the dataplane holds. The entry and its leaves are read-only,
+// and valid until the store's next Reset or Amend.
 //
 // Its states, and what the flags make of them at Done:
 //
@@ -44,8 +44,8 @@ func (c Change) String() string {
 //	Rollback        the entry is settled: exists and unsure stay as they were
 //	Seed, Forget    exists becomes true, false; unsure becomes false; the entry is settled
 //
-// Settled lasts until the next Done. An entry that is settled, or that a wave which Amend began mentions, is in
-// Store.queue, which that wave's Done looks at.
+// An entry stays settled until the next Done. Store.queue has the settled entries and those that an amending wave
+// mentions; that wave's Done looks only at these.
 type Entry[K cmp.Ordered, L Leaf[L]] struct {
 	key K
 	// wanted is the last description, applied the last value that the dataplane is known to have held. With same,
@@ -54,12 +54,12 @@ type Entry[K cmp.Ordered, L Leaf[L]] struct {
 	same            bool
 	want            bool   // the last description has the key
 	exists          bool   // the dataplane holds the key, with applied
-	unsure          bool   // an attempt to apply failed since: the dataplane may hold something else, or nothing
+	unsure          bool   // a later attempt to apply failed: the dataplane may hold something else, or nothing
 	wave            uint64 // the wave that described it last
 	change          Change // as of the last Done
 
 	queued bool // is in Store.queue
-	// settled: since the last comparison Seed or a failure has said what the dataplane holds, so that the next wave
+	// settled: since the last comparison, Seed or a failure has reported what the dataplane holds, so that the next wave
 	// does not consider the wanted value applied.
 	settled bool
 }

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/diffstore"
 )
 
-// printDiff ends a wave and prints what it asks for: C for what is created, U for updated, D for deleted.
+// printDiff ends a wave and prints its diff: C for created, U for updated, D for deleted.
 func printDiff[K cmp.Ordered, L diffstore.Leaf[L]](store *diffstore.Store[K, L]) {
 	store.Done()
 	fmt.Println("-----")
@@ -63,7 +63,7 @@ func Example() {
 	// D a
 }
 
-// What could not be applied is in the next diff, though nothing about it changes.
+// An entry that could not be applied is in the next diff, although its value does not change.
 func ExampleStore_NotApplied() {
 	store := diffstore.NewBufferStore[string]()
 	apply := func(key string) error {

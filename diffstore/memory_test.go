@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A store that lives for months keeps nothing of keys that are gone.
+// A store that lives for months keeps nothing of deleted keys.
 func TestKeysThatAreGoneAreForgotten(t *testing.T) {
 	s := NewBufferStore[string]()
 	kept := func() []int {

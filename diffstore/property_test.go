@@ -26,7 +26,7 @@ func TestNoChangeIsEverLost(t *testing.T) {
 
 const half = "half of it" // what a failed attempt may leave behind
 
-// known is what the model knows of a key in the dataplane.
+// known is what the model knows about a key in the dataplane.
 type known struct {
 	value  string
 	exists bool
@@ -64,12 +64,12 @@ func (s *simulation) chance(percent int) bool {
 	return s.rand.IntN(100) < percent
 }
 
-// step describes a wave, checks the diff, and applies it with whatever goes wrong.
+// step describes a wave, checks the diff, and applies it with random failures.
 func (s *simulation) step() {
 	whole := s.first || s.chance(50)
 	if whole {
 		s.store.Reset()
-		for s.chance(20) { // a wave that is given up
+		for s.chance(20) { // a wave that is abandoned
 			s.store.Get(s.key()).WriteString("given up")
 			s.store.Delete(s.key())
 			s.store.Reset()
@@ -79,12 +79,12 @@ func (s *simulation) step() {
 	}
 	s.described = map[int]bool{}
 	s.describe(whole)
-	for s.chance(10) { // something got broken behind our back, and we hear of it in the middle of the wave
+	for s.chance(10) { // another program breaks something, and we learn of it in the middle of the wave
 		s.breakKey(s.key())
 	}
 	s.store.Done()
 	s.first = false
-	for s.chance(10) { // the wave goes on after all
+	for s.chance(10) { // the wave is reopened
 		s.describeMore()
 		s.store.Done()
 	}
@@ -129,7 +129,7 @@ func (s *simulation) redescribe(key int) {
 	s.store.Get(key).WriteString(value)
 }
 
-// describeMore opens a wave that was done: the model takes none of its diff for applied.
+// describeMore reopens a wave after Done: the model considers none of its diff applied.
 func (s *simulation) describeMore() {
 	for _, key := range slices.Sorted(maps.Keys(s.expected())) {
 		k := s.model[key]
@@ -228,14 +228,14 @@ func (s *simulation) checkEntry(e *diffstore.Entry[int, *diffstore.BufferLeaf]) 
 	if exists {
 		require.Equal(s.t, k.value, applied.String(), "seed %d", s.seed)
 	}
-	if !k.unsure { // what is not a retry can be relied on
+	if !k.unsure { // without a retry the record is reliable
 		value, there := s.dataplane[e.Key()]
 		require.Equal(s.t, there, exists, "seed %d", s.seed)
 		require.Equal(s.t, value, k.value, "seed %d", s.seed)
 	}
 }
 
-// apply applies the diff, wholly or not, and tells the store and the model.
+// apply applies the diff, fully or in part, and reports the outcome to the store and the model.
 func (s *simulation) apply() {
 	diff := s.expected()
 	switch s.rand.IntN(6) {
@@ -251,7 +251,7 @@ func (s *simulation) apply() {
 		}
 		s.store.NotAppliedAll()
 		return
-	case 2: // some of it happened, and what the dataplane holds now is read
+	case 2: // some of it was applied, and the dataplane is read again
 		for _, key := range slices.Sorted(maps.Keys(diff)) {
 			s.effect(key)
 		}
@@ -269,7 +269,7 @@ func (s *simulation) apply() {
 			}
 			s.applied(key)
 		}
-		if key := s.key(); diff[key] == diffstore.Unchanged { // and something else gets broken
+		if key := s.key(); diff[key] == diffstore.Unchanged { // and something else breaks
 			s.breakKey(key)
 		}
 		return
@@ -291,7 +291,7 @@ func (s *simulation) applied(key int) {
 	s.model[key] = known{value: value, exists: true}
 }
 
-// effect leaves a key as a failed attempt may leave it.
+// effect puts a key into a state in which a failed attempt may leave it.
 func (s *simulation) effect(key int) {
 	switch s.rand.IntN(4) {
 	case 0:
@@ -316,7 +316,7 @@ func (s *simulation) breakKey(key int) {
 	s.model[key] = k
 }
 
-// seedAll tells store and model what the dataplane holds.
+// seedAll reports to the store and the model what the dataplane holds.
 func (s *simulation) seedAll() {
 	s.store.Forget()
 	clear(s.model)

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Store has what is wanted and what the dataplane holds, by key, and computes the difference. See the package's
+// Store records what is wanted and what the dataplane holds, by key, and computes the difference. See the package's
 // documentation for its use. Create one with [New] or with the constructor for a kind of leaf. It is not safe for
 // concurrent use. A floating-point NaN cannot be a key.
 type Store[K cmp.Ordered, L Leaf[L]] struct {
@@ -26,8 +26,8 @@ func New[K cmp.Ordered, L Leaf[L]](newLeaf func() L) *Store[K, L] {
 	return &Store[K, L]{newLeaf: newLeaf, entries: map[K]*Entry[K, L]{}, wave: 1, whole: true}
 }
 
-// Get says that a key is wanted, and returns the leaf for its value. The first call for a key in a wave returns an
-// empty leaf, later ones the same leaf with its content. Do not write to the leaf after Done.
+// Get makes a key wanted, and returns the leaf for its value. The first call for a key in a wave returns an empty leaf,
+// later ones the same leaf with its content. Do not write to the leaf after Done.
 //
 // After Done, Get reopens the wave: there is no diff until Done is called once more. Since some of the diff may have
 // been applied in between, all of it counts as NotApplied.
@@ -42,8 +42,8 @@ func (s *Store[K, L]) Get(key K) L {
 	return e.wanted
 }
 
-// Delete says that a key is not wanted. In a wave that describes everything it undoes a Get; in one that Amend began it
-// removes the key. An unknown key is not an error. After Done, Delete reopens the wave, like Get.
+// Delete makes a key unwanted. In a wave that describes everything it undoes a Get; in one that Amend began it removes
+// the key. An unknown key is not an error. After Done, Delete reopens the wave, like Get.
 func (s *Store[K, L]) Delete(key K) {
 	if e := s.entries[key]; e != nil {
 		s.open(e)
@@ -119,7 +119,7 @@ func (s *Store[K, L]) compare(e *Entry[K, L]) {
 	switch {
 	case e.change != Unchanged:
 		s.diff = append(s.diff, e)
-	case !e.want: // nor is it there
+	case !e.want: // neither wanted nor present
 		s.drop(e)
 	}
 }
@@ -158,9 +158,9 @@ func (s *Store[K, L]) changes(kinds ...Change) iter.Seq[*Entry[K, L]] {
 	}
 }
 
-// Reset considers the diff applied, except for what NotApplied, NotAppliedAll, Rollback, Seed or Forget have said since
-// Done, and begins a wave that describes everything: what it does not mention is no longer wanted. If the current wave
-// has not been ended with Done, it is discarded.
+// Reset considers the diff applied, except where NotApplied, NotAppliedAll, Rollback, Seed or Forget reported otherwise
+// since Done, and begins a wave that describes everything: what it does not mention is no longer wanted. If the current
+// wave has not been ended with Done, it is discarded.
 func (s *Store[K, L]) Reset() {
 	s.next()
 	s.whole = true

@@ -26,7 +26,7 @@ func describe(s *store, w wants) {
 	s.Done()
 }
 
-// amend does the same with a wave that changes the last one; "-" deletes.
+// amend does the same with a wave that Amend begins; "-" deletes.
 func amend(s *store, w wants) {
 	s.Amend()
 	for key, value := range w {
@@ -39,7 +39,7 @@ func amend(s *store, w wants) {
 	s.Done()
 }
 
-// diff lists the diff as "created a=1", "updated a=2 was 1" and "deleted a=2", with "retry" where it is one.
+// diff lists the diff as "created a=1", "updated a=2 was 1" and "deleted a=2", with "retry" for retries.
 func diff(s *store) []string {
 	lines := []string{}
 	for _, seq := range []iter.Seq[*entry]{s.Created(), s.Updated(), s.Deleted()} {
@@ -62,7 +62,7 @@ func TestDiffOfTheWaveAfterAFailure(t *testing.T) {
 		name   string
 		before wants        // applied
 		wave   wants        // applied as far as failure says
-		fail   func(*store) // what is said about it
+		fail   func(*store) // reports the failure
 		next   wants
 		diff   []string
 		clean  bool // nothing is a retry
@@ -158,7 +158,7 @@ func TestDiffOfTheWaveAfterAFailure(t *testing.T) {
 					wave.next(s)
 					assert.Equal(t, c.diff, diff(s), "%s, failed twice", wave.kind)
 				}
-				// Nothing is left of it when it has been applied.
+				// Once it has been applied, nothing of the failure is left.
 				describe(s, c.next)
 				describe(s, c.next)
 				assert.Empty(t, diff(s), "%s, applied", wave.kind)
@@ -288,7 +288,7 @@ func TestAnUnfinishedWaveIsDiscarded(t *testing.T) {
 func TestAmendContinuesAnUnfinishedWave(t *testing.T) {
 	s := diffstore.NewBufferStore[string]()
 	s.Seed("x").WriteString("1")
-	s.Amend() // the first wave describes everything, whatever it is called
+	s.Amend() // the first wave describes everything, even if Amend begins it
 	s.Get("a").WriteString("1")
 	s.Amend()
 	s.Get("a").WriteString("2")
@@ -379,7 +379,7 @@ func TestForgetInAWave(t *testing.T) {
 	assert.Equal(t, []string{"updated a=2 was 1"}, diff(s))
 }
 
-// What a wave describes must not show through in what an earlier one has left, although they share memory.
+// What a wave describes must not alter what an earlier wave left, although they share memory.
 func TestLeavesAreReused(t *testing.T) {
 	s := diffstore.NewBufferStore[string]()
 	for _, value := range []string{"a long value", "short", "", "a long value", "a long"} {
