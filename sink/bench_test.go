@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// cluster is the model values of services with some endpoints each.
+// cluster has the model values of services with some endpoints each.
 type cluster struct {
 	services  []*model.Service
 	endpoints []*model.Endpoint
@@ -61,7 +61,7 @@ func BenchmarkSnapshot(b *testing.B) {
 			if err := f.Sync(b.Context()); err != nil {
 				b.Fatal(err)
 			}
-			// Each endpoint in two versions, so that every wave changes one.
+			// Each endpoint has two versions, so that every wave changes one.
 			versions := [2][]*model.Endpoint{c.endpoints, nil}
 			for _, e := range c.endpoints {
 				v := *e
@@ -72,7 +72,7 @@ func BenchmarkSnapshot(b *testing.B) {
 			b.ReportAllocs()
 			n := 0
 			for b.Loop() {
-				// A step that has no factor in common with the number of endpoints, to go all over the tree.
+				// The step has no factor in common with the number of endpoints, so it visits the whole tree.
 				i := n * 7919
 				f.SetEndpoint(versions[(n/len(c.endpoints)+1)%2][i%len(c.endpoints)])
 				if err := f.Sync(b.Context()); err != nil {
@@ -142,7 +142,7 @@ func BenchmarkHugeService(b *testing.B) {
 	}
 }
 
-// The first wave of a large cluster, and what is live afterwards besides the model's values.
+// The first wave of a large cluster, and the live memory afterwards besides the model's values.
 func BenchmarkFullLoad(b *testing.B) {
 	c := newCluster(10000, 10)
 	load := func() *sink.FullState {

@@ -69,8 +69,8 @@ func compareAll(old, new *Snapshot, yield func(Change) bool) {
 	}
 }
 
-// pairs merges two sorted lists. It yields elements that compare as equal together, and nil for the one that a list
-// does not have. It skips identical elements, which are usually nearly all.
+// pairs merges two sorted lists. It yields elements that compare as equal together, and nil in place of an element that
+// one list lacks. It skips identical elements, which are usually nearly all.
 func pairs[T any](olds, news []*T, compare func(a, b *T) int) iter.Seq2[*T, *T] {
 	return func(yield func(old, new *T) bool) {
 		for {

@@ -73,7 +73,8 @@ func checkEndpointChanges(t *testing.T, c sink.Change, texts [2]entryText) {
 	assert.ElementsMatch(t, texts[1].endpoints, slices.Collect(maps.Keys(endpoints)))
 }
 
-// Waves of one call between snapshots that are kept for long, services that come and go, and an outsider.
+// Waves of one call between snapshots that are kept for a long time, services that are added and deleted, and a
+// snapshot of another FullState.
 func TestChangesSinceAnySnapshotAreTheDifference(t *testing.T) {
 	for seed := range uint64(4) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -138,8 +138,8 @@ func (c *contract) sync(w Wave) {
 	c.waves++
 }
 
-// position is the place that a call should have in its wave. Strictly increasing positions are the order that Sink
-// describes.
+// position is the place that a call should have in its wave. Positions increase strictly if the calls are in the order
+// that Sink describes.
 type position struct {
 	phase int // the node, deleted services, others
 	name  model.ServiceName
@@ -152,7 +152,7 @@ func (p position) compare(o position) int {
 		p.key.Compare(o.key))
 }
 
-// checkOrder checks the order of a wave, and that it has no service or endpoint twice.
+// checkOrder checks the order of a wave, and that it has no service or endpoint more than once.
 func (c *contract) checkOrder(w Wave) {
 	goes := map[model.ServiceName]bool{}
 	for _, call := range w.Calls {
@@ -196,7 +196,7 @@ func (c *contract) checkOrder(w Wave) {
 	}
 }
 
-// brokenInvariants checks the services that a wave concerned, with their endpoints.
+// brokenInvariants checks the services that a wave affects, with their endpoints.
 func (c *contract) brokenInvariants(w Wave) []string {
 	touched := map[model.ServiceName]bool{}
 	for _, call := range w.Calls {

@@ -16,16 +16,15 @@ type Describer interface {
 	DescribeService(ctx context.Context, name model.ServiceName) (string, error)
 }
 
-// ProblemReporter is implemented by backends that may leave parts of a service out for reasons that lie in the services
-// themselves, such as an address that another service owns (S59), and not in the dataplane, as those of a [PortError]
-// do. As with [Describer], middleware does not pass it on.
+// ProblemReporter is implemented by backends that may leave out parts of a service because of the services themselves,
+// for example an address that another service owns (S59), and not because of the dataplane, as with a [PortError]. As
+// with [Describer], middleware does not pass it on.
 type ProblemReporter interface {
-	// ReportProblems makes each Sync call report, from its goroutine, for every service of which a part ceases to be
-	// served or all is served again, or of which other parts are not served than before. any: something is not. Call it
-	// once, before the first Sync.
+	// ReportProblems makes each Sync call report, from its goroutine, for every service for which the set of parts that
+	// are not served has changed. any: that set is not empty. Call it once, before the first Sync.
 	ReportProblems(report func(name model.ServiceName, any bool))
-	// Problems returns all that is not served of a service as of the last Sync, in words; nil if everything is. It may be
-	// called from any goroutine, and may wait for a Sync to end.
+	// Problems describes every part of a service that is not served as of the last Sync; nil if everything is served. It
+	// may be called from any goroutine, and may wait for a Sync to end.
 	Problems(name model.ServiceName) []string
 }
 
@@ -41,7 +40,7 @@ type Repairer interface {
 type Repair struct {
 	// At is when the attempt ended.
 	At time.Time
-	// Family is the one whose rules were repaired; 0 if the backend cannot tell.
+	// Family is the family whose rules were repaired; 0 if the backend does not know it.
 	Family model.Family
 	// Err is the reason why the attempt failed; nil if it succeeded. Failed attempts do not count in the total.
 	Err error

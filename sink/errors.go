@@ -10,7 +10,7 @@ import (
 // FamilyError is an error from Sync that concerns only one IP family: the other family is applied. Sync may join
 // several with errors.Join. Any other error, except [PortError], counts against both families.
 type FamilyError struct {
-	// Family is the one that is not applied. Anything other than the two counts as both.
+	// Family is the family that is not applied. Any other value counts as both.
 	Family model.Family
 	// Err is the cause. If it consists only of PortErrors, the family counts as applied.
 	Err error
@@ -34,9 +34,9 @@ type PortError struct {
 	Family model.Family
 	// Err is the cause. It needs neither the port nor the family in its text.
 	Err error
-	// ServesExternal: outside clients reach the port all the same, because the dataplane serves its node port, a VIP or
-	// an external IP of it, perhaps as before the change. A Service of which no port is served to them fails its health
-	// check (S38).
+	// ServesExternal: outside clients can still reach the port, because the dataplane serves its node port, or one of its
+	// VIPs or external IPs, perhaps as before the change. A Service fails its health check if none of its ports is served
+	// to outside clients (S38).
 	ServesExternal bool
 }
 
@@ -69,8 +69,8 @@ func causeText(cause error) string {
 	return cause.Error()
 }
 
-// FailedFamilies returns which families an error from Sync concerns as a whole. Errors of single service ports do not
-// count, see [PortError].
+// FailedFamilies returns the families that an error from Sync concerns as a whole. Errors of single service ports do
+// not count, see [PortError].
 func FailedFamilies(err error) (failed model.FamilySet) {
 	walk(err, func(e error) bool {
 		switch e := e.(type) { //nolint:errorlint // walk unwraps

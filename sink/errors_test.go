@@ -37,7 +37,7 @@ func TestAPermanentErrorOfAServicePortIsNotPermanent(t *testing.T) {
 	assert.Same(t, permanent, sink.Permanent(errors.Join(port, fmt.Errorf("wrapped: %w", v6))))
 }
 
-// A sink may leave the cause out. That is no reason for whoever logs the error to panic.
+// A sink may leave the cause out. Logging such an error must not panic.
 func TestErrorsWithoutACauseHaveAText(t *testing.T) {
 	family := &sink.FamilyError{Family: model.IPv6}
 	port := &sink.PortError{Port: model.PortName{Service: name("a"), Port: "one", Protocol: model.TCP},

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// printer is a sink that a person reads: it remembers what it is told, and prints it when it is complete.
+// printer is a sink for people: it collects the calls, and prints the state when it is complete.
 type printer map[model.EndpointKey]*model.Endpoint
 
 func (p printer) SetService(*model.Service)            {}
@@ -25,7 +25,7 @@ func (p printer) Sync(context.Context) error {
 	return nil
 }
 
-// A backend that is told every change implements Sink.
+// A backend that processes each change implements Sink.
 func ExampleSink() {
 	var s sink.Sink = printer{}
 	web := web()
@@ -56,7 +56,7 @@ func ExampleNewFullState() {
 				}
 			}
 		}
-		applied = s // after an error it would stay: the next changes are since the last success
+		applied = s // after an error it stays, so that the next changes are those since the last success
 		return nil
 	}
 
@@ -89,7 +89,7 @@ func ExampleNewFullState() {
 	// now in the cluster set: 10.0.0.2:8080
 }
 
-// One sink gets everything, another one is spared a namespace.
+// One sink gets everything, another one all but a namespace.
 func ExampleFilter() {
 	var all, some sink.Recorder
 	s := sink.Tee(&all, sink.Filter(&some, sink.Keep{
@@ -104,12 +104,12 @@ func ExampleFilter() {
 	// Output: 2 and 1
 }
 
-// A Recorder next to a backend shows what the backend is told.
+// A Recorder next to a backend shows the calls that the backend gets.
 func ExampleTee() {
 	var told sink.Recorder
 	s := sink.Tee(printer{}, &told)
 
-	s.SetNode(&model.Node{Name: "node-1", Zone: "a"}) // only the Recorder wants to know
+	s.SetNode(&model.Node{Name: "node-1", Zone: "a"}) // only the Recorder implements it
 	s.SetService(web())
 	if err := s.Sync(context.Background()); err != nil {
 		fmt.Println(err)
@@ -142,7 +142,7 @@ func (s *syncedOnce) Sync(ctx context.Context) error {
 	return err
 }
 
-// A sink around the backend sees what happens to it: here, that a Sync has been attempted, even if a service failed.
+// A sink around the backend sees its calls: here, that a Sync has been attempted, even if a service failed.
 func ExampleForward_once() {
 	backend := sink.NewFullState(func(context.Context, *sink.Snapshot) error { return errors.New("a service failed") })
 	s := &syncedOnce{Forward: sink.NewForward(backend)}

@@ -14,7 +14,7 @@ type FilterSink struct {
 	state
 	forward *Forward
 	keep    Keep
-	shown   map[model.ServiceName]*ServiceEntry // what the next sink has
+	shown   map[model.ServiceName]*ServiceEntry // the state of the next sink
 	// input is the state from which shown was computed.
 	input *Snapshot
 
@@ -50,8 +50,8 @@ func Filter(next Sink, keep Keep) *FilterSink {
 }
 
 // Ask makes the next Sync call the functions in Keep again, for these services and their endpoints or, without
-// arguments, for all. Call it when the policy behind these functions has changed, from any goroutine, and then send
-// to Options.SyncRequests of the root package, so that there is a Sync soon.
+// arguments, for all. Call it, from any goroutine, when the policy behind these functions has changed, and then request
+// a Sync through Options.SyncRequests of the root package.
 func (f *FilterSink) Ask(services ...model.ServiceName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,7 +97,7 @@ func (f *FilterSink) Sync(ctx context.Context) error {
 		}
 	}
 	if all {
-		for c := range s.ChangesSince(f.input) { // those that were removed
+		for c := range s.ChangesSince(f.input) { // removed services
 			if c.New == nil {
 				add(c.Name, c.Old, nil, true)
 			}
@@ -123,8 +123,8 @@ func (f *FilterSink) Sync(ctx context.Context) error {
 	return f.forward.Sync(ctx)
 }
 
-// filter returns what changes for the next sink when a service with its endpoints changes from old to new. again: ask
-// for everything, not only for what differs.
+// filter returns what changes for the next sink when a service with its endpoints changes from old to new. again: call
+// the functions in Keep for everything, not only for what differs.
 func (f *FilterSink) filter(name model.ServiceName, old, new *ServiceEntry, again bool) Change {
 	c := Change{Name: name, Old: f.shown[name]}
 	again = again || old == nil || new == nil || !old.Service.Equal(new.Service)
@@ -145,8 +145,7 @@ func (f *FilterSink) filter(name model.ServiceName, old, new *ServiceEntry, agai
 	return c
 }
 
-// keepEndpoints returns the endpoints to show. An endpoint that is in known, unchanged, is shown if it was shown
-// before.
+// keepEndpoints returns the endpoints to show. An endpoint that known has unchanged stays shown or hidden.
 func (f *FilterSink) keepEndpoints(entry, known, shown *ServiceEntry) []*model.Endpoint {
 	var before, was []*model.Endpoint
 	if known != nil {

@@ -127,12 +127,13 @@ func TestFilterDoesNotRepeatWhatTheNextSinkHasAfterAFailure(t *testing.T) {
 	assert.Equal(t, []string{"ForceResync", "Sync"}, r.TakeLines())
 }
 
-// noNode is a filter that is not told of nodes.
+// noNode is a filter that does not receive nodes.
 type noNode struct{ *sink.FilterSink }
 
 func (noNode) SetNode(*model.Node) {}
 
-// Whatever the calls and their order, the next sink gets waves that keep the contract and the services that are kept.
+// Whatever the calls and their order, the next sink gets waves that comply with the contract, and the selected
+// services.
 func FuzzFilter(f *testing.F) {
 	addRandom(f)
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -15,8 +15,8 @@ import (
 //
 //	func (u upperCase) SetService(s *model.Service) { u.Forward.SetService(upper(s)) }
 //
-// Embedding the [Sink] itself instead would hide the next sink's optional methods: it would never be told about the
-// node, and never be asked to resync.
+// Embedding the [Sink] itself instead would hide the next sink's optional methods: it would never receive the node, and
+// never be asked to resync.
 type Forward struct {
 	next Sink
 	err  error // of the last Sync

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// What a callback is handed, for any calls in any order, with failures and resyncs in between.
+// The snapshots that a callback gets, for any calls in any order, with failures and resyncs in between.
 func FuzzFullState(f *testing.F) {
 	addRandom(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -133,7 +133,7 @@ func TestAFullStateThatBeginsWithASnapshot(t *testing.T) {
 		var first, second []*sink.Snapshot
 		n := newNaive()
 		begin := sink.NewFullState(collect(&first))
-		for range r.IntN(30) { // none at all, too
+		for range r.IntN(30) { // possibly none
 			randomCall(r, 8, begin, n)
 		}
 		require.NoError(t, begin.Sync(t.Context()))
@@ -239,8 +239,8 @@ func TestTheLastCallForAnEndpointCounts(t *testing.T) {
 	}
 }
 
-// TestFullStateAsksForAResyncOfWhatFailed: a failure of one family costs the other nothing, and no more than one full
-// resync until the retry.
+// TestFullStateAsksForAResyncOfWhatFailed: a failure of one family does not affect the other one, and causes no more
+// than one full resync until the retry.
 func TestFullStateAsksForAResyncOfWhatFailed(t *testing.T) {
 	type seen struct{ v4, v6, retry bool }
 	var calls []seen

@@ -104,7 +104,8 @@ func pickCall(intn func(int) int, services int, sinks ...describer) {
 	}
 }
 
-// picker returns an intn for pickCall that takes its decisions from data, and whether data is used up.
+// picker returns an intn for pickCall that reads its decisions from data, and a function that reports whether data is
+// used up.
 func picker(data []byte) (intn func(int) int, done func() bool) {
 	intn = func(n int) int {
 		if len(data) == 0 {
@@ -117,7 +118,7 @@ func picker(data []byte) (intn func(int) int, done func() bool) {
 	return intn, func() bool { return len(data) == 0 }
 }
 
-// addRandom adds inputs for picker to a fuzz test, so that it tests something without fuzzing, too.
+// addRandom adds inputs for picker to a fuzz test, so that it also tests something without fuzzing.
 func addRandom(f *testing.F) {
 	r := rand.NewChaCha8([32]byte{1})
 	for range 30 {

@@ -55,7 +55,7 @@ import (
 //
 // The caller checks whether the sink also implements [NodeSetter], [Resyncer], [FailureResyncer] and [Yielder]. A
 // struct that embeds a Sink has only the methods of this interface: it hides the optional ones, so that the inner sink
-// is never told about the node and never resynced. Middleware should embed a [Forward] instead; LostAbilities in
+// never receives the node and is never resynced. Middleware should embed a [Forward] instead; LostAbilities in
 // testing/fakemodel finds methods that are hidden.
 //
 // # Ownership and concurrency
@@ -66,7 +66,7 @@ import (
 // # Restart
 //
 // A new process describes everything in its first wave. At the first Sync the sink has to find what the dataplane still
-// has from an earlier run, and adopt and correct it, without a gap in service. The interface has no call for cleaning
+// holds from an earlier run, adopt it and correct it, without a gap in service. The interface has no call for cleaning
 // up: what is applied stays when the process ends.
 type Sink interface {
 	// SetService creates a service, or replaces the one with its name. It is never nil.
@@ -107,9 +107,9 @@ type FailureResyncer interface {
 // Yielder is implemented by sinks whose dataplane other programs cannot read while it changes, such as nftables: a
 // listing begins again whenever anything changes meanwhile.
 type Yielder interface {
-	// Yield returns how long the next Sync should wait, because another program is reading the dataplane; 0 if none is.
-	// It must not block. It is called before a Sync that follows soon after another one, from the same goroutine as
-	// Sink's methods, and again when the time is over. The caller bounds how long it waits in all: Run by 10 s at a time,
-	// and by a tenth of the time.
+	// Yield returns how long the next Sync should wait, because another program is reading the dataplane; 0 if none is. It
+	// must not block. It is called before a Sync that follows soon after another one, from the same goroutine as Sink's
+	// methods, and again when the time is over. The caller bounds how long it waits: Run waits until 45 s after the last
+	// Sync at most, and then applies changes for a while before it waits again.
 	Yield() time.Duration
 }

@@ -21,7 +21,7 @@ type Snapshot struct {
 	node      *model.Node
 	services  btree.BTreeG[*ServiceEntry] // only read: it shares its nodes with other snapshots
 	endpoints int
-	changes   uint64 // entries that changed since the beginning
+	changes   uint64 // the number of changes of entries since the beginning
 	history   []model.ServiceName
 }
 
@@ -84,7 +84,7 @@ func (e *ServiceEntry) PortEndpoints(port string, protocol model.Protocol) []*mo
 	first, _ := slices.BinarySearchFunc(e.Endpoints, of, comparePort)
 	rest := e.Endpoints[first:]
 	n, _ := slices.BinarySearchFunc(rest, of, func(e *model.Endpoint, of model.PortName) int {
-		return cmp.Or(comparePort(e, of), -1) // equal ones are before what is looked for: the end of the port
+		return cmp.Or(comparePort(e, of), -1) // equal ones come before the position searched for, the end of the port
 	})
 	return rest[:n:n]
 }

@@ -155,7 +155,7 @@ func TestPortAndSetEndpoints(t *testing.T) {
 	}
 	for e := range entry.SetEndpoints("http", model.TCP, model.IPv4, model.ClusterSet) {
 		assert.Equal(t, "10.0.0.2:80", e.Target.String())
-		break // an iterator that goes on after this panics
+		break // an iterator that continues after this panics
 	}
 }
 
@@ -169,7 +169,7 @@ func TestIteratorsCanBeLeftEarly(t *testing.T) {
 		}
 		require.NoError(t, f.Sync(t.Context()))
 	}
-	// Going on after a break panics.
+	// Continuing after a break panics.
 	for _, old := range []*sink.Snapshot{nil, kept[0]} {
 		for c := range kept[1].ChangesSince(old) {
 			for range c.Endpoints() {
@@ -193,7 +193,7 @@ func TestTheZeroSnapshotIsEmpty(t *testing.T) {
 	assert.Equal(t, "revision 0 (services: 0, endpoints: 0)", s.String())
 }
 
-// The race detector is what makes this test fail.
+// This test fails only with the race detector.
 func TestSnapshotsAreReadWhileLaterOnesAreMade(t *testing.T) {
 	var readers sync.WaitGroup
 	var previous *sink.Snapshot

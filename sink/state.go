@@ -18,10 +18,10 @@ import (
 // The tree is never handed out: only copies of it are, and those are only read. That makes reading them from other
 // goroutines safe while the tree changes, because the tree copies a node that it shares before it writes to it.
 type state struct {
-	pending   []*pendingService // in the order in which they came: by name as a rule, when there are many
-	unordered bool              // they did not come by name, so that byName has them
+	pending   []*pendingService // in the order of the calls: usually by name, if there are many
+	unordered bool              // the calls were not ordered by name, so byName has the services
 	byName    map[model.ServiceName]*pendingService
-	last      *pendingService // the one that the last call was about, as the next one is as a rule
+	last      *pendingService // that of the last call; the next call usually concerns the same one
 	node      *model.Node
 	// Pending changes are allocated in blocks, which grow with the wave. These are the unused remainders; the endpoints
 	// of last begin where freeEndpoints does.
@@ -36,9 +36,9 @@ type state struct {
 
 	origin   *origin
 	revision uint64
-	// changes counts the entries that changed since the beginning; history has the names of the last of them, at most
-	// as many as there are services: a snapshot older than that is compared as a whole, which is no more expensive.
-	// Snapshots share history's array, which is only appended to and cut at the front.
+	// changes counts the changes of entries since the beginning; history has the names of the most recent ones, at most as
+	// many as there are services: an older snapshot is compared as a whole, which is no more expensive. Snapshots share
+	// history's array, which is only appended to and cut at the front.
 	changes uint64
 	history []model.ServiceName
 
@@ -110,7 +110,7 @@ func (s *state) pendingFor(name model.ServiceName) *pendingService {
 		return s.last
 	}
 	if p := s.last; p != nil && p.inBlock {
-		// It keeps what it uses of the block, unless its endpoints have outgrown that and were moved.
+		// The service keeps its part of the block, unless its endpoints have outgrown it and were moved.
 		if n := len(p.endpoints); n <= cap(s.freeEndpoints) {
 			p.endpoints, s.freeEndpoints = p.endpoints[:n:n], s.freeEndpoints[n:n]
 		}
@@ -131,7 +131,7 @@ func (s *state) pendingFor(name model.ServiceName) *pendingService {
 	return s.last
 }
 
-// find returns what is pending for a service, or nil if nothing is: then the service may be appended.
+// find returns the pending changes of a service, or nil if there are none: then the service may be appended.
 func (s *state) find(name model.ServiceName) *pendingService {
 	if s.unordered {
 		return s.byName[name]
@@ -232,7 +232,7 @@ func (s *state) apply(ctx context.Context) (changed bool) {
 	return nodeChanged || s.changes != before
 }
 
-// applyService applies what is pending for one service. With first, no service was in the tree before this wave.
+// applyService applies the pending changes of one service. first: the tree was empty before this wave.
 func (s *state) applyService(ctx context.Context, p *pendingService, first bool) (changed bool) {
 	name := p.name
 	var old *ServiceEntry
@@ -287,8 +287,8 @@ type splice struct {
 	insert *model.Endpoint
 }
 
-// merge returns the endpoints with the changes made to them, both sorted, and whether that made a difference. The list
-// may be in a snapshot, so a new one is made, with as little as possible done for each endpoint that stays.
+// merge returns the endpoints with the changes applied, both sorted, and whether that made a difference. The list may
+// be in a snapshot, so a new one is made, with as little work as possible for each endpoint that stays.
 func (s *state) merge(endpoints []*model.Endpoint, changes []pendingEndpoint) (_ []*model.Endpoint, changed bool) {
 	if len(endpoints) == 0 {
 		return comingOf(changes)

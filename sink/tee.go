@@ -18,7 +18,7 @@ type TeeSink struct {
 	err   error   // all of last
 }
 
-// Tee returns a Sink that makes every call to all the sinks, in their order. With none it does nothing.
+// Tee returns a Sink that passes every call to all the sinks, in order. Without sinks it does nothing.
 //
 // Sync calls all of them, whether or not one fails, and joins the errors, each wrapped with the position and the type
 // of its sink. What succeeded is applied: a failing sink does not affect the others. Before a retry only the sinks that

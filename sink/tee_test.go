@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// bare is a sink without the optional methods, in front of another.
+// bare is a sink without the optional methods, in front of another sink.
 type bare struct{ recorder *sink.Recorder }
 
 func (b bare) SetService(s *model.Service)        { b.recorder.SetService(s) }
@@ -152,7 +152,7 @@ func TestTeeKeepsAPermanentErrorVisible(t *testing.T) {
 	assert.ErrorAs(t, sink.Tee(&first, &second).Sync(t.Context()), &permanent)
 }
 
-// Who wraps a Tee need not look at an error again, in which there may be thousands of service ports.
+// A sink around a Tee need not examine the same error again, which may name thousands of service ports.
 func TestAnErrorThatStaysIsTheSameOne(t *testing.T) {
 	refused, other := errors.New("refused"), errors.New("also refused")
 	first, second := &sink.Recorder{}, &sink.Recorder{}

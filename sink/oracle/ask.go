@@ -13,7 +13,7 @@ import (
 
 // Answer is the answer to a question about a packet.
 type Answer struct {
-	// Notes say what was assumed about the flow, and what else the reader should know.
+	// Notes state assumptions about the flow, and what else the reader should know.
 	Notes   []string `json:"notes,omitempty"`
 	Outcome Outcome  `json:"outcome"`
 }
@@ -134,7 +134,7 @@ func (o *Oracle) pod(text string, f *Flow, a *Answer) error {
 	return nil
 }
 
-// kindOfPod says where a pod is. endpoint is one of the pod's endpoints, or nil if none is known.
+// kindOfPod returns the kind of source that a pod is. endpoint is one of the pod's endpoints, or nil if none is known.
 func (o *Oracle) kindOfPod(endpoint *model.Endpoint, addr netip.Addr, a *Answer) SourceKind {
 	note := func(format string, args ...any) { a.Notes = append(a.Notes, fmt.Sprintf(format, args...)) }
 	switch {

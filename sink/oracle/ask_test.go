@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// named gives an endpoint a pod and a node.
+// named sets the pod and the node of an endpoint.
 func named(ep *model.Endpoint, pod, node string) *model.Endpoint {
 	ep.Node = node
 	ref := model.TargetRef{Kind: "Pod", Namespace: "default", Name: pod}

@@ -10,8 +10,8 @@ import (
 type Observation struct {
 	// Verdict is Deliver, Reject, Drop, or NotOurs for a flow that went on unchanged.
 	Verdict Verdict
-	// Endpoint is the one that answered, and Source the client's address as the endpoint saw it. Only where Verdict is
-	// Deliver.
+	// Endpoint is the endpoint that answered, and Source the client's address as that endpoint saw it. They are set only
+	// if Verdict is Deliver.
 	Endpoint netip.AddrPort
 	Source   netip.Addr
 }
@@ -24,10 +24,10 @@ func (o Observation) String() string {
 	return o.Verdict.String()
 }
 
-// Check compares what was seen with what must happen, and accepts any of the alternatives. A flow that is not ours must
-// go on unchanged, or reach its destination with its own source address. If it is for an address of the host, the node
-// may refuse it, as it does where no process listens. Any other refusal or drop of such a flow is the backend's fault.
-// The error says what was expected and why.
+// Check compares an observation with the expected outcome, and accepts any of the alternatives. A flow that is not ours
+// must pass unchanged, or reach its destination with its own source address. If it is for an address of the host, the
+// node may refuse it, as it does if no process listens there. Any other refusal or drop of such a flow is the backend's
+// fault. The error says what was expected and why.
 func (o *Oracle) Check(want Outcome, seen Observation) error {
 	if o.matches(want, seen) {
 		return nil

@@ -40,8 +40,8 @@ func (o *Oracle) isProxied(addr netip.Addr) bool {
 	return o.config.LoopbackProxy && (addr == netip.AddrFrom4([4]byte{127, 0, 0, 1}) || addr == netip.IPv6Loopback())
 }
 
-// mayServeNodePorts reports whether servesNodePorts can be read either way: for upstream, "primary" is the first
-// address of a family; for S35 it is each that Kubernetes knows.
+// mayServeNodePorts reports whether serving node ports on an address is optional: for upstream, "primary" is the first
+// address of a family; for S35 it is every address that Kubernetes knows.
 func (o *Oracle) mayServeNodePorts(addr netip.Addr) bool {
 	return o.config.NodePortPrimary && addr != o.node.IP(model.FamilyOf(addr)) && !o.inNodePortCIDRs(addr)
 }

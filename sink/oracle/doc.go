@@ -1,7 +1,7 @@
-// Package oracle says what must happen to a packet: given the node-local state, the node's configuration and a new
-// flow, which endpoints the flow may reach and with which source address, or that it is rejected, dropped, or not for
-// a service proxy at all. It is the specification of a backend in plain Go, written to be read. Package conformance
-// checks backends against it.
+// Package oracle computes what must happen to a packet: given the node-local state, the node's configuration and a new
+// flow, it returns which endpoints the flow may reach and with which source address, or that it is rejected, dropped,
+// or not for a service proxy at all. It is the specification of a backend in plain Go, written to be read. Package
+// conformance checks backends against it.
 //
 // # What it covers
 //

@@ -29,7 +29,7 @@ type fixture struct {
 	service   model.Service
 	endpoints []*model.Endpoint
 	others    []*model.Service
-	// routes are computed from policy unless they are left alone here.
+	// Routes are computed from policy, unless noRoutes is set.
 	noRoutes bool
 }
 

@@ -39,8 +39,9 @@ func New(state State, config Config) (*Oracle, error) {
 		endpointsOf: func(port model.PortName) []*model.Endpoint { return byPort[port] }})
 }
 
-// OfSnapshot returns the oracle for a snapshot. It is cheap: only an answer looks at the services, and at the endpoints
-// of those that the flow may be for. Endpoints that belong to no service port are never an answer.
+// OfSnapshot returns the oracle for a snapshot. It is cheap: the services are read only when a question is answered,
+// and endpoints only of services that the flow may be for. Endpoints that belong to no service port are never in an
+// answer.
 func OfSnapshot(s *sink.Snapshot, config Config) (*Oracle, error) {
 	return newOracle(&Oracle{node: s.Node(), config: config,
 		services: func(yield func(*model.Service) bool) {
@@ -102,7 +103,7 @@ func (o *Oracle) Expect(f Flow) (Outcome, error) {
 	return out, nil
 }
 
-// addressKind is what a destination address is to a service port.
+// addressKind is the kind of address that a destination is for a service port.
 type addressKind uint8
 
 const (
@@ -117,12 +118,12 @@ func (k addressKind) indefinite() string {
 	return [...]string{"a cluster IP", "an external IP", "a load-balancer VIP", "a node port"}[k]
 }
 
-// rule returns the rule that makes an address one of a service.
+// rule returns the rule by which a service has an address of this kind.
 func (k addressKind) rule() string { return [...]string{"S3", "S6", "S7", "S35"}[k] }
 
 // rank orders the kinds of a destination that has several: a cluster IP belongs to its service alone. It does not
-// decide which of two services owns an external IP or VIP that both list, or a node address whose port is a node port
-// of the other: that depends on which had it first, and on their age (S59).
+// decide which of two services owns an external IP or VIP that both list, or one that is also a node address, with a
+// node port of the other: that depends on which had it first, and on their age (S59).
 func (k addressKind) rank() int { return min(int(k), 1) }
 
 // claim is a service port that a flow's destination belongs to.
@@ -288,7 +289,7 @@ func setText(set model.EndpointSets) string {
 	return fmt.Sprintf("to endpoints on any node (the %v set)", set)
 }
 
-// podOf returns "namespace/name" of an endpoint's pod, or "" if the state does not have it.
+// podOf returns the "namespace/name" of an endpoint's pod, or "" if the state does not have it.
 func podOf(ep *model.Endpoint) string {
 	if ref := ep.Details.Get().TargetRef; ref.Kind == "Pod" {
 		return ref.Namespace + "/" + ref.Name
@@ -296,7 +297,7 @@ func podOf(ep *model.Endpoint) string {
 	return ""
 }
 
-// route returns the route for a flow, with the traffic and the rule that it is for (S21, S27).
+// route returns the route for a flow, with the name of the kind of traffic, and the rule (S21, S27).
 func (o *Oracle) route(f Flow, c claim) (traffic, rule string, r model.Route) {
 	routes := *c.port.Routes.At(f.Family())
 	switch {
@@ -342,7 +343,7 @@ func (o *Oracle) masquerades(f Flow, c claim, r model.Route) (translated bool, w
 	return true, append(why, Reason{fmt.Sprintf("%v does not pass for a local pod", f.Source), "S30"})
 }
 
-// allowed reports whether source ranges let a source pass. No ranges let everyone pass.
+// allowed reports whether source ranges allow a source. Without ranges every source is allowed.
 func allowed(ranges []netip.Prefix, source netip.Addr) bool {
 	return len(ranges) == 0 || contain(ranges, source)
 }

@@ -383,8 +383,8 @@ func TestSharedAddresses(t *testing.T) {
 	})
 }
 
-// The cases of semantics that re-implementations get wrong, as far as a packet shows them. Topology and termination
-// have become sets before the oracle sees them.
+// The cases that re-implementations get wrong, as far as a packet shows them. Topology and termination are already
+// expressed as sets when the oracle sees them.
 func TestHardCases(t *testing.T) {
 	const terminating, otherZone = "10.244.1.6", "10.244.1.7"
 	check(t, []expectation{

@@ -78,7 +78,8 @@ type Outcome struct {
 	Flow Flow `json:"flow"`
 	// Verdict is what happens to it. The zero value is no verdict.
 	Verdict Verdict `json:"verdict"`
-	// Endpoints are those that the flow may reach, in [model.CompareTargets] order. Empty unless Verdict is Deliver.
+	// Endpoints are the endpoints that the flow may reach, in [model.CompareTargets] order. Empty unless Verdict is
+	// Deliver.
 	Endpoints []Destination `json:"endpoints,omitempty"`
 	// Port is the service port that the flow is for, zero if it is for none.
 	Port model.PortName `json:"port,omitzero"`
@@ -87,7 +88,7 @@ type Outcome struct {
 	// AffinityTimeout is how long the client must be sent to the same endpoint; 0: no affinity. See After. In JSON it
 	// is a string like "3h0m0s".
 	AffinityTimeout time.Duration `json:"-"`
-	// Reasons lead to the verdict, each from the one before.
+	// Reasons are the steps to the verdict, in order.
 	Reasons []Reason `json:"reasons"`
 	// AlsoAllowed are other acceptable outcomes. They have no AlsoAllowed themselves.
 	AlsoAllowed []Outcome `json:"alsoAllowed,omitempty"`
@@ -157,9 +158,9 @@ type Contact struct {
 	Ago      time.Duration  // since the connection began
 }
 
-// After says what must happen if the client has connected before (S32). While the affinity lasts and the flow may still
-// reach that endpoint, it reaches it again; otherwise the outcome is unchanged. Valid contacts with several endpoints
-// are possible only if routes have different endpoint sets; then each of these endpoints is right.
+// After returns what must happen if the client has connected before (S32). While the affinity lasts and the flow may
+// still reach that endpoint, it reaches the endpoint again; otherwise the outcome is unchanged. Valid contacts with
+// several endpoints are possible only if routes have different endpoint sets; then each of these endpoints is right.
 //
 // Timers are coarse: a test should leave a second or two on both sides of the timeout.
 func (o Outcome) After(contacts ...Contact) Outcome {

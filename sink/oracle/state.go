@@ -12,7 +12,7 @@ import (
 
 // State is the node-local state: everything that a backend has received.
 type State struct {
-	// Node is required: it has the node's own addresses, and says how its pods are recognised.
+	// Node is required: it has the node's own addresses, and how its pods are recognised.
 	Node *model.Node
 	// Services and Endpoints are in any order. They are only read.
 	Services  []*model.Service
