@@ -15,12 +15,12 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// database is where the load balancers of all nodes are.
+// database stores the load balancers of all nodes.
 type database interface {
-	// write replaces a service's load balancers: those of a group of nodes, or of one node instead of its group's. nil
-	// deletes them.
+	// write replaces a service's load balancers: those of a group of nodes, or those of one node, which it has in place of
+	// its group's. nil deletes them.
 	write(where string, service model.ServiceName, b *balancers)
-	// join puts a node into a group, and sets its variables. A node that is gone has no group.
+	// join puts a node into a group, and sets its variables. The group of a deleted node is "".
 	join(node, group string, variables map[string]string)
 }
 
@@ -34,8 +34,8 @@ type cluster struct {
 	nodes   map[string]*localstate.NodeTracker
 	classes map[localstate.Class]*class
 	classOf map[string]*class                       // by node
-	written map[string]map[model.ServiceName]string // the text of it, by group and node
-	members map[string]string                       // the text of each node's group and variables
+	written map[string]map[model.ServiceName]string // load balancers as text, by group or node
+	members map[string]string                       // each node's group and variables, as text
 }
 
 // newCluster returns a cluster without objects.
@@ -46,7 +46,7 @@ func newCluster(ctx context.Context, db database) (*cluster, error) {
 		written: map[string]map[model.ServiceName]string{}, members: map[string]string{}}, err
 }
 
-// nodeOptions are those of each node. A switch knows the traffic of pods, as a bridge does.
+// nodeOptions returns the options of each node. A switch recognizes the traffic of pods as a bridge does.
 func nodeOptions(name string) localstate.Options {
 	return localstate.Options{NodeName: name, DetectLocal: localstate.DetectLocal{Bridge: "br-int"}}
 }
@@ -57,7 +57,7 @@ type class struct {
 	state    *localstate.State
 	full     *sink.FullState
 	snapshot *sink.Snapshot
-	// addresses is how many addresses its nodes have in each family, at most.
+	// addresses is the maximum number of addresses of its nodes in each family.
 	addresses model.PerFamily[int]
 }
 
@@ -97,8 +97,8 @@ func (c *cluster) Synced() {
 }
 
 // publish writes what has changed. It computes a changed service once per class, with one pass over its endpoints; for
-// a node that joins a class, or has more addresses than the others, it writes all services. Nodes join their groups
-// once these are written.
+// a node that joins a class, or has more addresses than the others, it writes all services. Nodes join a group once its
+// load balancers are written.
 func (c *cluster) publish() {
 	if !c.synced {
 		return
@@ -122,7 +122,7 @@ func (c *cluster) publish() {
 	for class := range c.countAddresses() {
 		joined[class] = true
 	}
-	c.base.Discard() // only classes are made from it
+	c.base.Discard() // it only serves to create classes
 	for _, class := range c.classes {
 		services := class.state.PendingServices()
 		class.state.Flush(class.full)
@@ -143,7 +143,7 @@ func (c *cluster) publish() {
 	c.dropClasses()
 }
 
-// countAddresses returns the classes whose nodes have another number of addresses than before.
+// countAddresses returns the classes whose number of addresses has changed.
 func (c *cluster) countAddresses() map[*class]bool {
 	now := map[*class]model.PerFamily[int]{}
 	for name, tracker := range c.nodes {
@@ -183,7 +183,7 @@ func (c *cluster) join(node string) {
 	}
 }
 
-// dropClasses drops classes without nodes, once the last node has its load balancers elsewhere.
+// dropClasses drops classes without nodes, once the last node has joined another group.
 func (c *cluster) dropClasses() {
 	used := map[*class]bool{}
 	for _, class := range c.classOf {

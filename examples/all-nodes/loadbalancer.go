@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// balancers are what the database has of a service: for a group of nodes, or for one node instead of its group's.
+// balancers are a service's rows in the database: for a group of nodes, or for one node in place of its group's.
 type balancers struct {
 	rows []loadBalancer
-	// check is the health check that a node answers for load balancers outside the cluster; nil: none.
+	// check is the health check that a node answers for external load balancers; nil: none.
 	check *model.HealthCheck
 }
 
@@ -25,17 +25,17 @@ type loadBalancer struct {
 	rules []rule
 }
 
-// options have OVN's names in brackets.
+// options are the options of a load balancer, with OVN's names in brackets.
 type options struct {
 	at       place
 	protocol model.Protocol
-	affinity time.Duration // of a client's address [affinity_timeout]; 0: none
+	affinity time.Duration // by the client's address [affinity_timeout]; 0: none
 	reject   bool          // a rule without backends refuses connections, instead of dropping them [reject]
 	skipSNAT bool          // backends see the client's address [skip_snat]
 	template bool          // the addresses of the rules are variables of the node [template]
 }
 
-// place is whose traffic a load balancer serves: in OVN, the switches of pods, the gateway routers, or both.
+// place is where a load balancer applies: in OVN, on the switches of pods, on the gateway routers, or on both.
 type place string
 
 const (
@@ -44,7 +44,7 @@ const (
 	routers    place = "on routers"
 )
 
-// rule is what happens to connections to one address and port.
+// rule maps connections to one address and port to backends.
 type rule struct {
 	vip      string // "10.96.0.1:80"; of a template "^NODE_IPv4_0:30080"
 	backends []backend
@@ -103,7 +103,7 @@ func variables(node *model.Node) map[string]string {
 	return vars
 }
 
-// add adds the rule for an address and port, by one route on switches and another one on routers.
+// add adds the rules for an address and port, by one route for switches and another one for routers.
 func (b *balancers) add(svc *model.Service, protocol model.Protocol, vip string, endpoints []*model.Endpoint,
 	onSwitch, onRouter model.Route) {
 	template := strings.HasPrefix(vip, "^")
@@ -144,7 +144,7 @@ func endpointsOf(all []*model.Endpoint, f model.Family) []*model.Endpoint {
 	return slices.DeleteFunc(slices.Clone(all), func(e *model.Endpoint) bool { return e.Family() != f })
 }
 
-// String returns a line for each rule, after one for the options that it shares with others.
+// String returns a line for the options of each load balancer, followed by a line for each of its rules.
 func (b *balancers) String() string {
 	if b == nil {
 		return ""

@@ -1,12 +1,12 @@
-// Command all-nodes computes the load balancers of every node of a cluster in one process, with one watch. Programs do
-// this that write all nodes' load balancers to one database, such as OVN's northbound database:
+// Command all-nodes computes the load balancers of every node of a cluster in one process, with one watch, like
+// programs that write all nodes' load balancers to one database, such as OVN's northbound database:
 //
 //	all-nodes --file DIR
 //	all-nodes --kubeconfig FILE
 //
 // It prints each new or changed load balancer: first those shared by all nodes of a zone, then those of single nodes
 // whose traffic differs because of a traffic policy or a hint; and the zone and addresses of each node. cluster.go has
-// the essential code, and loadbalancer.go makes rows of what it finds.
+// the essential code, and loadbalancer.go turns the result into rows.
 package main
 
 import (

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// TestEveryNodeHasItsLoadBalancers compares what the switch and the router of each node do with connections, by the
-// load balancers that are computed for all nodes, with what the rules say of the node alone.
+// TestEveryNodeHasItsLoadBalancers compares how the switch and the router of each node treat connections, according to
+// the load balancers that are computed for all nodes, with the state that is computed for the node alone.
 func TestEveryNodeHasItsLoadBalancers(t *testing.T) {
 	db := newOVN()
 	c, err := newCluster(t.Context(), db)
@@ -112,7 +112,7 @@ func TestEveryNodeHasItsLoadBalancers(t *testing.T) {
 	}
 }
 
-// checkNode compares connections on one node with what it would do by itself.
+// checkNode compares connections on one node with its own state.
 func checkNode(t *testing.T, db *ovn, name string, objects map[string]metav1.Object, step string) {
 	alone, err := localstate.New(t.Context(), nodeOptions(name), localstate.ClusterOptions{EndpointDetails: true})
 	require.NoError(t, err)
@@ -162,7 +162,7 @@ func checkNode(t *testing.T, db *ovn, name string, objects map[string]metav1.Obj
 	}
 }
 
-// once ends the program after it has written for the first time: what belongs together is written before it ends.
+// once ends the program after its first writes: everything that belongs together is written before it ends.
 type once struct {
 	strings.Builder
 	end context.CancelFunc

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 )
 
-// ovn plays the database, and the switches and routers that follow it: a node has its own load balancers of a service
-// if there are any, otherwise those of its group.
+// ovn simulates the database, and the switches and routers that implement it: a node has its own load balancers of a
+// service if there are any, otherwise those of its group.
 type ovn struct {
 	has     map[string]map[model.ServiceName]*balancers
 	members map[string]member
@@ -92,7 +92,7 @@ func (o *ovn) connect(node string, at place, to netip.AddrPort, protocol model.P
 	return outcome{verdict: oracle.NotOurs}
 }
 
-// expand replaces the variable of a template; without a value the rule is no rule of this node.
+// expand replaces the variable of a template; if this node does not set it, the rule does not apply here.
 func (o *ovn) expand(node string, row loadBalancer, vip string) string {
 	if !row.template {
 		return vip
@@ -105,7 +105,7 @@ func (o *ovn) expand(node string, row loadBalancer, vip string) string {
 	return value + ":" + port
 }
 
-// expected is what the rules say of the same connection.
+// expected returns the outcome of the same connection according to the node's own state.
 func expected(o *oracle.Oracle, at place, to netip.AddrPort, protocol model.Protocol) (outcome, error) {
 	flow := oracle.Flow{From: oracle.External, Source: netip.MustParseAddr("192.0.2.99"), Destination: to,
 		Protocol: protocol}

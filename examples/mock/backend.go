@@ -17,7 +17,7 @@ import (
 type backend struct {
 	out io.Writer
 
-	// The given state. The values are immutable, so it is safe to keep them.
+	// The described state. The values are immutable, so it is safe to keep them.
 	node      *model.Node
 	services  map[model.ServiceName]*model.Service
 	endpoints map[model.PortName]map[model.EndpointKey]*model.Endpoint
@@ -25,8 +25,8 @@ type backend struct {
 	// Services changed since the last successful Sync, so that the cost of a Sync depends only on what changed.
 	changed map[model.ServiceName]bool
 
-	// The applied rows of the routing table, by service. Sync compares with these, not with the last given state, so that
-	// a failed Sync loses nothing.
+	// The applied rows of the routing table, by service. Sync compares with these, not with the last described state, so
+	// that a failed Sync loses nothing.
 	table map[model.ServiceName]map[row]action
 }
 
@@ -43,7 +43,7 @@ func newBackend(out io.Writer) *backend {
 // SetNode is optional: it gives the sink the node that it runs on. Its addresses are needed for node ports.
 func (b *backend) SetNode(n *model.Node) {
 	b.node = n
-	for name := range b.services { // the rows of node ports contain the node's addresses
+	for name := range b.services { // node-port rows contain the node's addresses
 		b.changed[name] = true
 	}
 }

@@ -69,7 +69,7 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 	}
 }
 
-// With --page the script is played again and again, and the page shows it, with what the backend made of a service.
+// With --page the script is played again and again, and the page shows it, with the backend's rows for a service.
 func TestThePage(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	out, w := io.Pipe()

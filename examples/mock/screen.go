@@ -17,7 +17,7 @@ type screen struct {
 	mu     sync.Mutex // guards the backend's table, which Sync changes
 }
 
-// Sync passes the call on. The first time it prints the table instead of the changes that led to it.
+// Sync passes the call on. The first time it prints the whole table instead of the changes.
 func (s *screen) Sync(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,14 +20,14 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// timeout is how long to wait for what must come.
+// timeout is how long to wait for expected events.
 const timeout = 5 * time.Minute
 
-// systemPython is the one with the system's packages.
+// systemPython is the Python that has the system's packages.
 const systemPython = "/usr/bin/python3"
 
-// build makes what is not in the repository: the messages for Python, and the program that it is compared with. It
-// returns the directory.
+// build generates the messages for Python, and builds the program that the client is compared with. It returns their
+// directory.
 func build(t *testing.T) string {
 	protoc, python := need.Program(t, "protoc"), need.Program(t, systemPython)
 	err := exec.CommandContext(t.Context(), python, "-c", "import grpc, google.protobuf").Run()
@@ -74,9 +74,8 @@ func serve(t *testing.T, dir, target string) (stop func()) {
 	return stop
 }
 
-// The client in Python prints what kubectl serviceproxy state prints: for nodes in several zones and one that is not
-// known; when something changes, in what all nodes have in common and in what is a node's own; and after another brain
-// has come.
+// The client in Python prints what kubectl serviceproxy state prints: for nodes in several zones and an unknown node;
+// after changes, both of what all nodes share and of a node's own part; and after the brain was replaced.
 func TestPythonPrintsWhatPrintStatePrints(t *testing.T) {
 	dir := build(t)
 	objects, sockets := t.TempDir(), testkit.SocketDir(t)
