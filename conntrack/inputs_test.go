@@ -144,10 +144,10 @@ func inputs() []input {
 			before: []spec{}, after: []spec{served}, change: func(p *proxied) { // they need a restart
 				p.r = newProxied(p.T, p.f, p.table).r
 			}, want: everything},
-		{name: "a Service comes or goes, also for another proxy", after: []spec{}, want: all4},
-		{name: "an external IP comes or goes", after: []spec{spec{lb: loadBalancer, nodePort: 30053}.with(one)},
+		{name: "a Service is added or removed, also because another proxy serves it", after: []spec{}, want: all4},
+		{name: "an external IP is added or removed", after: []spec{spec{lb: loadBalancer, nodePort: 30053}.with(one)},
 			want: at(addr{externalIP, 53})},
-		{name: "a load-balancer IP comes or goes, also by its `ipMode`",
+		{name: "a load-balancer IP is added or removed, also by a change of its `ipMode`",
 			after: []spec{spec{external: externalIP, nodePort: 30053}.with(one)}, want: at(addr{loadBalancer, 53})},
 		{name: "a Service gets another cluster IP, or one of a second family",
 			before: []spec{spec{}.with(one)}, after: []spec{spec{ip: otherIP}.with(one)},
