@@ -282,7 +282,7 @@ func (s *Services) openMissing(ctx context.Context, name model.ServiceName, fami
 		i = &instance{name: name, counted: map[model.Family]model.Family{}, listeners: map[listenKey]*listener{}}
 		s.open[name] = i
 	}
-	endpoints := service.HealthCheck.LocalEndpoints
+	endpoints := service.HealthCheck.LocalEndpoints // counted by localstate, flush_service.go (S38)
 	if !s.isServed(service) {
 		endpoints = model.PerFamily[int]{}
 	}

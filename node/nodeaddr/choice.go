@@ -13,7 +13,7 @@ import (
 
 // Choice selects the host's addresses that serve node ports (S35): those that any of its fields selects. A family to
 // which no field applies has all its addresses selected: so does every family in the zero value, and IPv6 if CIDRs is
-// only 127.0.0.0/8.
+// only 127.0.0.0/8. [Tracker] follows changes.
 type Choice struct {
 	// CIDRs select the host's addresses in these ranges. Each applies only to its own family.
 	CIDRs []netip.Prefix
