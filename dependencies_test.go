@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEachDependencyHasItsReason: docs/libraries.md says of each module that go.mod requires directly what it is for,
+// TestEachDependencyHasItsReason: docs/libraries.md says, for each module that go.mod requires directly, what it is for
 // and which packages import it.
 func TestEachDependencyHasItsReason(t *testing.T) {
 	required := importers(t)

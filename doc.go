@@ -42,7 +42,7 @@
 // # Metrics
 //
 // Run exports kube-proxy's metrics, with the same names and labels, so that existing dashboards and alerts work, and
-// one of its own:
+// two of its own:
 //
 //	kubeproxy_sync_proxy_rules_duration_seconds{ip_family}            a Sync
 //	kubeproxy_sync_full_proxy_rules_duration_seconds{ip_family}       a Sync that is a full resync

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/node/health"
 )
 
-// Feed is where [Run] gets the node-local state from. A [LocalFeed] works it out in this process; that of package
-// remote receives it from a server.
+// Feed is where [Run] gets the node-local state from. A [LocalFeed] computes it in this process; package remote has one
+// that receives it from a server.
 //
 // A lock of the run guards the state: the Feed takes it, through [FeedHandler], to change the state, and Run holds it
 // while it calls Pending, Flush and NoLocalEndpoints.

@@ -64,7 +64,7 @@ func runList(goos string) (map[string]listed, error) {
 	}
 }
 
-// layers says what each layer may import directly, beside the standard library, as prefixes of import paths. A package
+// layers says what each layer may import directly, besides the standard library, as prefixes of import paths. A package
 // belongs to the first layer whose folder it is in.
 var layers = []struct {
 	folder  string

@@ -105,7 +105,7 @@ func (f *LocalFeed) newState(ctx context.Context) (*localstate.State, error) {
 	return state, nil
 }
 
-// deliversNodes reports whether the source delivers Nodes, which sources do unless they say that they do not.
+// deliversNodes reports whether the source delivers Nodes: it does unless its method DeliversNodes returns false.
 func (f *LocalFeed) deliversNodes() bool {
 	s, ok := f.Source.(interface{ DeliversNodes() bool })
 	return !ok || s.DeliversNodes()

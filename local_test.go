@@ -328,7 +328,7 @@ func TestAWatchThatHangsIsNoticed(t *testing.T) {
 	})
 }
 
-// Files, for example, do not say when they were heard.
+// Some sources, such as Files, do not report when they were heard.
 func TestASourceThatDoesNotTellIsNotSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newManual()

@@ -30,7 +30,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// manual is a source that delivers what the test says, when it says so.
+// manual is a source that the test drives.
 type manual struct {
 	watch.Handler // set while Run runs
 	started       chan struct{}
@@ -99,7 +99,7 @@ func start(t *testing.T, opts kubeproxy.Options) (stop func() error) {
 	}
 }
 
-// ops returns what was called in each wave since the last time, in short.
+// ops returns the calls in each wave since the last time, in short form.
 func ops(r *sink.Recorder) (waves []string) {
 	for _, w := range r.TakeWaves() {
 		var calls []string

@@ -33,7 +33,7 @@ var ErrRunEnded = errors.New("the run has ended")
 // It returns nil if everything is applied, and otherwise
 //
 //   - the error of the sink's Sync: what it does not name is applied. The run tries again by itself, so there is no
-//     need to call again, unless to wait for the next attempt or change.
+//     need to call again, except to wait for the next attempt or change.
 //   - an error that wraps [ErrRunEnded] and the error of Run, if there is one: the run ended before the Sync did. After
 //     that calls fail at once, until the next run with this Syncer begins.
 //   - the cause of ctx's end. The Sync still takes place.

@@ -23,10 +23,10 @@ func (c Change) String() string {
 	return [...]string{"unchanged", "created", "updated", "deleted"}[c]
 }
 
-// Entry is a key of a [Store] with what is wanted and what the dataplane holds. The entry and its leaves are read-only,
-// and valid until the store's next Reset or Amend.
+// Entry is a key of a [Store] with the wanted value and the value in the dataplane. The entry and its leaves are
+// read-only, and valid until the store's next Reset or Amend.
 //
-// Its states, and what the flags make of them at Done:
+// The flags, and the change that follows from them at Done:
 //
 //	want   exists  unsure   the key                                        change
 //	true   false   any      is wanted and not there, as far as is known    Created
@@ -36,7 +36,7 @@ func (c Change) String() string {
 //	false  false   true     may be there, of a failed create               Deleted
 //	false  false   false    is nowhere                                     Unchanged, and the store forgets it
 //
-// And how they come about:
+// The calls that set the flags:
 //
 //	Get, Delete     want becomes true, false; a wave that describes everything makes it false of what it does not mention
 //	Reset, Amend    an entry of the diff that is not settled has been applied: exists becomes want, unsure false

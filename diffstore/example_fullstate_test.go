@@ -56,7 +56,7 @@ func program(dev *device) func(context.Context, *sink.Snapshot) error {
 	}
 }
 
-// A backend that describes its full state, as those of KPNG do.
+// A backend that describes its full state, like KPNG's backends.
 func Example_fullState() {
 	dev := &device{}
 	backend := sink.NewFullState(program(dev))

@@ -66,7 +66,7 @@ func TestAnyStoreWithoutEqualComparesDeeply(t *testing.T) {
 	assert.True(t, leaf.Equal(new(diffstore.AnyLeaf[int])))
 }
 
-// A value that is set twice in a wave, back to what it was, has not changed.
+// A value that is set twice in a wave, finally to the old value, has not changed.
 func TestAnyLeafComparesTheLastValueOfAWave(t *testing.T) {
 	s := diffstore.NewAnyStore[string](func(a, b int) bool { return a == b })
 	s.Get("a").Set(1)

@@ -103,7 +103,7 @@ func TestAdmitSliceHasACopy(t *testing.T) {
 	before := slice.DeepCopy()
 	w := newWorldWith(t, admitting, aService("web"), slice)
 	assert.Equal(t, before, slice, "an informer may have it")
-	require.False(t, w.set(slice), "the same object again is no news")
+	require.False(t, w.set(slice), "the same object again changes nothing")
 }
 
 func TestSlicesThatAreNotAdmittedAreExplained(t *testing.T) {

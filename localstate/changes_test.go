@@ -34,7 +34,7 @@ func TestNoNewsIsNoWork(t *testing.T) {
 		{"S12 a slice goes and comes back", func(w *world) { w.delete(base[1]); w.set(base[1]) }},
 		{"S12 a slice moves to another service and back",
 			func(w *world) { w.set(aSlice("web-1", ofService("api"), ep("10.1.0.1", local)), base[1]) }},
-		{"S12 a service comes and goes", func(w *world) { w.set(aService("api")); w.delete(aService("api")) }},
+		{"S12 a service is added and deleted", func(w *world) { w.set(aService("api")); w.delete(aService("api")) }},
 		{"S12 the node goes and comes back", func(w *world) { w.delete(base[2]); w.set(base[2]) }},
 		{"S12 the node's zone changes and changes back", func(w *world) { w.set(aNode(inZone("b")), base[2]) }},
 		{"S12 a ServiceCIDR goes and comes back", func(w *world) { w.delete(base[3]); w.set(base[3]) }},
@@ -106,9 +106,9 @@ func TestEventsTellWhetherTheyAreNews(t *testing.T) {
 func TestObjectsThatPlayNoPart(t *testing.T) {
 	w := newWorld(t)
 	for _, deleted := range []bool{false, true} {
-		news, err := w.state.Apply(&corev1.Pod{}, deleted)
+		changed, err := w.state.Apply(&corev1.Pod{}, deleted)
 		require.ErrorContains(t, err, "*v1.Pod")
-		require.False(t, news)
+		require.False(t, changed)
 	}
 	require.Equal(t, Changes{}, w.flush())
 }
@@ -201,7 +201,7 @@ func TestPending(t *testing.T) {
 		want Pending
 	}{
 		{"nothing", nil, nil, Pending{}},
-		{"no news", base, nil, Pending{}},
+		{"no change", base, nil, Pending{}},
 		{"a service comes", []metav1.Object{aService("api")}, nil, Pending{Services: 1, Families: model.IPv4.Set()}},
 		{"a service that is ignored comes", []metav1.Object{aService("api", clusterIPs("None"))}, nil, Pending{}},
 		{"a dual-stack service changes", []metav1.Object{aService("dual", clusterIPs("10.0.0.2", "fd00::2"))}, nil,

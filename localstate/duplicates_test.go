@@ -107,7 +107,7 @@ func TestDuplicatesAcrossSlices(t *testing.T) {
 	}
 }
 
-// checkWinner checks who wins for a TCP and a UDP port, whatever the order in which the slices come.
+// checkWinner checks which entry wins for a TCP and a UDP port, in any order of the slices.
 func checkWinner(t *testing.T, winner string, used bool, list ...*discoveryv1.EndpointSlice) {
 	forEachOrder(list, func(list []*discoveryv1.EndpointSlice) {
 		for _, slice := range list {

@@ -70,11 +70,11 @@ func ExampleState() {
 	apply(state, shop(), shopSlice("node-1", "node-2"))
 	state.Flush(printer{})
 
-	fmt.Println("# an endpoint of another node goes: nothing changes here")
+	fmt.Println("# an endpoint of another node is removed: nothing changes here")
 	apply(state, shopSlice("node-1"))
 	fmt.Println("changes:", state.Flush(printer{}).Any())
 
-	fmt.Println("# the last endpoint goes")
+	fmt.Println("# the last endpoint is removed")
 	if _, err := state.Apply(shopSlice(), true); err != nil {
 		fmt.Println(err)
 	}
@@ -86,9 +86,9 @@ func ExampleState() {
 	//   http 80/TCP
 	//     IPv4 cluster IP: Local, masquerade Never, if empty Drop
 	// set endpoint default/shop:http/TCP -> 10.244.0.1:8080 sets=Local node=node-1 local
-	// # an endpoint of another node goes: nothing changes here
+	// # an endpoint of another node is removed: nothing changes here
 	// changes: false
-	// # the last endpoint goes
+	// # the last endpoint is removed
 	// delete endpoint default/shop:http/TCP -> 10.244.0.1:8080
 	// set service default/shop cluster-ips=10.96.0.1 internal=Local
 	//   http 80/TCP

@@ -114,7 +114,7 @@ func checkObject(t *testing.T, input []byte, obj metav1.Object) {
 	w.set(others...)
 	w.flush()
 	w.set(obj)
-	require.False(t, w.set(obj), "the same object again is no news")
+	require.False(t, w.set(obj), "the same object again changes nothing")
 	w.flush()
 	if name := obj.GetName(); name != "api" && name != "api-1" {
 		require.Contains(t, w.endpoints("api"), "10.1.0.9:8080 Cluster", "the rest of the cluster is served")

@@ -63,30 +63,30 @@ func newWorldWith(t testing.TB, opts any, objects ...metav1.Object) *world {
 
 // set hands objects over, without a flush. It returns whether that changed anything relevant.
 func (w *world) set(objects ...metav1.Object) bool {
-	news := false
+	changed := false
 	for _, obj := range objects {
-		news = w.apply(obj, false) || news
+		changed = w.apply(obj, false) || changed
 	}
-	return news
+	return changed
 }
 
 // delete deletes objects, without a flush. It returns whether that changed anything relevant.
 func (w *world) delete(objects ...metav1.Object) bool {
-	news := false
+	changed := false
 	for _, obj := range objects {
-		news = w.apply(obj, true) || news
+		changed = w.apply(obj, true) || changed
 	}
-	return news
+	return changed
 }
 
 func (w *world) apply(obj metav1.Object, deleted bool) bool {
 	w.t.Helper()
-	news, err := w.state.Apply(obj, deleted)
+	changed, err := w.state.Apply(obj, deleted)
 	require.NoError(w.t, err)
 	if w.flushes {
 		w.flush()
 	}
-	return news
+	return changed
 }
 
 // flush flushes, and fails the test if the calls violate the contract of sink.Sink.
@@ -290,7 +290,7 @@ type endpointObject = discoveryv1.Endpoint
 
 type endpointOption func(*endpointObject)
 
-// ep adds an endpoint to a slice. It is ready, serving and on no node if the options do not say otherwise.
+// ep adds an endpoint to a slice. It is ready, serving and on no node unless the options change that.
 func ep(address string, options ...endpointOption) sliceOption {
 	e := discoveryv1.Endpoint{Addresses: []string{address}}
 	conditions(true, true, false)(&e)

@@ -58,7 +58,7 @@ func TestTheLastEndpointsOfAServiceAreHeld(t *testing.T) {
 			w.delete(first)
 			w.set(aService("web", ports(tcp("http", 81)), internalLocal, externalIPs("192.0.2.1")))
 		}, []string{"10.1.0.1:8080", "10.1.0.2:8080"}},
-		{"S66 others that are not usable come and go", func(w *world) {
+		{"S66 others that are not usable are added and deleted", func(w *world) {
 			w.delete(first)
 			w.set(aSlice("web-2", ep("10.1.0.9", unready)))
 			w.delete(aSlice("web-2"))

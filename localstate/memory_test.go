@@ -78,7 +78,7 @@ func TestNoBookkeepingIsLeft(t *testing.T) {
 			w.delete(web)
 		}},
 		{"both go at once", func(w *world) { w.set(web, slice); w.flush(); w.delete(web, slice) }},
-		{"they come and go between two flushes", func(w *world) { w.set(web, slice); w.delete(slice, web) }},
+		{"they are added and deleted between two flushes", func(w *world) { w.set(web, slice); w.delete(slice, web) }},
 		{"a slice without a service", func(w *world) { w.set(slice); w.flush(); w.delete(slice) }},
 		{"a slice that moves before the flush", func(w *world) {
 			moved := aSlice("web-1", ofService("api"), ep("10.1.0.1"))
@@ -161,7 +161,7 @@ func watchObjects[T any](gone *[]func() bool, objects ...*T) {
 	}
 }
 
-// TestObjectsAreNotWrittenTo: they belong to the caller, who may share them.
+// TestObjectsAreNotWrittenTo: objects belong to the caller, which may share them.
 func TestObjectsAreNotWrittenTo(t *testing.T) {
 	service := aService("web", clusterIPs("fd00::1", "10.0.0.1"), vips("192.0.2.8", "192.0.2.7"),
 		externalIPs("192.0.2.6", "192.0.2.5"), sourceRanges("203.0.114.0/24", "203.0.113.0/24"))

@@ -160,7 +160,7 @@ func TestServiceCIDRs(t *testing.T) {
 	w.delete(aServiceCIDR("kubernetes"))
 	w.flush()
 	require.Equal(t, []string{"10.0.0.0/16", "10.9.0.0/16"}, cidrs(), "S47 and survives one's deletion")
-	require.Empty(t, w.change(aServiceCIDR("again", "10.9.0.0/16")), "no news")
+	require.Empty(t, w.change(aServiceCIDR("again", "10.9.0.0/16")), "no change")
 	w.change(aServiceCIDR("more", "010.0.0.5/16", "nonsense"))
 	require.Equal(t, []string{"10.0.0.0/16", "10.9.0.0/16"}, cidrs(), "S5 leniently, and the invalid one is skipped")
 	w.change(aServiceCIDR("again"))

@@ -32,7 +32,7 @@ func TestEndpointDetailsOnRequest(t *testing.T) {
 		require.True(t, e.Details.IsZero(), "nobody asked for them")
 	}
 	require.Empty(t, w.change(aSlice("web-1", ep("10.1.0.1", described("web-1", "zone-c")), ep("10.1.0.2"))),
-		"nor are they news")
+		"nor do they count as a change")
 
 	w = newWorldWith(t, options{Options{NodeName: me}, ClusterOptions{EndpointDetails: true}}, objects...)
 	first, second := w.got.sortedEndpoints()[0], w.got.sortedEndpoints()[1]

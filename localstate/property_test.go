@@ -63,7 +63,7 @@ func (h history) play(t *testing.T, opts options, indexAbove int, flush func() b
 			w.delete(e.obj)
 		} else {
 			w.set(e.obj)
-			require.False(t, w.set(deepCopy(e.obj)), "the same object again is no news")
+			require.False(t, w.set(deepCopy(e.obj)), "the same object again changes nothing")
 		}
 		if flush() {
 			w.flush()

@@ -90,7 +90,7 @@ type counts struct {
 	forThisNode, forThisZone         int32
 }
 
-// any reports whether usable endpoints exist anywhere, whatever policy and topology say (S23).
+// any reports whether usable endpoints exist anywhere, regardless of policy and topology (S23).
 func (n *counts) any() bool { return n.ready > 0 || n.draining > 0 }
 
 // allHaveNodeHints reports whether node hints count, because all ready entries have one (S22).

@@ -203,7 +203,7 @@ func TestSetsInUse(t *testing.T) {
 		})
 	}
 
-	t.Run("S6 S10 external IPs that are switched off come and go", func(t *testing.T) {
+	t.Run("S6 S10 external IPs that are switched off are added and removed", func(t *testing.T) {
 		w := newWorldWith(t, options{Options{NodeName: me}, ClusterOptions{NoExternalIPs: true}},
 			aService("web", internalLocal), endpoints)
 		for _, ip := range []string{"192.0.2.5", "2001:db8::5"} {
@@ -262,19 +262,19 @@ func TestServingEndpointsOfUDPPorts(t *testing.T) {
 		{"it terminates and still serves: it is another value",
 			slice(ep("10.1.0.1", local), ep("10.1.0.2", onNode(other), draining)), []string{"set endpoint" + key},
 			[]string{"dns/UDP 10.1.0.1:53 Local", "dns/UDP 10.1.0.2:53 -"}},
-		{"a condition is spelled out that was the default: no news",
+		{"a condition is spelled out that was the default: no change",
 			slice(ep("10.1.0.1", local), ep("10.1.0.2", onNode(other), draining,
 				func(e *endpointObject) { e.Conditions.Serving = nil })), []string{},
 			[]string{"dns/UDP 10.1.0.1:53 Local", "dns/UDP 10.1.0.2:53 -"}},
 		{"it does not serve any more: it goes", slice(ep("10.1.0.1", local), ep("10.1.0.2", onNode(other), dead)),
 			[]string{"delete endpoint" + key}, []string{"dns/UDP 10.1.0.1:53 Local"}},
-		{"it changes and still does not serve: no news",
+		{"it changes and still does not serve: no change",
 			slice(ep("10.1.0.1", local), ep("10.1.0.2", onNode(other), unready)), []string{},
 			[]string{"dns/UDP 10.1.0.1:53 Local"}},
 		{"it serves without being ready: it is known again",
 			slice(ep("10.1.0.1", local), ep("10.1.0.2", onNode(other), servingUnready)), []string{"set endpoint" + key},
 			[]string{"dns/UDP 10.1.0.1:53 Local", "dns/UDP 10.1.0.2:53 -"}},
-		{"a duplicate comes that loses: no news", slice(ep("10.1.0.1", local),
+		{"a duplicate is added that loses: no change", slice(ep("10.1.0.1", local),
 			ep("10.1.0.2", onNode(other), servingUnready), ep("10.1.0.2", onNode(other), dead)), []string{},
 			[]string{"dns/UDP 10.1.0.1:53 Local", "dns/UDP 10.1.0.2:53 -"}},
 		{"a duplicate wins that does not serve: it goes",

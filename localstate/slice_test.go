@@ -43,11 +43,11 @@ func TestWhichSlicesCount(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.opts.NodeName = me
 			w := newWorldWith(t, tc.opts, aService("web", clusterIPs("10.0.0.1", "fd00::1")))
-			news := w.set(tc.slice)
+			changed := w.set(tc.slice)
 			w.flush()
 			require.Equal(t, tc.counts, len(w.endpoints("web")) == 1)
 			if tc.slice.Labels[discoveryv1.LabelServiceName] == "web" && tc.slice.Namespace == namespace {
-				require.Equal(t, tc.counts, news, "a slice that is ignored is no news")
+				require.Equal(t, tc.counts, changed, "a slice that is ignored changes nothing")
 				require.Equal(t, tc.counts, len(w.state.slices) == 1, "and nothing is kept of it")
 			}
 		})

@@ -21,8 +21,8 @@ import (
 //
 // The error joins all problems, each with the service's name and the JSON name of the field: an empty name, an address
 // that is invalid or not that of a single host (unspecified, multicast, broadcast or with a zone), no cluster IP where
-// one is needed or two of one family, an external address of another family than the cluster IPs, ports that share a
-// name, number or node port within a protocol, a missing route to an address that the port has, and so on.
+// one is needed or two of one family, an external address of a family without a cluster IP, ports that share a name,
+// number or node port within a protocol, a missing route to an address that the port has, and so on.
 func NewService(s Service) (*Service, error) {
 	p := problems{object: "service " + s.Name.String()}
 	p.serviceName("name", s.Name)

@@ -155,7 +155,7 @@ func (r Routes) Sets() EndpointSets {
 type RoutePolicy struct {
 	Internal TrafficPolicy // internalTrafficPolicy
 	External TrafficPolicy // externalTrafficPolicy, where it is honoured (S9)
-	// ClusterIP and ExternalAddresses tell which kinds of addresses the port has in this family (S10).
+	// ClusterIP and ExternalAddresses say which kinds of addresses the port has in this family (S10).
 	ClusterIP, ExternalAddresses bool
 	// NoEndpoints: no usable endpoint exists anywhere, whatever the policies say (S23, S25).
 	NoEndpoints bool

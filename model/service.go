@@ -66,9 +66,9 @@ type ServicePort struct {
 	Port uint16 `json:"port"`
 	// NodePort is the number at the node's addresses, or 0: none.
 	NodePort uint16 `json:"nodePort,omitempty"`
-	// TooManyEndpoints: the service asks for more endpoints, over all its ports, than may be made (S60), so this port has
-	// none. Do not serve it, and tell the service's author. A receiver that does not know the field rejects its traffic,
-	// as that of a port without endpoints.
+	// TooManyEndpoints: the service asks for more endpoints, over all its ports, than the limits allow (S60), so this port
+	// has none. Do not serve it, and report that to the service's author. A receiver that does not know the field rejects
+	// the port's traffic, as if there were no endpoints.
 	TooManyEndpoints bool `json:"tooManyEndpoints,omitempty"`
 	// AppProtocol is the application protocol, and TargetPort the number or name of the pods' port, as in the object;
 	// "" if it has none. They are for people and for extensions: the endpoints' ports are resolved already.

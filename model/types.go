@@ -207,7 +207,7 @@ func name[T ~uint8](v T, kind string, names ...string) string {
 	return fmt.Sprintf("%s(%d)", kind, uint8(v))
 }
 
-// formatText is MarshalText of the small enumerations of this package: String, for values that are known.
+// formatText implements MarshalText for the small enumerations of this package: it returns String for known values.
 func formatText[T interface {
 	comparable
 	fmt.Stringer
@@ -218,7 +218,7 @@ func formatText[T interface {
 	return []byte(v.String()), nil
 }
 
-// parseText is their UnmarshalText.
+// parseText implements UnmarshalText for them.
 func parseText[T fmt.Stringer](text []byte, v *T, kind string, known ...T) error {
 	for _, k := range known {
 		if k.String() == string(text) {

@@ -115,7 +115,7 @@ type Feed struct {
 	outcome     ack           // of the last Sync
 	pausedUntil time.Time     // nothing more is applied before
 	ackDue      chan struct{} // an outcome can be acknowledged
-	// confirmed is when a server last said that the state is the newest. restored is the same time for a state from a
+	// confirmed is when a server last confirmed that the state is the newest. restored is the same time for a state from a
 	// file; zero: the state is not from a file.
 	confirmed, restored time.Time
 	restoredOf          []string // the texts of Keep.Cluster in the file

@@ -23,10 +23,10 @@ import (
 // end of Run. Each time it is written as a whole, next to the old one, which it replaces only when it is on the disk.
 // It is compressed, and has at most 64 MB. A failure to write it is logged, and has no other effect.
 //
-// A file is used only if it is whole, of this version or an older one, of the same cluster, node and options, and not
-// too old; otherwise the log says what is wrong with it. Of the first state that a server sends, only the differences
-// are applied. Until then health.Proxy reports that the state is a kept one. The file records how new its state is: a
-// server that has not seen all of it has to catch up, see Options.FreshnessWait.
+// A file is used only if it is complete, of this version or an older one, of the same cluster, node and options, and
+// not too old; otherwise the log says what is wrong with it. Only the differences of the first state that a server
+// sends are applied. Until then health.Proxy reports that the state is a kept one. The file records how new its state
+// is: a server that has not seen all of it has to catch up, see Options.FreshnessWait.
 type Keep struct {
 	// File is the absolute path of the file. Its directory has to exist, and nobody else may write there: the state is
 	// trusted as if it came from a server. Two processes for the same node may share it: the last writer wins.

@@ -31,7 +31,7 @@ func newLayer(begin *sink.Snapshot) *layer {
 	return l
 }
 
-// sync applies what was set in the layer, and returns the state before.
+// sync applies the changes to the layer, and returns the previous state.
 func (l *layer) sync(ctx context.Context) (before *sink.Snapshot) {
 	before = l.snapshot
 	_ = l.full.Sync(ctx) // it takes the snapshot: it cannot fail

@@ -96,7 +96,7 @@ func TestWhatANewerServerSaysDoesNoHarm(t *testing.T) {
 	check(v, 0)
 }
 
-// A malformed batch is an error that names what is wrong, and none of it is taken.
+// A malformed batch is an error that names the defect, and none of it is applied.
 func TestAMalformedBatchChangesNothing(t *testing.T) {
 	change := func(c *remotev1.ServiceChange) *remotev1.Update {
 		return &remotev1.Update{Services: []*remotev1.ServiceChange{{Namespace: "default", Name: "a", Deleted: true},

@@ -44,15 +44,15 @@ func ExampleNewFullState() {
 		fmt.Println(s)
 		for change := range s.ChangesSince(applied) {
 			if change.New == nil {
-				fmt.Println("  service goes:", change.Name)
+				fmt.Println("  service removed:", change.Name)
 			} else if change.ServiceChanged() {
-				fmt.Println("  service comes or changes:", change.Name)
+				fmt.Println("  service added or changed:", change.Name)
 			}
 			for old, new := range change.Endpoints() {
 				if new == nil {
-					fmt.Println("  endpoint goes:", old.Target)
+					fmt.Println("  endpoint removed:", old.Target)
 				} else {
-					fmt.Println("  endpoint comes or changes:", new.Target)
+					fmt.Println("  endpoint added or changed:", new.Target)
 				}
 			}
 		}
@@ -81,11 +81,11 @@ func ExampleNewFullState() {
 	}
 	// Output:
 	// revision 1 (services: 1, endpoints: 1)
-	//   service comes or changes: shop/web
-	//   endpoint comes or changes: 10.0.0.1:8080
+	//   service added or changed: shop/web
+	//   endpoint added or changed: 10.0.0.1:8080
 	// revision 2 (services: 1, endpoints: 1)
-	//   endpoint goes: 10.0.0.1:8080
-	//   endpoint comes or changes: 10.0.0.2:8080
+	//   endpoint removed: 10.0.0.1:8080
+	//   endpoint added or changed: 10.0.0.2:8080
 	// now in the cluster set: 10.0.0.2:8080
 }
 

@@ -151,7 +151,7 @@ func (f *FilterSink) keepEndpoints(entry, known, shown *ServiceEntry) []*model.E
 	if known != nil {
 		before, was = known.Endpoints, shown.Endpoints
 	}
-	// find advances in a sorted list and returns what has the key of an endpoint, or nil.
+	// find advances in a sorted list and returns the endpoint with the same key as e, or nil.
 	find := func(list *[]*model.Endpoint, e *model.Endpoint) *model.Endpoint {
 		for len(*list) > 0 {
 			first := (*list)[0]

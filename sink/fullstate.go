@@ -25,7 +25,7 @@ import (
 //
 // [Snapshot.FullResyncOf] says for which families a full resync is requested, until the callback has succeeded for that
 // family, as judged by [FailedFamilies]. If changes arrive between a failure and its retry, the callback is called with
-// [Snapshot.RetryDue] not set. It may then leave alone what failed, and return its error again. If it tries, and
+// [Snapshot.RetryDue] not set. It may then leave alone what failed, and return its error again. If it does try, and
 // FullResyncOf is set, only a full resync counts as a success.
 //
 // # Applying changes only

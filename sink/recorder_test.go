@@ -187,7 +187,7 @@ func TestRecorderReportsCallsThatDoNotKeepTheContract(t *testing.T) {
 			func(r *sink.Recorder) { r.DeleteEndpoint(a1.Key()); r.SetEndpoint(a1Local) },
 			[]string{"wave 2: SetEndpoint ns/a:http/TCP -> 10.0.0.1:80 sets=Local: the second call in the wave for " +
 				"endpoint ns/a:http/TCP -> 10.0.0.1:80"}},
-		{"a service comes and goes in one wave",
+		{"a service is added and deleted in one wave",
 			func(r *sink.Recorder) {},
 			func(r *sink.Recorder) { r.SetService(service("a", 1)); r.DeleteService(name("a")) },
 			[]string{"wave 2: DeleteService ns/a: the second call in the wave for service ns/a"}},

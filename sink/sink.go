@@ -109,7 +109,7 @@ type FailureResyncer interface {
 type Yielder interface {
 	// Yield returns how long the next Sync should wait, because another program is reading the dataplane; 0 if none is. It
 	// must not block. It is called before a Sync that follows soon after another one, from the same goroutine as Sink's
-	// methods, and again when the time is over. The caller bounds how long it waits: Run waits until 45 s after the last
+	// methods, and again when that time is over. The caller bounds how long it waits: Run waits until 45 s after the last
 	// Sync at most, and then applies changes for a while before it waits again.
 	Yield() time.Duration
 }

@@ -52,7 +52,7 @@ func contents(t *testing.T, s *sink.Snapshot) map[model.ServiceName]entryText {
 	return m
 }
 
-// contents returns what a snapshot of the same state should hold.
+// contents returns the expected content of a snapshot of the same state.
 func (n *naive) contents() map[model.ServiceName]entryText {
 	m := map[model.ServiceName]entryText{}
 	for name, s := range n.services {

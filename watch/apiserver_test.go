@@ -56,7 +56,7 @@ func (s *apiServer) remove(objs ...object) {
 	}
 }
 
-// setRefuse sets what is answered with an error; nil is nothing.
+// setRefuse sets which requests are answered with an error; nil: none.
 func (s *apiServer) setRefuse(f func(apiserver.Request) error) {
 	s.refuse = f
 	if f == nil {

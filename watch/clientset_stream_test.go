@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
 )
 
-// unendedRecorder also records of which kinds a streamed list did not end.
+// unendedRecorder also records the kinds whose streamed lists did not end.
 type unendedRecorder struct {
 	*recorder
 	unended map[kind]int

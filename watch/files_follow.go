@@ -137,7 +137,7 @@ func (w *follower) wait(ctx context.Context) bool {
 	}
 }
 
-// concerns reports whether the event may be a change of what is read.
+// concerns reports whether the event may affect the files that are read.
 func (w *follower) concerns(event fsnotify.Event) bool {
 	name := filepath.Base(event.Name)
 	switch {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 )
 
-// parseText takes a file apart and returns what it holds, as "position: object", and the errors.
+// parseText parses a file and returns its objects, as "position: object", and the errors.
 func parseText(t *testing.T, text string) (objects, malformed []string) {
 	t.Helper()
 	logger, _ := testLogger(t)

@@ -237,7 +237,7 @@ func TestFilesKeepTheLastGoodStateOfWhatIsMalformed(t *testing.T) {
 	assert.Equal(t, "1", ip(r, "b"))
 	assert.Equal(t, "1", ip(r, "c"))
 
-	// Once the file is good again, what it lacks is gone, and b has not changed after all.
+	// Once the file is good again, objects that it lacks are deleted, and b turns out to be unchanged.
 	f.SetFS(files("1.yaml", doc("a", "2")+doc("b", "1")+doc("f", "1"), "2.yaml", doc("e", "2")))
 	r.wait("deletion", func() bool { return len(r.updates) == 3 })
 	assert.Equal(t, []string{"-services default/c"}, r.update(2))
@@ -428,7 +428,7 @@ func TestFilesSayOnceThatThereIsNothingToRead(t *testing.T) {
 	assert.Equal(t, 2, countIn(logs(), "Cannot read the cluster's files"), "once each time")
 }
 
-// failingFS is an fs.FS that cannot be read, and says when that was tried.
+// failingFS is an fs.FS that cannot be read, and signals each attempt.
 type failingFS chan struct{}
 
 func (f failingFS) Open(string) (fs.File, error) {

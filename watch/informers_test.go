@@ -285,7 +285,7 @@ func TestInformersDoNotWaitForNodesWithoutANodeName(t *testing.T) {
 	})
 }
 
-// countingInformer counts the event handlers that it has.
+// countingInformer counts its event handlers.
 type countingInformer struct {
 	coreinformers.NodeInformer
 	cache.SharedIndexInformer

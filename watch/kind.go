@@ -52,7 +52,7 @@ func (k key) String() string {
 	return k.kind.String() + " " + k.namespace + "/" + k.name
 }
 
-// deleted returns the change that says that the object was deleted, for when only its name is known.
+// deleted returns the deletion of the object, if only its name is known.
 func (k key) deleted() Change {
 	obj := newObject(k.kind)
 	obj.SetNamespace(k.namespace)

@@ -121,7 +121,7 @@ func (u *tunnel) filter(r *http.Response) error {
 	return nil
 }
 
-// pipedBody returns a body, and what writes it. Closing it closes another one too.
+// pipedBody returns a body and its writer. Closing the body closes another one, too.
 func pipedBody(behind io.Closer) (io.ReadCloser, *io.PipeWriter) {
 	r, w := io.Pipe()
 	return struct {
@@ -251,7 +251,7 @@ func (s *timers) fire() {
 	}
 }
 
-// reader is what reads from a source.
+// reader is a program that reads from a source.
 type reader struct {
 	run     func(ctx context.Context) error
 	ready   func() bool // everything has been listed

@@ -137,7 +137,7 @@ func checkAddress(address string) error {
 	return nil
 }
 
-// wait waits until what is closed. It returns false if ctx ends before that.
+// wait waits until the channel what is closed. It returns false if ctx ends before that.
 func wait(ctx context.Context, what <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():

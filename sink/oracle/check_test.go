@@ -37,7 +37,7 @@ func TestCheck(t *testing.T) {
 		{"another endpoint is wrong", nil, fromPod, delivered("10.244.2.6:8080", "10.244.1.9"), true},
 		{"another port is wrong", nil, fromPod, delivered("10.244.2.5:8081", "10.244.1.9"), true},
 		{"a reject is wrong where it should be delivered", nil, fromPod, rejected, true},
-		{"a reject is wrong whoever is named with it", nil, fromPod,
+		{"a reject is wrong whichever endpoint is named with it", nil, fromPod,
 			Observation{Reject, netip.MustParseAddrPort("10.244.2.5:8080"), addr("10.244.1.9")}, true},
 		{"a drop is wrong where it should be delivered", nil, fromPod, dropped, true},
 		{"a reject is right where the set is empty", nobody, fromPod, rejected, false},

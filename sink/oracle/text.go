@@ -8,7 +8,7 @@ type enumeration interface {
 	fmt.Stringer
 }
 
-// name is String of enumerations: the names are those of the values from 1 on.
+// name implements String for enumerations; names are the names of the values from 1 on.
 func name[T ~uint8](v T, kind string, names ...string) string {
 	if v == 0 || int(v) > len(names) {
 		return fmt.Sprintf("%s(%d)", kind, uint8(v))
@@ -16,7 +16,7 @@ func name[T ~uint8](v T, kind string, names ...string) string {
 	return names[v-1]
 }
 
-// formatText is MarshalText of enumerations: String, for values that are known.
+// formatText implements MarshalText for enumerations: it returns String for known values.
 func formatText[T enumeration](v T, kind string, first, last T) ([]byte, error) {
 	if v < first || v > last {
 		return nil, fmt.Errorf("unknown %s %d", kind, uint8(v))
@@ -24,7 +24,7 @@ func formatText[T enumeration](v T, kind string, first, last T) ([]byte, error) 
 	return []byte(v.String()), nil
 }
 
-// parseText is their UnmarshalText.
+// parseText implements UnmarshalText for enumerations.
 func parseText[T enumeration](text []byte, v *T, kind string, first, last T) error {
 	for known := first; known <= last; known++ {
 		if known.String() == string(text) {
