@@ -85,8 +85,8 @@
 //	          that a restore failed for, and refuses ports that it could not tell apart with RefuseInDoubt; ipvs and hns
 //	          know which real server, address or endpoint failed
 //	Table     remembers the port in its ledger, delivers it again, and returns one *sink.PortError for each such port
-//	          from every Sync, which says whether the dataplane has something of the port for outside clients; a backend
-//	          that knows of nothing calls LacksExternal
+//	          from every Sync, which says whether the dataplane has something of the port for outside clients: a backend
+//	          that has a part of a port knows, and says so with Report
 //	health    fails the health check of a Service that they reach at no port
 //	Run       retries them after a pause that doubles; logs each once until its error changes, and calls OnPortError,
 //	          but of a Service eight at a time and the number of the others; and counts all in

@@ -54,7 +54,7 @@ func TestAnErrorSaysWhetherOutsideClientsReachThePort(t *testing.T) {
 		{"the dataplane has a part", nodePort,
 			func(p *frontend.PortChange) { p.Refuse(p.After, refused) }, true, true},
 		{"the dataplane has nothing for outside clients", nodePort,
-			func(p *frontend.PortChange) { p.Refuse(p.After, refused); p.LacksExternal() }, false, false},
+			func(p *frontend.PortChange) { p.Report([]error{refused}, func() bool { return false }) }, false, false},
 		{"the port is not for outside clients", internal.Build(),
 			func(p *frontend.PortChange) { p.Refuse(p.After, refused) }, false, false},
 	} {

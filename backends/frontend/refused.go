@@ -29,7 +29,8 @@ func (c *PortChange) Refuse(has *Port, err error) {
 	decided := c.port.family.ledger.decided
 	r := cmp.Or(decided[c.port], &refusal{})
 	decided[c.port] = r
-	r.has, r.errs = has, append(r.errs, cmp.Or(err, errors.New("the backend names no cause")))
+	r.has, r.err = has, cmp.Or(err, errors.New("the backend names no cause"))
+	r.errs = append(r.errs, r.err)
 }
 
 // RefuseInDoubt is [PortChange.Refuse] for a port that may not be at fault, because it was refused together with
@@ -39,11 +40,21 @@ func (c *PortChange) RefuseInDoubt(has *Port, err error) {
 	c.port.family.ledger.decided[c.port].inDoubt = true
 }
 
-// LacksExternal says of a port refused with After that none of its node port, VIPs and external IPs is served: see
-// [sink.PortError]. Without it, some of them count as served. Call it after Refuse.
-func (c *PortChange) LacksExternal() {
-	if r := c.port.family.ledger.decided[c.port]; r != nil {
-		r.lacksExternal = true
+// RefuseAgain refuses a port as it was refused before, for the same reason: nothing was tried.
+func (c *PortChange) RefuseAgain() {
+	l := &c.port.family.ledger
+	l.decided[c.port] = l.refused[c.port]
+}
+
+// Report is for a backend that remembers what the dataplane lacks of the port: errs say what that is. The port is
+// refused with After or, without errs, accepted. servesExternal, which is not called then, reports whether any of its
+// node port, VIPs and external IPs is served: see [sink.PortError].
+func (c *PortChange) Report(errs []error, servesExternal func() bool) {
+	switch l := &c.port.family.ledger; {
+	case len(errs) > 0:
+		l.decided[c.port] = &refusal{has: c.After, lacksExternal: !servesExternal(), errs: errs, err: errs[0]}
+	case l.refused[c.port] != nil:
+		c.Accept()
 	}
 }
 
@@ -51,16 +62,19 @@ func (c *PortChange) LacksExternal() {
 // backend that tries a refused port again of its own accord.
 func (c *PortChange) Accept() { c.port.family.ledger.decided[c.port] = nil }
 
-// Refused returns why the port was refused when it was last delivered, nil if it was accepted.
+// Refused returns why the port is refused, nil if it is not. Before the present call of Apply has said anything about
+// the port, that is as of when it was last delivered.
 func (c *PortChange) Refused() error {
-	if r := c.port.family.ledger.refused[c.port]; r != nil {
-		return r.err
+	l := &c.port.family.ledger
+	r, decided := l.decided[c.port]
+	if !decided {
+		r = l.refused[c.port]
 	}
-	return nil
+	if r == nil {
+		return nil
+	}
+	return r.err
 }
-
-// IsInDoubt reports whether the port was refused with [PortChange.RefuseInDoubt] when it was last delivered.
-func (c *PortChange) IsInDoubt() bool { return c.port.family.ledger.inDoubt[c.port] }
 
 // ledger has the service ports of a family that the dataplane refused.
 type ledger struct {
@@ -81,7 +95,7 @@ type refusal struct {
 	// lacksExternal: of has, nothing is served to outside clients.
 	lacksExternal bool
 	errs          []error
-	err           error // all of errs, once it counts
+	err           error // one of errs; all of them, once it counts
 }
 
 // servesExternal reports whether the dataplane serves a refused port to outside clients.
@@ -145,7 +159,9 @@ func (l *ledger) accept(p *port) {
 		l.errors.set(p, nil)
 		return
 	}
-	r.err, r.errs = join(r.errs), nil
+	if r.errs != nil {
+		r.err, r.errs = join(r.errs), nil
+	}
 	l.refused[p] = r
 	l.renew(p)
 	if r.inDoubt {

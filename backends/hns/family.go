@@ -123,16 +123,10 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 		}
 	}
 	f.known = false
-	refused := map[model.PortName]*frontend.PortChange{}
-	err := f.commit(ctx, func(name model.PortName, err error) {
-		p := c.Port(name)
-		p.Refuse(p.After, err)
-		refused[name] = p
-	})
-	for name, p := range refused {
-		if !f.servesExternal(name) {
-			p.LacksExternal()
-		}
+	failed := map[model.PortName][]error{}
+	err := f.commit(ctx, func(name model.PortName, err error) { failed[name] = append(failed[name], err) })
+	for name, errs := range failed {
+		c.Port(name).Report(errs, func() bool { return f.servesExternal(name) })
 	}
 	f.taken = true
 	c.Accept() // what else has failed is found by reading

@@ -43,7 +43,7 @@ func newFamily(b *Backend, d dp.Interface, g *shared.Group) *family {
 		metrics: newMetrics(g, features.Family)}
 }
 
-// apply applies the changes to the tables. It refuses the service ports that are left out.
+// apply applies the changes to the tables. Service ports whose rules are refused are left out.
 func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 	if c.Full() {
 		f.state = unknown
@@ -54,23 +54,13 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 	}
 	before, changes := f.config, c.Difference()
 	f.config = newConfig(f.features, f.backend, c.Node())
-	f.leaveOutAgain(changes)
-	if f.failed != nil && !c.Retry() { // a failed family is left alone until its retry
-		f.update(before, c, changes, nil)
-	} else {
-		f.update(before, c, changes, f.tryLeftOut(ctx, c))
+	try := f.failed == nil || c.Retry() // a failed family is left alone until its retry
+	f.retryRefused(ctx, changes, try)
+	f.update(before, c, changes)
+	if try {
 		f.failed = f.write(ctx)
 		if f.failed != nil && ctx.Err() == nil {
 			f.failed = f.leaveOut(ctx, c, f.failed)
-		}
-	}
-	for name, r := range f.leftOut {
-		switch p := c.Port(name); {
-		case p == nil:
-		case r.inDoubt:
-			p.RefuseInDoubt(nil, r.err)
-		default:
-			p.Refuse(nil, r.err)
 		}
 	}
 	c.Accept() // chains know what is not in the tables yet

@@ -18,8 +18,6 @@ type plan struct {
 	noBPF        bool
 	ports        map[model.PortName]*port
 	uses         map[sharedChain]int // how many ports use a chain
-	// leftOut are those of the service ports at hand that are refused, and in no chain or tree.
-	leftOut map[model.PortName]refusal
 }
 
 // The places of the tables in arrays.
@@ -46,15 +44,10 @@ func newPlan() *plan {
 	}
 }
 
-// update follows the changes; before is the configuration before them, if any. again are service ports that were left
-// out, and no longer are.
-func (p *plan) update(before *config, c, changes *frontend.Changes, again []*frontend.PortChange) {
+// update follows the changes; before is the configuration before them, if any.
+func (p *plan) update(before *config, c, changes *frontend.Changes) {
 	for change := range changes.Ports() {
 		p.setPort(change)
-	}
-	for _, change := range again {
-		p.setPort(change)
-		change.Accept()
 	}
 	if before != nil && !before.localPods.Equal(p.config.localPods) { // it may change the rules of any port
 		for change := range c.All().Ports() {

@@ -48,12 +48,12 @@ type ownChain struct {
 	rules []string
 }
 
-// setPort updates the chains and trees for a service port. Unchanged parts cost nothing.
+// setPort updates the chains and trees for a service port. Unchanged parts cost nothing. One that is refused is in none.
 func (p *plan) setPort(c *frontend.PortChange) {
 	name := c.Name()
 	none := &port{name: name}
 	old, next := cmp.Or(p.ports[name], none), none
-	if c.After != nil && p.leftOut[name].err == nil {
+	if c.After != nil && c.Refused() == nil {
 		next = p.config.render(c)
 		p.ports[name] = next
 	} else {

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
-	"maps"
 	"os/exec"
 	"slices"
 	"strings"
@@ -32,14 +30,15 @@ type search struct {
 	*plan
 	dataplane dp.Interface
 	left      int
-	refused   map[model.PortName]refusal // what was found
+	refused   []refusal // what was found
 	// failed is why the search has to end: a try failed for a reason unrelated to its rules.
 	failed error
 }
 
-// refusal is why the rules of a service port are in no chain. If they were refused together with those of others, the
-// port may not be at fault.
+// refusal is why the rules of a service port are refused. If that is together with those of others, the port may not be
+// at fault.
 type refusal struct {
+	port    *frontend.PortChange
 	err     error
 	inDoubt bool
 }
@@ -59,12 +58,12 @@ func isAboutRules(err error) bool {
 		exec.ErrNotFound, context.Canceled, context.DeadlineExceeded}, func(e error) bool { return errors.Is(err, e) })
 }
 
-// leaveOut finds out which service ports were refused, adds them to family.leftOut, and applies the rest.
+// leaveOut finds out which service ports were refused, and applies the rest.
 func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) error {
 	if !isAboutRules(err) {
 		return err
 	}
-	suspects := candidates(c, maps.Keys(f.suspects()))
+	suspects := f.suspects(c)
 	s := f.newSearch()
 	plain := [2][]string{inNAT: {"-j RETURN"}}
 	if s.try(ctx, plain) != nil {
@@ -84,7 +83,7 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 	if len(s.refused) == 0 && !lost || s.failed != nil || ctx.Err() != nil {
 		return err
 	}
-	maps.Copy(f.leftOut, s.refused)
+	s.refuse()
 	for _, p := range suspects {
 		f.setPort(p)
 	}
@@ -93,40 +92,49 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 }
 
 func (f *family) newSearch() *search {
-	return &search{plan: f.plan, dataplane: f.dataplane, left: maxProbes, refused: map[model.PortName]refusal{}}
+	return &search{plan: f.plan, dataplane: f.dataplane, left: maxProbes}
 }
 
-// leaveOutAgain leaves out the service ports that were refused before and are delivered again.
-func (f *family) leaveOutAgain(changes *frontend.Changes) {
-	f.leftOut = map[model.PortName]refusal{}
-	for p := range changes.Ports() {
-		if err := p.Refused(); err != nil {
-			f.leftOut[p.Name()] = refusal{err, p.IsInDoubt()}
+// refuse tells the table what was found.
+func (s *search) refuse() {
+	for _, r := range s.refused {
+		if r.inDoubt {
+			r.port.RefuseInDoubt(nil, r.err)
+		} else {
+			r.port.Refuse(nil, r.err)
 		}
 	}
 }
 
-// tryLeftOut tries the service ports that are left out. It returns those that no longer are.
-func (f *family) tryLeftOut(ctx context.Context, c *frontend.Changes) (taken []*frontend.PortChange) {
-	if len(f.leftOut) == 0 {
-		return nil
+// retryRefused tries the service ports that were refused and are delivered again, or refuses them again without a try.
+func (f *family) retryRefused(ctx context.Context, changes *frontend.Changes, try bool) {
+	var ports []*frontend.PortChange
+	for p := range changes.Ports() {
+		if p.After != nil && p.Refused() != nil {
+			ports = append(ports, p)
+			p.RefuseAgain()
+		}
+	}
+	if !try || len(ports) == 0 {
+		return
 	}
 	before, err := f.dataplane.Generation(ctx)
 	s := f.newSearch()
 	s.failed = err
-	candidates := candidates(c, maps.Keys(f.leftOut))
-	s.find(ctx, candidates)
+	s.find(ctx, byProtocol(ports))
 	after, err := f.dataplane.Generation(ctx)
 	if s.failed != nil || err != nil {
-		return nil // nothing was learned
+		return // nothing was learned
 	}
 	f.adopt(before, after)
-	f.leftOut = s.refused
-	return slices.DeleteFunc(candidates, func(p *frontend.PortChange) bool { return s.refused[p.Name()].err != nil })
+	for _, p := range ports {
+		p.Accept()
+	}
+	s.refuse()
 }
 
 // suspects returns the service ports that have rules in chains that were to change.
-func (p *plan) suspects() map[model.PortName]bool {
+func (p *plan) suspects(c *frontend.Changes) (list []*frontend.PortChange) {
 	owners := map[model.PortName]bool{}
 	for _, t := range p.tables {
 		for name := range t.touched {
@@ -137,16 +145,16 @@ func (p *plan) suspects() map[model.PortName]bool {
 			}
 		}
 	}
-	return owners
-}
-
-// candidates returns the existing service ports with these names, grouped by protocol.
-func candidates(c *frontend.Changes, names iter.Seq[model.PortName]) (list []*frontend.PortChange) {
-	for name := range names {
+	for name := range owners {
 		if change := c.Port(name); change != nil {
 			list = append(list, change)
 		}
 	}
+	return byProtocol(list)
+}
+
+// byProtocol groups service ports by protocol, in a fixed order.
+func byProtocol(list []*frontend.PortChange) []*frontend.PortChange {
 	slices.SortFunc(list, func(a, b *frontend.PortChange) int {
 		return cmp.Or(cmp.Compare(a.Name().Protocol, b.Name().Protocol), a.Name().Compare(b.Name()))
 	})
@@ -193,7 +201,7 @@ func (s *search) find(ctx context.Context, ports []*frontend.PortChange) {
 	if len(ports) == 1 || s.left <= 0 {
 		err = fmt.Errorf("the kernel refuses its rules: %w", err)
 		for _, p := range ports {
-			s.refused[p.Name()] = refusal{err, len(ports) > 1}
+			s.refused = append(s.refused, refusal{p, err, len(ports) > 1})
 		}
 		return
 	}

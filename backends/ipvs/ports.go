@@ -23,10 +23,10 @@ type ports struct {
 	filter  *filter
 
 	byName  map[model.PortName]*port
-	touched map[model.PortName]*frontend.PortChange // in the present wave
-	marked  map[uint32]bool                         // marks of ports
-	foreign map[uint32]bool                         // marks of virtual servers of other programs
-	lists   rules.SourceLists                       // of the present wave
+	touched map[model.PortName]bool // in the present wave
+	marked  map[uint32]bool         // marks of ports
+	foreign map[uint32]bool         // marks of virtual servers of other programs
+	lists   rules.SourceLists       // of the present wave
 	// freed are virtual servers at addresses that serve node ports, which have lost their owner in the present wave.
 	freed []dp.ServerKey
 }
@@ -52,7 +52,7 @@ type path struct {
 
 func newPorts(o *Options, s *servers, filter *filter) *ports {
 	return &ports{options: o, servers: s, filter: filter, byName: map[model.PortName]*port{},
-		touched: map[model.PortName]*frontend.PortChange{}, marked: map[uint32]bool{}, foreign: map[uint32]bool{},
+		touched: map[model.PortName]bool{}, marked: map[uint32]bool{}, foreign: map[uint32]bool{},
 		lists: rules.SourceLists{}}
 }
 
@@ -135,7 +135,7 @@ func (p *ports) put(c *frontend.PortChange) {
 		own = p.newPort(c.After, old)
 		p.byName[own.name] = own
 	}
-	p.touched[own.name] = c
+	p.touched[own.name] = true
 	var filled []*server
 	for fr := range c.FrontendChanges() {
 		if fr.Before != nil {

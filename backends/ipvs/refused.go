@@ -3,6 +3,7 @@ package ipvs
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"syscall"
 	"time"
@@ -39,41 +40,37 @@ func logged(ctx context.Context, lines *failures.Lines, err error) error {
 // refuse tells the table which service ports are not completely served, of those that were touched. It remembers all
 // others.
 func (f *family) refuse(c *frontend.Changes) {
-	refused := map[*port]*frontend.PortChange{}
-	refuse := func(own *port, pc *frontend.PortChange, err error) {
-		pc.Refuse(pc.After, err)
-		refused[own] = pc
-	}
-	for name, pc := range f.ports.touched {
+	failed := map[*port][]error{}
+	for name := range f.ports.touched {
 		own := f.ports.byName[name]
-		if pc.Refused() != nil {
-			pc.Accept()
-		}
-		if own.err != nil {
-			refuse(own, pc, own.err)
-		}
-		for s := range own.servers {
-			if s.err != nil {
-				refuse(own, pc, s.err)
-			}
-			for _, err := range s.refused {
-				refuse(own, pc, err)
-			}
-		}
+		failed[own] = own.errors()
 	}
 	clear(f.ports.touched)
 	for a, err := range f.addresses.refused {
 		for s := range f.addresses.users[a] {
 			if s.owner != nil {
-				refuse(s.owner, c.Port(s.owner.name), err)
+				failed[s.owner] = append(failed[s.owner], err)
 			}
 		}
 	}
-	for own, pc := range refused {
-		if !f.servesExternal(own, pc) {
-			pc.LacksExternal()
-		}
+	for own, errs := range failed {
+		pc := c.Port(own.name)
+		pc.Report(errs, func() bool { return f.servesExternal(own, pc) })
 	}
+}
+
+// errors returns why the port is not served, apart from addresses.
+func (own *port) errors() (errs []error) {
+	if own.err != nil {
+		errs = append(errs, own.err)
+	}
+	for s := range own.servers {
+		if s.err != nil {
+			errs = append(errs, s.err)
+		}
+		errs = slices.AppendSeq(errs, maps.Values(s.refused))
+	}
+	return errs
 }
 
 // servesExternal reports whether a service port is served at any of its node port, VIPs and external IPs.

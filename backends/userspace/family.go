@@ -325,15 +325,8 @@ func (f *family) closeAll() {
 // refuse tells the table which of the service ports that were tried are not served.
 func (f *family) refuse(c *frontend.Changes) {
 	for p := range f.tried {
-		pc := c.Port(p.name())
-		if pc != nil && pc.Refused() != nil {
-			pc.Accept()
-		}
-		for _, err := range p.failed {
-			pc.Refuse(pc.After, err)
-		}
-		if len(p.failed) > 0 && !f.servesExternal(p) {
-			pc.LacksExternal()
+		if pc := c.Port(p.name()); pc != nil {
+			pc.Report(slices.Collect(maps.Values(p.failed)), func() bool { return f.servesExternal(p) })
 		}
 	}
 	f.tried = map[*port]bool{}
