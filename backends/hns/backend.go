@@ -11,20 +11,19 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Backend is a [sink.Sink] whose Sync applies services with HNS, with all optional interfaces of package sink. Its
-// methods are called from one goroutine at a time, as those of every sink, except Close and CleanUp.
+// Backend is a [frontend.Backend], which documents its methods. Sync applies services with HNS.
 //
 // DescribeService returns, for each family, the HNS endpoints that a service uses and its load balancers, as HNS was
 // last known to have them.
 //
-// CleanUp deletes the backend's load balancers and endpoints. A later Sync applies everything again. Close ends the
-// background work. Everything applied stays.
+// CleanUp deletes the backend's load balancers and endpoints.
 type Backend struct {
-	// Running has the methods of the sink, DescribeService, CleanUp and Close.
-	*lifecycle.Running
+	*running
 
 	families map[model.Family]*family
 }
+
+type running = lifecycle.Running
 
 // New finds out the features of HNS, and returns a backend. It changes nothing until the first Sync, and does not wait
 // for the network. In the background, until ctx ends or Close is called, it repairs changes by others; it logs to ctx's

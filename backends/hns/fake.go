@@ -2,11 +2,14 @@ package hns
 
 import "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 
+// Dataplane is the HNS that the backend writes to: this machine's, or what [NewFake] returns. Its methods are for the
+// backend alone.
+type Dataplane = dataplane.Interface
+
 // Fake is an HNS in memory, for Options.Dataplane: tests of programs that use this backend then run on any system.
-type Fake struct {
-	// Fake is for the backend alone.
-	*dataplane.Fake
-}
+type Fake struct{ *fake }
+
+type fake = dataplane.Fake
 
 // NewFake returns a Fake that has one network, of type "L2Bridge" or "Overlay".
 func NewFake(network, networkType string) Fake {
@@ -16,4 +19,4 @@ func NewFake(network, networkType string) Fake {
 }
 
 // Dump returns the endpoints and load balancers, a line for each.
-func (f Fake) Dump() string { return f.Fake.Dump() }
+func (f Fake) Dump() string { return f.fake.Dump() }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	"sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 )
 
 // defaultCheckInterval is how often the backend checks whether another program has changed its load balancers, which
@@ -39,7 +38,7 @@ type Options struct {
 	// for services that were deleted since are treated as those of others.
 	RecordFile string
 	// Dataplane is HNS. Default: this machine's.
-	Dataplane dataplane.Interface
+	Dataplane Dataplane
 
 	// In tests checkInterval is not defaultCheckInterval, but negative for none, and hostMAC is not that of this host.
 	checkInterval time.Duration

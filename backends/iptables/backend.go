@@ -12,8 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Backend is a [sink.Sink] whose Sync applies services with iptables, with all optional interfaces of package sink. Its
-// methods are called from one goroutine at a time, as those of every sink, except Close and CleanUp.
+// Backend is a [frontend.Backend], which documents its methods. Sync applies services with iptables.
 //
 // The error of Sync is a [*sink.FamilyError] for each family that is not served as wanted, with a [*sink.PortError]
 // for each service port whose rules iptables or the kernel refuses, for example because a match is missing. Such a
@@ -24,16 +23,16 @@ import (
 // from the kernel.
 //
 // CleanUp removes the backend's chains and the jumps to them. Existing connections keep their endpoints; new ones are
-// no longer served. A later Sync applies everything again. Close ends the repairs and releases the backend's resources.
-// The rules stay.
+// no longer served.
 type Backend struct {
-	// Running has the methods of the sink, DescribeService, CleanUp and Close.
-	*lifecycle.Running
+	*running
 
 	options  Options
 	kernel   *kernel
 	families map[model.Family]*family // guarded by the table
 }
+
+type running = lifecycle.Running
 
 // New finds the programs that the backend needs, and returns the backend. It changes nothing until the first Sync. When
 // other programs change its chains, it repairs them, in the background, until ctx ends or Close is called; it logs to
@@ -44,7 +43,7 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 		Open: b.open, IsAbsent: dp.IsAbsent, Apply: (*family).apply, LimitAffinity: true, Look: (*family).look,
 		Every: cmp.Or(o.driftInterval, defaultDriftInterval), Describe: (*family).describeService, Remove: (*family).cleanUp}
 	var err error
-	if b.Running, err = s.Start(ctx); err != nil {
+	if b.running, err = s.Start(ctx); err != nil {
 		return nil, err
 	}
 	b.families = s.Families

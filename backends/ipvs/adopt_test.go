@@ -272,7 +272,7 @@ func TestParametersAndTimeouts(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t, func(o *Options) {
 		o.StrictARP = true
-		o.Timeouts = dp.Timeouts{TCP: 900e9, UDP: 60e9}
+		o.Timeouts = Timeouts{TCP: 900e9, UDP: 60e9}
 	})
 	require.Equal(t, "0", k.sysctl(t, "net/ipv4/vs/conntrack"), "nothing before Sync")
 	put(t, b)
@@ -318,7 +318,7 @@ func TestAParameterThatCannotBeSetFailsNothingIfConnectionsAreTracked(t *testing
 func TestTimeoutsThatTheKernelRefusesDoNotKeepServicesFromBeingServed(t *testing.T) {
 	k := newKernel(t)
 	k.ipvs.SetFail(failOn("set timeouts", syscall.EINVAL))
-	b := k.start(t, func(o *Options) { o.Timeouts = dp.Timeouts{TCP: 1 << 62} })
+	b := k.start(t, func(o *Options) { o.Timeouts = Timeouts{TCP: 1 << 62} })
 	put(t, b, web()...)
 	require.Contains(t, k.ipvs.Dump(), "-t 10.96.0.10:80 -r 10.244.1.5:8080 -m -w 1")
 }

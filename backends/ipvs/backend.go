@@ -18,23 +18,21 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )
 
-// Backend is a [sink.Sink] whose Sync applies services with IPVS, with all optional interfaces of package sink. Its
-// methods are called from one goroutine at a time, as those of every sink, except Close and CleanUp.
+// Backend is a [frontend.Backend], which documents its methods. Sync applies services with IPVS.
 //
 // DescribeService returns, for each family, the virtual servers of a service with their real servers, as "ipvsadm -Sn"
 // prints them, and its elements in the packet filter with the chains that they point at, which it may share with
 // others, as commands for nft. The virtual servers are as the kernel was last known to have them; real servers of
 // weight 0 take no new connections.
 //
-// CleanUp deletes the backend's virtual servers, its dummy interface and its tables. Connections end. A later Sync
-// applies everything again. Close ends the background work and releases the backend's resources. Everything applied
-// stays.
+// CleanUp deletes the backend's virtual servers, its dummy interface and its tables. Connections end.
 type Backend struct {
-	// Running has the methods of the sink, DescribeService, CleanUp and Close.
-	*lifecycle.Running
+	*running
 
 	families map[model.Family]*family
 }
+
+type running = lifecycle.Running
 
 // New checks that the kernel supports what the backend needs, and returns the backend. For the check it makes a virtual
 // server with a mark that no packet has, and deletes it again; it changes nothing else until the first Sync. In the

@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/lifecycle"
 	"sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
-	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 )
 
 // Defaults of [Options].
@@ -25,8 +24,11 @@ const (
 	defaultDrainInterval = 10 * time.Second
 )
 
-// Timeouts are how long IPVS keeps a connection without packets. 0 leaves the kernel's value unchanged.
-type Timeouts = dataplane.Timeouts
+// Timeouts are how long IPVS keeps a connection without packets, in whole seconds. 0 leaves the kernel's value unchanged.
+type Timeouts struct {
+	// TCP is for connections, TCPFin for those that one side has closed, UDP for flows.
+	TCP, TCPFin, UDP time.Duration
+}
 
 // Options configure a [Backend]. The zero value is usable.
 type Options struct {
@@ -65,8 +67,8 @@ type Options struct {
 	APIServers []netip.Addr
 	// Dataplane is the kernel's IPVS with the interface Link, and NFTables its packet filter. The backend does not close
 	// them if given. Default: the kernel's, in the network namespace of the thread that calls New.
-	Dataplane dataplane.Interface
-	NFTables  nft.Interface
+	Dataplane Dataplane
+	NFTables  NFTables
 
 	// drainInterval is not defaultDrainInterval in tests.
 	drainInterval time.Duration

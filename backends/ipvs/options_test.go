@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )
@@ -23,7 +22,7 @@ func TestEverythingThatIsWrongWithOptionsIsNamed(t *testing.T) {
 	o := Options{
 		Scheduler:    "ip_vs_rr!",
 		ExcludeCIDRs: []netip.Prefix{{}},
-		Timeouts:     dp.Timeouts{TCP: -time.Second, UDP: time.Millisecond},
+		Timeouts:     Timeouts{TCP: -time.Second, UDP: time.Millisecond},
 		Common: frontend.Common{MasqueradeMark: 3, NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}},
 			Families: []model.Family{model.IPv4, model.IPv4}},
 	}

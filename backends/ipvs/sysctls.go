@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/node/sysctl"
 )
@@ -65,7 +66,7 @@ func (o *Options) prepare(ctx context.Context, f model.Family) error {
 	}
 	if t := o.Timeouts; t.TCP != 0 || t.TCPFin != 0 || t.UDP != 0 {
 		// One that the kernel does not take is no reason to serve nothing.
-		if err := o.Dataplane.SetTimeouts(ctx, t); err != nil {
+		if err := o.Dataplane.SetTimeouts(ctx, dp.Timeouts(t)); err != nil {
 			klog.FromContext(ctx).Error(err, "Could not set the connection timeouts")
 		}
 	}

@@ -19,7 +19,7 @@ const upstreamLink = "kube-ipvs0"
 // over stay, and so do those in ExcludeCIDRs, and the interface if it is the Backend's own: of its options o only
 // ExcludeCIDRs and Link matter. Call it after the Backend's first Sync: then services are never interrupted. It does
 // not delete chains and ipsets.
-func CleanUpUpstream(ctx context.Context, upstream dp.Interface, o Options, nodeIPs []netip.Addr) error {
+func CleanUpUpstream(ctx context.Context, upstream Dataplane, o Options, nodeIPs []netip.Addr) error {
 	deleteLink := upstream.DeleteLink
 	if o.Link == upstreamLink {
 		deleteLink = func(context.Context) error { return nil }
@@ -55,7 +55,7 @@ func CleanUpUpstream(ctx context.Context, upstream dp.Interface, o Options, node
 
 // UpstreamDataplane opens the kernel with the dummy interface of upstream kube-proxy, for [CleanUpUpstream]. It returns
 // nil where there is no IPVS.
-func UpstreamDataplane(ctx context.Context) (dp.Interface, error) {
+func UpstreamDataplane(ctx context.Context) (Dataplane, error) {
 	if !dp.IsLoaded() {
 		return nil, nil
 	}

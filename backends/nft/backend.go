@@ -11,18 +11,17 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Backend is a [sink.Sink] whose Sync applies services with nftables, with all optional interfaces of package sink. Its
-// methods are called from one goroutine at a time, as those of every sink, except Close and CleanUp.
+// Backend is a [frontend.Backend], which documents its methods. Sync applies services with nftables.
 //
 // DescribeService returns a service's elements in the tables and the chains that they point at, which it may share with
 // others, as commands for nft. It renders them as the backend applies them, and does not read the kernel.
 //
-// CleanUp deletes the backend's tables. Existing connections keep their endpoints; new ones are no longer served. A
-// later Sync applies everything again. Close ends the repairs and releases the backend's resources. The tables stay.
+// CleanUp deletes the backend's tables. Existing connections keep their endpoints; new ones are no longer served.
 type Backend struct {
-	// Running has the methods of the sink, DescribeService, CleanUp and Close.
-	*lifecycle.Running
+	*running
 }
+
+type running = lifecycle.Running
 
 // New checks that the kernel supports what the backend needs, and returns the backend. It changes nothing until the
 // first Sync. When other programs change its tables, it repairs them at once, in the background, until ctx ends or

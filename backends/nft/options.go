@@ -6,7 +6,6 @@ import (
 	"regexp"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 )
 
 // DefaultTableName is the name of the tables, one in family ip and one in ip6. It differs from upstream kube-proxy's,
@@ -23,7 +22,7 @@ type Options struct {
 	TableName string
 	// Dataplane is where rules are written. Default: the kernel, in the network namespace of the thread that calls New.
 	// The backend does not close a Dataplane that it is given.
-	Dataplane dataplane.Interface
+	Dataplane Dataplane
 }
 
 // tableName matches the names that nft can read back. The kernel accepts more.

@@ -14,15 +14,13 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )
 
-// Backend is a [sink.Sink] that serves connections itself. As with every sink, the methods of that interface are called
-// from one goroutine at a time. All others may be called from any goroutine.
+// Backend is a [frontend.Backend], which documents its methods. It serves connections itself.
 //
 // DescribeService returns the listeners, endpoints, connections and flows of a service.
 //
-// CleanUp closes all listeners and undoes the changes made through Addresses. A later Sync serves again.
+// CleanUp closes all listeners and undoes the changes made through Addresses.
 type Backend struct {
-	// Running has the methods of the sink, DescribeService and CleanUp.
-	*lifecycle.Running
+	*running
 
 	options Options
 	// loopbackOnly: node ports are served on 127.0.0.1 and ::1, and nowhere else.
@@ -51,6 +49,8 @@ type Backend struct {
 	closed    bool
 }
 
+type running = lifecycle.Running
+
 // New returns a backend, which serves nothing before the first Sync. Its limits are lower where the process may not
 // open many files: together connections, flows and listeners take three quarters of the file descriptors at most, so
 // that the rest of the program keeps some. Until Close it follows the host's addresses in the background. It logs with
@@ -72,7 +72,7 @@ func newBackend(ctx context.Context, o Options, loopbackOnly bool) (*Backend, er
 	s := &lifecycle.Spec[*family]{Name: "userspace", Common: o.Common, Open: b.open,
 		Apply: (*family).sync, Look: (*family).look, Describe: (*family).describeService, Remove: (*family).cleanUp}
 	var err error
-	if b.Running, err = s.Start(b.ctx); err != nil {
+	if b.running, err = s.Start(b.ctx); err != nil {
 		b.stop()
 		return nil, err
 	}
@@ -182,5 +182,5 @@ func (b *Backend) Close() error {
 	b.stop()
 	_ = b.Drain(context.Background())
 	b.wg.Wait()
-	return b.Running.Close()
+	return b.running.Close()
 }

@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/metrics"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
-	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 // DefaultMasqueradeMark is the default of the option MasqueradeMark.
@@ -206,10 +205,7 @@ type Running struct {
 	close    func() error
 }
 
-var (
-	_ sink.Describer = (*Running)(nil)
-	_ sink.Yielder   = (*Running)(nil)
-)
+var _ frontend.Backend = (*Running)(nil)
 
 // Start opens the backend, and repairs in the background until ctx ends or the backend is closed.
 func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
@@ -264,17 +260,13 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 	return r, nil
 }
 
-// OnAddresses sets what is called, from another goroutine, when addresses of the host have changed that serve node
-// ports. The next Sync decides anew who owns these (S59), so it should be asked for: with Options.SyncRequests of the
-// root package.
+// OnAddresses implements [frontend.Backend].
 func (r *Running) OnAddresses(changed func()) { r.changed.Store(&changed) }
 
-// OnRepair sets what is called, from another goroutine, when rules that others had removed or changed are back. Flows
-// that began without them are not rewritten: see CheckAll of conntrack.Reconciler. It must not call the backend.
+// OnRepair implements [frontend.Backend].
 func (r *Running) OnRepair(repaired func(model.Family)) { r.repaired.Store(&repaired) }
 
-// NodePortAddresses returns the addresses of the host that serve node ports, as the next Sync applies them: for
-// conntrack.Options.
+// NodePortAddresses implements [frontend.Backend].
 func (r *Running) NodePortAddresses() nodeaddr.Addresses { return r.hostIPs.Addresses() }
 
 // Yield implements [sink.Yielder].
@@ -294,11 +286,10 @@ func (r *Running) DescribeService(_ context.Context, name model.ServiceName) (st
 	return text.String(), nil
 }
 
-// CleanUp removes everything that the backend has applied. A later Sync applies everything again.
+// CleanUp implements [frontend.Backend].
 func (r *Running) CleanUp(ctx context.Context) error { return r.Table.CleanUp(ctx, r.remove) }
 
-// Close ends the background work and releases the backend's resources. Everything applied stays. Call no other method
-// after it; a second Close does nothing.
+// Close implements [frontend.Backend].
 func (r *Running) Close() error {
 	r.stop()
 	r.wg.Wait()
