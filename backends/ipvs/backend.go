@@ -231,10 +231,7 @@ func (f *family) look(ctx context.Context, c *frontend.Changes) (frontend.Look, 
 		return frontend.Look{Repaired: true, Followed: true}, errors.Join(undrained, f.apply(ctx, c, next))
 	}
 	if f.addresses.follow(f.ports.config.apiServers) {
-		err := f.commit(ctx, c)
-		f.refuse(c)
-		f.known = err == nil
-		return frontend.Look{Repaired: true, Followed: true}, errors.Join(undrained, err)
+		return frontend.Look{Repaired: true, Followed: true}, errors.Join(undrained, f.commit(ctx, c))
 	}
 	repaired, err := f.repair(ctx)
 	restored, lost := f.restoreServers(ctx, c, now)

@@ -71,9 +71,7 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes, next *config) e
 		f.addresses.retry()
 	}
 	err := f.commit(ctx, c)
-	f.refuse(c)
 	c.Accept() // what else has failed is found by reading
-	f.known = err == nil
 	return err
 }
 
@@ -122,12 +120,18 @@ func (f *family) reset(next *config) {
 	f.addresses.guardAll()
 }
 
-// commit applies everything. First comes what serves new connections, then the packet filter that sends them there;
-// then obsolete objects are deleted. An address is on the dummy interface only while the filter guards it.
-//
-// An error of a request is that of the service port that it was made for; what nobody wants any more stays until it can
-// be deleted. commit returns errors about the kernel as a whole.
+// commit applies everything. An error of a request is that of the service port that it was made for, which is refused;
+// what nobody wants any more stays until it can be deleted. After any other error the kernel has to be read.
 func (f *family) commit(ctx context.Context, c *frontend.Changes) error {
+	err := f.execute(ctx, c)
+	f.refuse(c)
+	f.known = err == nil
+	return err
+}
+
+// execute makes the requests of a commit. First comes what serves new connections, then the packet filter that sends
+// them there; then obsolete objects are deleted. An address is on the dummy interface only while the filter guards it.
+func (f *family) execute(ctx context.Context, c *frontend.Changes) error {
 	defer f.report()
 	var errs failures.List
 	grown, taken := f.grow(ctx, &errs)

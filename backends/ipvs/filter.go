@@ -345,5 +345,5 @@ func elementsOf(entries iter.Seq[*diffstore.Entry[string, *elementLeaf]]) (list 
 // cleanUp deletes the table.
 func (f *filter) cleanUp(ctx context.Context) error {
 	f.known = false
-	return rules.Delete(ctx, f.dataplane, f.key)
+	return rules.DeleteTable(ctx, f.dataplane, f.key)
 }

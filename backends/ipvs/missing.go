@@ -63,8 +63,7 @@ func (f *family) restoreServers(ctx context.Context, c *frontend.Changes, now ti
 		f.ports.put(c.Port(name))
 	}
 	err = f.commit(ctx, c)
-	f.refuse(c)
-	f.known, f.missing.failed = err == nil, err != nil
+	f.missing.failed = err != nil
 	if err == nil && len(owners) > 0 {
 		f.metrics.repairs.Inc()
 		klog.FromContext(ctx).Info("Restored virtual servers that another program had deleted", "family", f.key,

@@ -285,7 +285,7 @@ func letPacketsPass(ctx context.Context) {
 // cleanUp deletes the table, if there is one.
 func (f *family) cleanUp(ctx context.Context) error {
 	f.state = unknown
-	return rules.Delete(ctx, f.dataplane, f.key)
+	return rules.DeleteTable(ctx, f.dataplane, f.key)
 }
 
 // describeService is DescribeService in one family.

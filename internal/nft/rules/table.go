@@ -95,8 +95,8 @@ func Retry(try func() error) (err error) {
 	return err
 }
 
-// Delete deletes a table, if there is one.
-func Delete(ctx context.Context, d dp.Interface, key dp.TableKey) error {
+// DeleteTable deletes a table, if there is one.
+func DeleteTable(ctx context.Context, d dp.Interface, key dp.TableKey) error {
 	tx := dp.NewTransaction(key)
 	tx.Unconditional = true
 	tx.AddTable("") // or deleting fails
