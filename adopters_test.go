@@ -55,7 +55,7 @@ func (f *felix) apply(_ context.Context, c *frontend.Changes) error {
 	for p := range c.Ports() {
 		for _, set := range []model.EndpointSets{model.ClusterSet, frontend.Draining} {
 			for _, e := range p.EndpointChanges(set) {
-				if e.Before != nil && !p.Has(model.ClusterSet, e.Before.Target) && !p.Has(frontend.Draining, e.Before.Target) {
+				if e.Before != nil && p.Sets(e.Before.Target)&(model.ClusterSet|frontend.Draining) == 0 {
 					delete(f.established, e.Before.Target)
 				}
 				if e.After != nil && set == model.ClusterSet {

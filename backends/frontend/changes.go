@@ -203,24 +203,16 @@ func (c *PortChange) slots(set model.EndpointSets) *slots {
 	return &slots{}
 }
 
-// Owner is [Changes.Owner] for the family of the port.
-func (c *PortChange) Owner(k Key) *PortChange { return c.port.family.owners.owner(k).asNew() }
-
 // Sets returns the backend sets that an endpoint is in as wanted.
 func (c *PortChange) Sets(target netip.AddrPort) (sets model.EndpointSets) {
 	if i := c.port.endpoints.find(target); i >= 0 {
-		for k, set := range [numSets]model.EndpointSets{model.ClusterSet, model.LocalSet, Draining} {
+		for k, set := range BackendSets() {
 			if c.port.endpoints.all[i].slots[k] >= 0 {
 				sets |= set
 			}
 		}
 	}
 	return sets
-}
-
-// Has reports whether an endpoint is in a backend set as wanted.
-func (c *PortChange) Has(set model.EndpointSets, target netip.AddrPort) bool {
-	return c.Sets(target).Has(set)
 }
 
 // EndpointChanges returns the slots of a backend set that differ, in their order.

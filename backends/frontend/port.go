@@ -97,10 +97,15 @@ const Draining model.EndpointSets = 1 << 7
 // RouteSets are the backend sets that routes can point at.
 func RouteSets() []model.EndpointSets { return []model.EndpointSets{model.ClusterSet, model.LocalSet} }
 
+// BackendSets are all backend sets.
+func BackendSets() [numSets]model.EndpointSets {
+	return [numSets]model.EndpointSets{model.ClusterSet, model.LocalSet, Draining}
+}
+
 // numSets is the number of backend sets of a port.
 const numSets = 3
 
-// setIndex is the place of a backend set in arrays that have one entry for each, -1 if set names none.
+// setIndex is the place of a backend set in BackendSets, -1 if set names none.
 func setIndex(set model.EndpointSets) int {
 	switch set {
 	case model.ClusterSet:

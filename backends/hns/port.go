@@ -46,7 +46,7 @@ func (f *family) change(ctx context.Context, c *frontend.PortChange) {
 	specs, lacks := f.specs(c)
 	f.unsupported.tell(ctx, f.key, name, lacks)
 	if _, known := f.ports[name]; !known {
-		f.unsupported.ports[name.Service]++
+		f.unsupported.ports.Add(name.Service)
 	}
 	f.withdraw(name)
 	keys := slices.SortedFunc(maps.Keys(specs), dp.Key.Compare)
@@ -69,9 +69,7 @@ func (f *family) forget(name model.PortName) {
 	}
 	f.withdraw(name)
 	delete(f.ports, name)
-	u := f.unsupported
-	if u.ports[name.Service]--; u.ports[name.Service] == 0 {
-		delete(u.ports, name.Service)
+	if u := f.unsupported; u.ports.Remove(name.Service) {
 		delete(u.told, name.Service)
 	}
 }
@@ -271,12 +269,11 @@ const (
 type unsupported struct {
 	onProblem func(context.Context, frontend.Problem)
 	told      map[model.ServiceName]map[capability]bool // forgotten with the last port of the service
-	ports     map[model.ServiceName]int                 // wanted at present, in all families
+	ports     frontend.RefCounts[model.ServiceName]     // wanted at present, in all families
 }
 
 func newUnsupported(onProblem func(context.Context, frontend.Problem)) *unsupported {
-	return &unsupported{onProblem: onProblem, told: map[model.ServiceName]map[capability]bool{},
-		ports: map[model.ServiceName]int{}}
+	return &unsupported{onProblem: onProblem, told: map[model.ServiceName]map[capability]bool{}}
 }
 
 // tell logs what HNS cannot do for a service port.

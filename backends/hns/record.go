@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,8 +51,8 @@ func (r *record) load(ctx context.Context) error {
 			continue
 		}
 		sign, rest, _ := strings.Cut(line, " ")
-		var key dp.Key
-		if err := key.UnmarshalText([]byte(rest)); err != nil || sign != "+" && sign != "-" {
+		key, err := dp.ParseKey(rest)
+		if err != nil || sign != "+" && sign != "-" {
 			damaged++
 			continue
 		}
@@ -77,41 +78,34 @@ func (r *record) has(key dp.Key) bool { return r.keys[key] }
 func (r *record) change(created, deleted []dp.Key) error {
 	var b strings.Builder
 	lines := 0
-	note := func(sign string, key dp.Key) error {
-		text, err := key.MarshalText()
-		if err == nil {
-			fmt.Fprintf(&b, "%s %s\n", sign, text)
-			lines++
-		}
-		return err
-	}
-	for _, key := range created {
-		if !r.keys[key] {
-			if err := note("+", key); err != nil {
-				return err
+	note := func(sign string, keys []dp.Key, known bool) {
+		for _, key := range keys {
+			if r.keys[key] == known {
+				fmt.Fprintf(&b, "%s %s\n", sign, key.Text())
+				lines++
 			}
 		}
 	}
-	for _, key := range deleted {
-		if r.keys[key] {
-			if err := note("-", key); err != nil {
-				return err
-			}
-		}
-	}
+	note("+", created, false)
+	note("-", deleted, true)
 	if lines == 0 {
 		return nil
 	}
 	if err := r.append(b.String(), lines, created, deleted); err != nil {
 		return fmt.Errorf("load-balancer record: %w", err)
 	}
+	follow(r.keys, created, deleted)
+	return nil
+}
+
+// follow makes a change to the keys of a record.
+func follow(keys map[dp.Key]bool, created, deleted []dp.Key) {
 	for _, key := range created {
-		r.keys[key] = true
+		keys[key] = true
 	}
 	for _, key := range deleted {
-		delete(r.keys, key)
+		delete(keys, key)
 	}
-	return nil
 }
 
 func (r *record) append(text string, lines int, created, deleted []dp.Key) error {
@@ -135,23 +129,11 @@ func (r *record) append(text string, lines int, created, deleted []dp.Key) error
 
 // rewrite replaces the file by one without obsolete lines.
 func (r *record) rewrite(created, deleted []dp.Key) error {
-	next := map[dp.Key]bool{}
-	for key := range r.keys {
-		next[key] = true
-	}
-	for _, key := range created {
-		next[key] = true
-	}
-	for _, key := range deleted {
-		delete(next, key)
-	}
+	next := maps.Clone(r.keys)
+	follow(next, created, deleted)
 	var b strings.Builder
 	for key := range next {
-		text, err := key.MarshalText()
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&b, "+ %s\n", text)
+		fmt.Fprintf(&b, "+ %s\n", key.Text())
 	}
 	temporary := r.path + ".new"
 	if err := writeSynced(temporary, b.String()); err != nil {

@@ -17,7 +17,7 @@ type plan struct {
 	hairpins     *tree // of addresses, where the kernel has no match bpf to compare them with
 	noBPF        bool
 	ports        map[model.PortName]*port
-	uses         map[sharedChain]int // how many ports use a chain
+	uses         frontend.RefCounts[sharedChain] // of chains, by ports
 }
 
 // The places of the tables in arrays.
@@ -38,7 +38,7 @@ func newPlan() *plan {
 	nat, filter := newChains(dp.NAT), newChains(dp.Filter)
 	return &plan{
 		tables: [2]*chains{inNAT: nat, inFilter: filter},
-		trees:  map[treeKey]*tree{}, ports: map[model.PortName]*port{}, uses: map[sharedChain]int{},
+		trees:  map[treeKey]*tree{}, ports: map[model.PortName]*port{},
 		healthChecks: &tree{chains: filter, name: healthCheckChain, protocol: model.TCP},
 		hairpins:     &tree{chains: nat, name: chainPrefix + "HAIRPIN", protocol: noProtocol},
 	}

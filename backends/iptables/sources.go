@@ -54,13 +54,12 @@ func (s *sources) rulesIn(table int) []string {
 // useSources keeps the chains of lists for as long as ports use them.
 func (p *plan) useSources(old, next *port) {
 	for _, c := range next.shared {
-		if p.uses[c]++; p.uses[c] == 1 {
+		if p.uses.Add(c) {
 			p.tables[c.table].set(c.name, next.sources.rulesIn(c.table))
 		}
 	}
 	for _, c := range old.shared {
-		if p.uses[c]--; p.uses[c] == 0 {
-			delete(p.uses, c)
+		if p.uses.Remove(c) {
 			p.tables[c.table].drop(c.name)
 		}
 	}

@@ -51,7 +51,7 @@ func (d *description) add(c *frontend.PortChange) {
 			d.addElements(guards(s.key.Addr)...)
 		}
 	}
-	for _, set := range []model.EndpointSets{model.ClusterSet, model.LocalSet} {
+	for _, set := range frontend.RouteSets() {
 		for _, ep := range c.Endpoints(set) {
 			d.addElements(hairpin(ep.Target.Addr()))
 		}

@@ -177,7 +177,7 @@ func (p *ports) put(c *frontend.PortChange) {
 // changeEndpoints follows the endpoints that have changed.
 func (p *ports) changeEndpoints(c *frontend.PortChange, own *port) {
 	changed := map[netip.AddrPort]model.EndpointSets{}
-	for _, set := range allSets() {
+	for _, set := range frontend.BackendSets() {
 		for _, e := range c.EndpointChanges(set) {
 			if e.Before != nil {
 				changed[e.Before.Target] = c.Sets(e.Before.Target)
@@ -200,15 +200,12 @@ func (p *ports) changeEndpoints(c *frontend.PortChange, own *port) {
 
 // changesEverywhere reports whether a change of a port concerns all of its frontends.
 func changesEverywhere(b, a *frontend.Port) bool {
+	sets := frontend.BackendSets()
 	return b.Routes != a.Routes || b.AffinityTimeout != a.AffinityTimeout ||
 		!slices.Equal(b.SourceRanges, a.SourceRanges) ||
 		(b.Count(frontend.LoadBalancerIP) == 0) != (a.Count(frontend.LoadBalancerIP) == 0) ||
-		slices.ContainsFunc(allSets(),
+		slices.ContainsFunc(sets[:],
 			func(set model.EndpointSets) bool { return (b.Size(set) == 0) != (a.Size(set) == 0) })
-}
-
-func allSets() []model.EndpointSets {
-	return []model.EndpointSets{model.ClusterSet, model.LocalSet, frontend.Draining}
 }
 
 // pathOf returns the way of packets to a frontend.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -51,7 +52,7 @@ func isClients(name string) bool {
 // clientSets are the sets of clients of a table.
 type clientSets struct {
 	of         map[model.PortName]*dp.Set
-	users      map[string]int // service ports, by the names of their sets
+	users      frontend.RefCounts[string] // service ports, by the names of their sets
 	namespaces map[string]*namespaceClients
 	ports      int // sets of one service port
 	shared     int // sets of one namespace
@@ -70,8 +71,7 @@ type namespaceClients struct {
 }
 
 func newClientSets() *clientSets {
-	return &clientSets{of: map[model.PortName]*dp.Set{}, users: map[string]int{},
-		namespaces: map[string]*namespaceClients{}}
+	return &clientSets{of: map[model.PortName]*dp.Set{}, namespaces: map[string]*namespaceClients{}}
 }
 
 func (c *clientSets) namespace(name string) *namespaceClients {
@@ -135,7 +135,7 @@ func (c *clientSets) join(port model.PortName) *dp.Set {
 		ns.sharing++
 	}
 	c.of[port] = s
-	c.users[s.Name]++
+	c.users.Add(s.Name)
 	return s
 }
 
@@ -162,10 +162,7 @@ func (c *clientSets) leave(port model.PortName) (set string, unused bool) {
 		return "", false
 	}
 	delete(c.of, port)
-	if c.users[s.Name]--; c.users[s.Name] == 0 {
-		delete(c.users, s.Name)
-		unused = true
-	}
+	unused = c.users.Remove(s.Name)
 	name := port.Service.Namespace
 	ns := c.namespaces[name]
 	if s != ns.shared {

@@ -72,7 +72,7 @@ type table struct {
 	ids       map[uint32]bool // of these
 	// sources has the service ports that restrict sources, and uses how many of them use a chain for that.
 	sources map[model.PortName]rules.SourcesID
-	uses    map[string]int
+	uses    frontend.RefCounts[string]
 	// leftovers are obsolete objects that could not be removed yet.
 	leftovers remains
 }
@@ -87,7 +87,7 @@ func newTable() *table {
 	return &table{config: &config{}, sets: newSets(), chains: map[string][]dp.RuleID{},
 		extraSets: map[string]bool{}, clients: newClientSets(), names: map[actions]string{},
 		own: map[model.PortName]*ownPort{},
-		ids: map[uint32]bool{}, sources: map[model.PortName]rules.SourcesID{}, uses: map[string]int{}}
+		ids: map[uint32]bool{}, sources: map[model.PortName]rules.SourcesID{}}
 }
 
 // apply is the callback of the table of frontends.

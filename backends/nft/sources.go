@@ -35,8 +35,8 @@ func (p *plan) changeSources(c *frontend.PortChange, before, after *side) {
 	}
 	if id := after.sources; id != "" {
 		t.sources[c.Name()] = id
-		t.uses[is]++
-		if t.uses[id.Chain()]++; t.uses[id.Chain()] == 1 {
+		t.uses.Add(is)
+		if t.uses.Add(id.Chain()) {
 			p.addSources(p.lists.Of(c.After.SourceRanges))
 		}
 	} else {
@@ -44,8 +44,7 @@ func (p *plan) changeSources(c *frontend.PortChange, before, after *side) {
 	}
 	if id := before.sources; id != "" {
 		for _, chain := range []string{was, id.Chain()} {
-			if t.uses[chain]--; t.uses[chain] == 0 {
-				delete(t.uses, chain)
+			if t.uses.Remove(chain) {
 				p.goneChains = append(p.goneChains, chain) // unless it is requested again, see transactions
 			}
 		}

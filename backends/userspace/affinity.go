@@ -27,11 +27,6 @@ type contacts struct {
 	sweeping bool          // a sweep will come
 }
 
-func (c *contacts) get(client netip.Addr) (contact, bool) {
-	known, ok := c.byClient[client]
-	return known, ok
-}
-
 // put remembers the endpoint of a client. Too many clients make it forget another one, the one idle for longest among a
 // few.
 func (c *contacts) put(client netip.Addr, next contact) {

@@ -128,6 +128,6 @@ func TestAClientForgetsAnEndpointThatFailed(t *testing.T) {
 	p := sticky(new(atomic.Int64))
 	home := choose(p, 1)
 	p.bury(home, clientOf(1))
-	_, known := p.contacts.get(clientOf(1))
+	_, known := p.contacts.byClient[clientOf(1)]
 	assert.False(t, known)
 }

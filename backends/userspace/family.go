@@ -26,9 +26,9 @@ type family struct {
 	// frontends is the desired state. A node port is one frontend, with a listener on each address of nodePorts.
 	frontends map[frontend.Key]target
 	nodePorts []netip.Addr
-	listeners map[frontend.Key]listener // node ports have an address in the key
-	shares    map[frontend.Key]*share   // that the listeners take a place of
-	addresses map[netip.Addr]int        // number of frontends of each
+	listeners map[frontend.Key]listener      // node ports have an address in the key
+	shares    map[frontend.Key]*share        // that the listeners take a place of
+	addresses frontend.RefCounts[netip.Addr] // frontends of each
 	round     uint64
 
 	full           bool // the next Update of Addresses is a full one
@@ -47,7 +47,7 @@ func newFamily(b *Backend, f model.Family, m *metrics) *family {
 	fam := &family{
 		backend: b, family: f, metrics: m, full: true,
 		ports: map[model.PortName]*port{}, frontends: map[frontend.Key]target{},
-		listeners: map[frontend.Key]listener{}, shares: map[frontend.Key]*share{}, addresses: map[netip.Addr]int{},
+		listeners: map[frontend.Key]listener{}, shares: map[frontend.Key]*share{},
 		dirtyAddresses: map[netip.Addr]bool{}, dirty: map[frontend.Key]bool{}, tried: map[*port]bool{},
 	}
 	fam.localPods.Store(new([]netip.Prefix))
@@ -134,8 +134,8 @@ func (f *family) setFrontend(p *port, fr frontend.Frontend) {
 	if had {
 		delete(old.port.keys, fr.Key)
 		delete(old.port.failed, fr.Key)
-	} else {
-		f.countAddress(fr.Addr, 1)
+	} else if fr.Addr.IsValid() && f.addresses.Add(fr.Addr) { // a node port has none
+		f.dirtyAddresses[fr.Addr] = true
 	}
 	p.keys[fr.Key] = fr
 	f.frontends[fr.Key] = target{fr, p}
@@ -149,21 +149,10 @@ func (f *family) removeFrontend(p *port, k frontend.Key) {
 	delete(p.keys, k)
 	delete(p.failed, k)
 	delete(f.frontends, k)
-	f.countAddress(k.Addr, -1)
+	if f.addresses.Remove(k.Addr) {
+		f.dirtyAddresses[k.Addr] = true
+	}
 	f.dirty[k] = true
-}
-
-func (f *family) countAddress(a netip.Addr, by int) {
-	if !a.IsValid() {
-		return // a node port
-	}
-	before := f.addresses[a]
-	if f.addresses[a] += by; f.addresses[a] == 0 {
-		delete(f.addresses, a)
-	}
-	if before == 0 || f.addresses[a] == 0 {
-		f.dirtyAddresses[a] = true
-	}
 }
 
 // apply makes the noted changes. Those that fail stay noted.

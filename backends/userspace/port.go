@@ -61,7 +61,7 @@ func (p *port) update(c *frontend.PortChange) (turned bool) {
 		clear(p.members)
 	}
 	p.spec = *c.After
-	for i, set := range []model.EndpointSets{model.ClusterSet, model.LocalSet, frontend.Draining} {
+	for i, set := range frontend.BackendSets() {
 		for _, e := range c.EndpointChanges(set) {
 			if e.Before != nil {
 				p.count(e.Before.Target, i, -1)
@@ -174,7 +174,7 @@ func (p *port) choose(endpoints []netip.AddrPort, set int, client netip.Addr, tr
 	if p.spec.AffinityTimeout == 0 {
 		return p.random(endpoints, tried, now)
 	}
-	c, _ := p.contacts.get(client)
+	c := p.contacts.byClient[client]
 	if n := p.members[c.endpoint]; n == nil || n[set] == 0 || now.Sub(c.at) >= p.spec.AffinityTimeout ||
 		slices.Contains(tried, c.endpoint) || p.isDead(c.endpoint, now) {
 		if c.endpoint = p.random(endpoints, tried, now); !c.endpoint.IsValid() {
@@ -242,7 +242,7 @@ func (p *port) bury(endpoint netip.AddrPort, client netip.Addr) {
 	if p.members[endpoint] != nil {
 		p.dead[endpoint] = time.Now().Add(deadTime)
 	}
-	if c, known := p.contacts.get(client); known && c.endpoint == endpoint {
+	if c, known := p.contacts.byClient[client]; known && c.endpoint == endpoint {
 		p.contacts.forget(client)
 	}
 }

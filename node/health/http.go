@@ -86,8 +86,5 @@ func (s status) answer(w http.ResponseWriter, ok bool, total *prometheus.Counter
 	}
 	total.WithLabelValues(strconv.Itoa(code)).Inc()
 	body, _ := json.Marshal(s) // no value of the type fails
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(code)
-	_, _ = w.Write(body) // an error means that the client is gone
+	writeJSON(w, code, body)
 }

@@ -31,33 +31,17 @@ func (s *Services) isVIP(a netip.Addr) bool { return !a.IsUnspecified() && !has(
 // takeHost reads the host's addresses, and calls affected for each service with a VIP or external IP among those that
 // have come or gone.
 func (s *Services) takeHost(affected func(model.ServiceName)) {
-	host := s.opts.HostAddresses()
-	if host.Equal(s.host) {
+	before, host := s.host, s.opts.HostAddresses()
+	if host.Equal(before) {
 		return
 	}
-	changed := nodeaddr.Addresses{IPs: differences(host.IPs, s.host.IPs)}
 	s.host = host
+	changed := func(a netip.Addr) bool { return has(host, a) != has(before, a) }
 	for name, service := range s.wanted {
-		changed := func(a netip.Addr) bool { return has(changed, a) }
 		if slices.ContainsFunc(service.LoadBalancerIPs, changed) || slices.ContainsFunc(service.ExternalIPs, changed) {
 			affected(name)
 		}
 	}
-}
-
-// differences returns the addresses that only one of two sorted lists has, sorted.
-func differences(a, b []netip.Addr) (list []netip.Addr) {
-	for len(a) > 0 && len(b) > 0 {
-		switch order := a[0].Compare(b[0]); {
-		case order == 0:
-			a, b = a[1:], b[1:]
-		case order < 0:
-			list, a = append(list, a[0]), a[1:]
-		default:
-			list, b = append(list, b[0]), b[1:]
-		}
-	}
-	return slices.Concat(list, a, b)
 }
 
 // has reports whether an address is one of a list of the host's.

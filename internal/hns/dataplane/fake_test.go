@@ -27,15 +27,14 @@ func newFake() (f *dataplane.Fake, pods []string) {
 
 func TestKeysAreReadBack(t *testing.T) {
 	for _, key := range []dataplane.Key{vip, node} {
-		text, err := key.MarshalText()
+		back, err := dataplane.ParseKey(key.Text())
 		require.NoError(t, err)
-		var back dataplane.Key
-		require.NoError(t, back.UnmarshalText(text))
 		require.Equal(t, key, back)
 	}
 	for _, text := range []string{"", "IPv4 - 80", "IPv5 - 80 TCP", "IPv4 fd00::1 80 TCP", "IPv4 - 65536 TCP",
 		"IPv4 - 80 ICMP"} {
-		require.ErrorContains(t, new(dataplane.Key).UnmarshalText([]byte(text)), "invalid frontend", text)
+		_, err := dataplane.ParseKey(text)
+		require.ErrorContains(t, err, "invalid frontend", text)
 	}
 }
 

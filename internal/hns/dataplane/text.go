@@ -25,48 +25,46 @@ func (k Key) Compare(o Key) int {
 		cmp.Compare(k.Protocol, o.Protocol))
 }
 
-// MarshalText returns the key in the form that UnmarshalText reads, for example
-// "IPv4 10.96.0.10 80 TCP", with "-" for a node port's address.
-func (k Key) MarshalText() ([]byte, error) {
+// Text returns the key in the form that ParseKey reads, for example "IPv4 10.96.0.10 80 TCP", with "-" for a node
+// port's address.
+func (k Key) Text() string {
 	addr := "-"
 	if k.Addr.IsValid() {
 		addr = k.Addr.String()
 	}
-	return fmt.Appendf(nil, "%v %s %d %v", k.Family, addr, k.Port, k.Protocol), nil
+	return fmt.Sprintf("%v %s %d %v", k.Family, addr, k.Port, k.Protocol)
 }
 
-// UnmarshalText is the reverse of MarshalText.
-func (k *Key) UnmarshalText(text []byte) error {
-	fields := strings.Fields(string(text))
+// ParseKey is the reverse of Key.Text.
+func ParseKey(text string) (key Key, err error) {
+	fields := strings.Fields(text)
 	if len(fields) != 4 {
-		return fmt.Errorf("invalid frontend %q", text)
+		return key, fmt.Errorf("invalid frontend %q", text)
 	}
-	var parsed Key
 	for _, f := range model.Families() {
 		if fields[0] == f.String() {
-			parsed.Family = f
+			key.Family = f
 		}
 	}
-	if parsed.Family == 0 {
-		return fmt.Errorf("invalid frontend %q: no IP family", text)
+	if key.Family == 0 {
+		return key, fmt.Errorf("invalid frontend %q: no IP family", text)
 	}
 	if fields[1] != "-" {
 		addr, err := netip.ParseAddr(fields[1])
-		if err != nil || model.FamilyOf(addr) != parsed.Family {
-			return fmt.Errorf("invalid frontend %q: not an address of the family", text)
+		if err != nil || model.FamilyOf(addr) != key.Family {
+			return key, fmt.Errorf("invalid frontend %q: not an address of the family", text)
 		}
-		parsed.Addr = addr
+		key.Addr = addr
 	}
 	port, err := strconv.ParseUint(fields[2], 10, 16)
 	if err != nil {
-		return fmt.Errorf("invalid frontend %q: %w", text, err)
+		return key, fmt.Errorf("invalid frontend %q: %w", text, err)
 	}
-	parsed.Port = uint16(port)
-	if err := parsed.Protocol.UnmarshalText([]byte(fields[3])); err != nil {
-		return fmt.Errorf("invalid frontend %q: %w", text, err)
+	key.Port = uint16(port)
+	if err := key.Protocol.UnmarshalText([]byte(fields[3])); err != nil {
+		return key, fmt.Errorf("invalid frontend %q: %w", text, err)
 	}
-	*k = parsed
-	return nil
+	return key, nil
 }
 
 // SameAs reports whether two load balancers are equal, regardless of their IDs and the order of their endpoints.

@@ -66,9 +66,6 @@ func (b *batch) expressionData(e expr.Any) {
 		if e.IsDestRegSet {
 			b.Uint32(unix.NFTA_LOOKUP_DREG, e.DestRegister)
 		}
-		if e.Invert {
-			b.Uint32(unix.NFTA_LOOKUP_FLAGS, unix.NFT_LOOKUP_F_INV)
-		}
 		b.Text(unix.NFTA_LOOKUP_SET, e.SetName)
 		b.Uint32(unix.NFTA_LOOKUP_SET_ID, e.SetID)
 	case *expr.Dynset:

@@ -94,7 +94,7 @@ func encode(s Statement, family model.Family) ([]expr.Any, error) {
 	switch s := s.(type) {
 	case InSet:
 		return append(load(s.Set.Key, numbers{id: s.ID, scope: s.Scope}, family),
-			&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Set.Name, Invert: s.Not}), nil
+			&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Set.Name}), nil
 	case InPrefix:
 		return encodeInPrefix(s, family), nil
 	case IsLocal:

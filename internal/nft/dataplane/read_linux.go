@@ -195,6 +195,16 @@ func (n *Netlink) readSets(t *Table) (counts map[string]uint32, err error) {
 	}, t.Key.Name)
 }
 
+// listElements asks for the elements of a set.
+func (n *Netlink) listElements(key TableKey, set string, each func(attributes)) error {
+	return n.list(unix.NFT_MSG_GETSETELEM, key.Family, func(m nfnetlink.Message) error {
+		for _, v := range nfnetlink.Attributes(attributesOf(m).get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
+			each(v)
+		}
+		return nil
+	}, key.Name, set)
+}
+
 func (n *Netlink) readElements(key TableKey, s *TableSet, count uint32) error {
 	// A list is read in pieces, by the number of elements that were read before. If the kernel enlarges the hash table
 	// between two (it does so a while after a big change), as many elements are listed twice as are left out.
@@ -208,19 +218,16 @@ func (n *Netlink) readElements(key TableKey, s *TableSet, count uint32) error {
 	s.Elements = slices.Grow(s.Elements, int(count))
 	twice := false
 	size := padded(int(s.definition.keyLen))
-	err := n.list(unix.NFT_MSG_GETSETELEM, key.Family, func(m nfnetlink.Message) error {
-		for _, v := range nfnetlink.Attributes(attributesOf(m).get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
-			e := readElement(v)
-			// For example "*", which this package cannot delete.
-			s.foreign = s.foreign || padded(len(e.Key)) != size
-			if seen != nil {
-				twice = twice || seen[e.Key]
-				seen[e.Key] = true
-			}
-			s.Elements = append(s.Elements, e)
+	err := n.listElements(key, s.Name, func(a attributes) {
+		e := readElement(a)
+		// For example "*", which this package cannot delete.
+		s.foreign = s.foreign || padded(len(e.Key)) != size
+		if seen != nil {
+			twice = twice || seen[e.Key]
+			seen[e.Key] = true
 		}
-		return nil
-	}, key.Name, s.Name)
+		s.Elements = append(s.Elements, e)
+	})
 	if err == nil && twice {
 		err = nfnetlink.ErrInterrupted
 	}
@@ -237,19 +244,15 @@ func (n *Netlink) ReadDynamic(ctx context.Context, key TableKey, s *Set, each fu
 	}
 	complete = true
 	seen := map[string]bool{} // if one is listed twice, another one may be left out: see readElements
-	err = n.list(unix.NFT_MSG_GETSETELEM, key.Family, func(m nfnetlink.Message) error {
-		for _, v := range nfnetlink.Attributes(attributesOf(m).get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
-			e := readElement(v)
-			if seen[e.Key] {
-				complete = false
-				continue
-			}
-			seen[e.Key] = true
-			left := nfnetlink.Uint64(attributes(v).get(unix.NFTA_SET_ELEM_EXPIRATION))
-			each(e, time.Duration(left)*time.Millisecond)
+	err = n.listElements(key, s.Name, func(a attributes) {
+		e := readElement(a)
+		if seen[e.Key] {
+			complete = false
+			return
 		}
-		return nil
-	}, key.Name, s.Name)
+		seen[e.Key] = true
+		each(e, time.Duration(nfnetlink.Uint64(a.get(unix.NFTA_SET_ELEM_EXPIRATION)))*time.Millisecond)
+	})
 	if err != nil {
 		return false, fmt.Errorf("reading set %s of table %v: %w", s.Name, key, err)
 	}
@@ -264,14 +267,10 @@ func (n *Netlink) readRanges(key TableKey, s *TableSet) error {
 		end bool
 	}
 	var bounds []bound
-	err := n.list(unix.NFT_MSG_GETSETELEM, key.Family, func(m nfnetlink.Message) error {
-		for _, v := range nfnetlink.Attributes(attributesOf(m).get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
-			a := attributes(v)
-			bounds = append(bounds, bound{string(a.get(unix.NFTA_SET_ELEM_KEY).get(unix.NFTA_DATA_VALUE)),
-				a.number(unix.NFTA_SET_ELEM_FLAGS)&unix.NFT_SET_ELEM_INTERVAL_END != 0})
-		}
-		return nil
-	}, key.Name, s.Name)
+	err := n.listElements(key, s.Name, func(a attributes) {
+		bounds = append(bounds, bound{string(a.get(unix.NFTA_SET_ELEM_KEY).get(unix.NFTA_DATA_VALUE)),
+			a.number(unix.NFTA_SET_ELEM_FLAGS)&unix.NFT_SET_ELEM_INTERVAL_END != 0})
+	})
 	slices.SortFunc(bounds, func(a, b bound) int {
 		if a.key == b.key && a.end && !b.end {
 			return -1

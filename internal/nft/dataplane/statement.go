@@ -21,8 +21,6 @@ type Statement interface {
 type InSet struct {
 	// Set is the set as it was added to the table. It must not be a map.
 	Set *Set
-	// Not matches packets whose key is not in the set.
-	Not bool
 	// ID and Scope are the numbers of the key's fields Constant and Scope; without such a field they have no effect.
 	ID, Scope uint32
 }
@@ -167,7 +165,7 @@ func text(b []byte, parts ...string) []byte {
 }
 
 func (s InSet) append(b []byte, f model.Family) []byte {
-	return text(appendFields(b, f, s.Set.Key, numbers{id: s.ID, scope: s.Scope}), " ", not(s.Not), "@", s.Set.Name)
+	return text(appendFields(b, f, s.Set.Key, numbers{id: s.ID, scope: s.Scope}), " @", s.Set.Name)
 }
 
 func (s InPrefix) append(b []byte, f model.Family) []byte {

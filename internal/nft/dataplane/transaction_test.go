@@ -65,7 +65,7 @@ func TestTextsAreMadeFitForNft(t *testing.T) {
 func TestRulesThatSayTheSameHaveTheSameID(t *testing.T) {
 	s := &Set{Name: "s", Key: []Field{SourceAddr}}
 	a := Rule{Statements: []Statement{InSet{Set: s}, Drop{}}}
-	b := Rule{Statements: []Statement{InSet{Set: s, Not: true}, Drop{}}}
+	b := Rule{Statements: []Statement{InSet{Set: s}, Return{}}}
 	ipv4, ipv6 := RuleIDs([]Rule{a, b, a}, model.IPv4), RuleIDs([]Rule{a}, model.IPv6)
 	assert.Equal(t, ipv4[0], ipv4[2])
 	assert.NotEqual(t, ipv4[0], ipv4[1])
