@@ -203,7 +203,6 @@ func (f *family) sync(ctx context.Context, c *frontend.Changes) error {
 
 // nextConfig returns the configuration that the family is to have.
 func (f *family) nextConfig(c *frontend.Changes) *config {
-	f.nodePorts.SetNode(c.Node())
 	next := newConfig(f.key, f.options, c.Node(), f.nodePorts.Addresses().Of(f.key), f.hosts.Addresses().Of(f.key))
 	next.apiServers = apiServers(c)
 	return next

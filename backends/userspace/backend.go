@@ -104,7 +104,6 @@ func (f *family) look(ctx context.Context, c *frontend.Changes) (frontend.Look, 
 // sync takes over changes, and opens and closes listeners accordingly.
 func (f *family) sync(ctx context.Context, c *frontend.Changes) error {
 	b := f.backend
-	b.nodePorts.SetNode(c.Node())
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
