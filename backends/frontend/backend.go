@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Backend has the methods of every backend of this module: of the types Backend of packages nft, iptables, ipvs, hns and
-// userspace. They are on a [Table], and have all optional interfaces of package sink. The methods of the sink are called
-// from one goroutine at a time; all others may be called from any.
+// Backend has the methods of every backend of this module: of the types Backend of packages nft, iptables, ipvs, hns
+// and userspace. They are on a [Table], and have all optional interfaces of package sink. The methods of the sink are
+// called from one goroutine at a time; all others may be called from any.
 type Backend interface {
 	sink.Sink
 	sink.NodeSetter

@@ -48,7 +48,7 @@ type ownChain struct {
 	rules []string
 }
 
-// setPort updates the chains and trees for a service port. Unchanged parts cost nothing. One that is refused is in none.
+// setPort updates the chains and trees for a service port. Unchanged parts cost nothing. A refused port is in none.
 func (p *plan) setPort(c *frontend.PortChange) {
 	name := c.Name()
 	none := &port{name: name}

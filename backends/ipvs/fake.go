@@ -5,8 +5,8 @@ import (
 	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 )
 
-// Dataplane is the IPVS that the backend writes to, with a dummy interface: the kernel's, or what [NewFake] returns. Its
-// methods are for the backend alone.
+// Dataplane is the IPVS that the backend writes to, with a dummy interface: the kernel's, or what [NewFake] returns.
+// Its methods are for the backend alone.
 type Dataplane = dataplane.Interface
 
 // NFTables is the nftables of the backend's packet filter: the kernel's, or what nft.NewFake returns. Its methods are

@@ -24,7 +24,8 @@ const (
 	defaultDrainInterval = 10 * time.Second
 )
 
-// Timeouts are how long IPVS keeps a connection without packets, in whole seconds. 0 leaves the kernel's value unchanged.
+// Timeouts are how long IPVS keeps a connection without packets, in whole seconds. 0 leaves the kernel's value
+// unchanged.
 type Timeouts struct {
 	// TCP is for connections, TCPFin for those that one side has closed, UDP for flows.
 	TCP, TCPFin, UDP time.Duration

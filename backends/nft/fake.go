@@ -2,8 +2,8 @@ package nft
 
 import "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 
-// Dataplane is the nftables that the backend writes to: the kernel's, or what [NewFake] returns. Its methods are for the
-// backend alone.
+// Dataplane is the nftables that the backend writes to: the kernel's, or what [NewFake] returns. Its methods are for
+// the backend alone.
 type Dataplane = dataplane.Interface
 
 // Fake is nftables in memory, for Options.Dataplane: tests of programs that use this backend then run anywhere, without
