@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
@@ -35,7 +35,7 @@ func (o *options) pair(beside *options) error {
 }
 
 // compare compares the proxy with the one of --beside.
-func (o *options) compare(ctx context.Context, p judge.Proxy,
+func (o *options) compare(ctx context.Context, p program.Proxy,
 	j judge.Options) (*report.Report, error) {
 	o.beside.report = filepath.Join(o.report, "beside")
 	other, err := o.beside.program()
@@ -49,7 +49,7 @@ func (o *options) compare(ctx context.Context, p judge.Proxy,
 	if names[0] == names[1] {
 		names[0], names[1] = names[0]+" (--proxy)", names[1]+" (--beside)"
 	}
-	r, err := conformance.Compare(ctx, [2]judge.Proxy{p, other}, judge.CompareOptions{Names: names,
+	r, err := judge.Compare(ctx, [2]program.Proxy{p, other}, judge.CompareOptions{Names: names,
 		Clusters: o.clusters, Time: o.time, Seed: j.Seed, StartTimeout: j.StartTimeout, EvenIfBusy: j.EvenIfBusy, Say: j.Say})
 	if r != nil {
 		r.Beside = &report.Implementation{Name: o.beside.implementation().Name}

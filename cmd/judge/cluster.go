@@ -21,7 +21,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 )
 
 // runLabel labels everything that the judge creates in a cluster. Its value identifies the run.
@@ -241,7 +241,7 @@ func (e *foreignError) Error() string {
 
 // addServiceCIDR adds the suite's cluster IP ranges, and returns when the API server allocates from them.
 func (c *cluster) addServiceCIDR(ctx context.Context, families []model.Family) error {
-	env := judge.Node{Families: families}
+	env := program.Node{Families: families}
 	cidr := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: objectName, Labels: c.labels()}}
 	var ips, ranges []string
 	for _, p := range env.ServiceCIDRs() {

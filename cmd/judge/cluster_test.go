@@ -27,7 +27,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
@@ -303,7 +303,7 @@ func TestAServerOfOneFamily(t *testing.T) {
 }
 
 func TestServiceRangesThatOverlapTheSuite(t *testing.T) {
-	env := judge.Node{Families: bothFamilies, HostAddresses: []netip.Addr{netip.MustParseAddr("172.30.1.1")}}
+	env := program.Node{Families: bothFamilies, HostAddresses: []netip.Addr{netip.MustParseAddr("172.30.1.1")}}
 	for cidr, want := range map[string]string{
 		"10.96.0.0/12": "", "fd00:96::/108": "", "no range": "",
 		"10.0.0.0/8":     "the pods of the suite",
@@ -399,7 +399,7 @@ current-context: c
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	o, err := c.open(judge.Node{Families: bothFamilies}, listener)
+	o, err := c.open(program.Node{Families: bothFamilies}, listener)
 	require.NoError(t, err)
 	defer o.close()
 	url, file := o.client()

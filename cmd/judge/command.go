@@ -13,11 +13,12 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 )
 
 // program returns the suite's description of the proxy.
-func (o *options) program() (judge.Proxy, error) {
-	p := judge.Proxy{Open: o.open, Configures: strings.Contains(o.proxy, "{flags}"),
+func (o *options) program() (program.Proxy, error) {
+	p := program.Proxy{Open: o.open, Configures: strings.Contains(o.proxy, "{flags}"),
 		Cleans: o.cleanup != "", Breaks: o.breaks != "", Outages: o.apiServer == ""}
 	if o.assume != "" {
 		if p.Configures {
@@ -66,16 +67,16 @@ func exists(ctx context.Context, command string) error {
 }
 
 // assumption parses --assume.
-func assumption(text string) (c judge.Configuration, err error) {
-	c.Local = judge.NodeCIDR
+func assumption(text string) (c program.Configuration, err error) {
+	c.Local = program.NodeCIDR
 	c.NodePorts.Primary = true
 	for _, part := range strings.Split(text, ",") {
 		switch part {
 		case "detect=node-cidr":
 		case "detect=cluster-cidr":
-			c.Local = judge.ClusterCIDR
+			c.Local = program.ClusterCIDR
 		case "detect=none":
-			c.Local = judge.NoLocalMode
+			c.Local = program.NoLocalMode
 		case "nodeports=primary":
 		case "nodeports=all":
 			c.NodePorts = nodeaddr.Choice{}
@@ -91,10 +92,10 @@ func assumption(text string) (c judge.Configuration, err error) {
 }
 
 // parseSizes parses --speed.
-func parseSizes(text string) (sizes []judge.Size, err error) {
+func parseSizes(text string) (sizes []program.Size, err error) {
 	for _, part := range strings.Split(text, ",") {
 		services, endpoints, found := strings.Cut(strings.TrimSpace(part), "x")
-		var size judge.Size
+		var size program.Size
 		var err1, err2 error
 		size.Services, err1 = strconv.Atoi(services)
 		size.Endpoints, err2 = strconv.Atoi(endpoints)
@@ -179,19 +180,19 @@ func replace(command string, values map[string]string) (string, error) {
 func isLetter(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }
 
 // kubeProxyFlags returns kube-proxy's flags for a configuration.
-func kubeProxyFlags(c judge.Configuration) string {
+func kubeProxyFlags(c program.Configuration) string {
 	var flags []string
 	add := func(name, value string) { flags = append(flags, "--"+name+"="+value) }
 	switch c.Local {
-	case judge.NoLocalMode: // ClusterCIDR without a range detects no pod
-		add("detect-local-mode", string(judge.ClusterCIDR))
-	case judge.ClusterCIDR:
+	case program.NoLocalMode: // ClusterCIDR without a range detects no pod
+		add("detect-local-mode", string(program.ClusterCIDR))
+	case program.ClusterCIDR:
 		add("detect-local-mode", string(c.Local))
 		add("cluster-cidr", join(c.ClusterCIDRs))
-	case judge.BridgeInterface:
+	case program.BridgeInterface:
 		add("detect-local-mode", string(c.Local))
 		add("pod-bridge-interface", c.Bridge)
-	case judge.InterfaceNamePrefix:
+	case program.InterfaceNamePrefix:
 		add("detect-local-mode", string(c.Local))
 		add("pod-interface-name-prefix", c.InterfacePrefix)
 	default:

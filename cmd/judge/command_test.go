@@ -21,13 +21,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
 // The command of a proxy with kube-proxy's flags, as it is started for a case.
 func Example() {
-	flags := kubeProxyFlags(judge.Configuration{Local: judge.NodeCIDR,
+	flags := kubeProxyFlags(program.Configuration{Local: program.NodeCIDR,
 		NodePorts: nodeaddr.Choice{Primary: true}})
 	command, err := replace("kube-proxy --hostname-override {node} {flags}",
 		map[string]string{"node": "n1", "flags": flags})
@@ -76,15 +76,15 @@ func TestAProgramThatDoesNotExist(t *testing.T) {
 func TestFlagsOfAConfiguration(t *testing.T) {
 	pods := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
 	for _, tc := range []struct {
-		c    judge.Configuration
+		c    program.Configuration
 		want string
 	}{
-		{judge.Configuration{}, "--detect-local-mode=ClusterCIDR --nodeport-addresses=0.0.0.0/0,::/0 " +
+		{program.Configuration{}, "--detect-local-mode=ClusterCIDR --nodeport-addresses=0.0.0.0/0,::/0 " +
 			"--iptables-localhost-nodeports=false"},
-		{judge.Configuration{Local: judge.ClusterCIDR, ClusterCIDRs: pods, MasqueradeAll: true,
+		{program.Configuration{Local: program.ClusterCIDR, ClusterCIDRs: pods, MasqueradeAll: true,
 			LocalhostNodePorts: true}, "--detect-local-mode=ClusterCIDR --cluster-cidr=10.0.0.0/8,fd00::/8 " +
 			"--masquerade-all=true --nodeport-addresses=0.0.0.0/0,::/0 --iptables-localhost-nodeports=true"},
-		{judge.Configuration{Local: judge.BridgeInterface, Bridge: "br0",
+		{program.Configuration{Local: program.BridgeInterface, Bridge: "br0",
 			NodePorts: nodeaddr.Choice{Primary: true, CIDRs: pods[:1]}, LoopbackProxy: true},
 			"--detect-local-mode=BridgeInterface --pod-bridge-interface=br0 --nodeport-addresses=primary,10.0.0.0/8 " +
 				"--iptables-localhost-nodeports=false --feature-gates=KubeProxyNFTablesLocalhostNodePorts=true"},
@@ -200,7 +200,7 @@ func TestTheStatusOfARun(t *testing.T) {
 func TestSizes(t *testing.T) {
 	sizes, err := parseSizes("1000x10, 5x1")
 	require.NoError(t, err)
-	assert.Equal(t, []judge.Size{{Services: 1000, Endpoints: 10}, {Services: 5, Endpoints: 1}}, sizes)
+	assert.Equal(t, []program.Size{{Services: 1000, Endpoints: 10}, {Services: 5, Endpoints: 1}}, sizes)
 	for _, text := range []string{"", "1000", "x", "1x", "1x1x1", "1x1,", "ax1", "1\xff"} {
 		_, err := parseSizes(text)
 		assert.ErrorContains(t, err, "is no size", text)

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
@@ -35,8 +35,8 @@ type host struct {
 const serverPort = 6443
 
 // open implements Proxy.Open.
-func (o *options) open(ctx context.Context, env judge.Node,
-	c judge.Configuration) (judge.Host, error) {
+func (o *options) open(ctx context.Context, env program.Node,
+	c program.Configuration) (program.Host, error) {
 	var listen net.ListenConfig
 	listener, err := listen.Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", serverPort))
 	if err != nil {
@@ -67,14 +67,14 @@ func (o *options) open(ctx context.Context, env judge.Node,
 		h.objects.close()
 		return nil, err
 	}
-	h.values = map[string]string{"kubeconfig": kubeconfig, "server": url, "node": judge.NodeName,
-		"flags": kubeProxyFlags(c), "nodeIPs": join(env.NodeIPs), "bridge": judge.BridgeName,
+	h.values = map[string]string{"kubeconfig": kubeconfig, "server": url, "node": program.NodeName,
+		"flags": kubeProxyFlags(c), "nodeIPs": join(env.NodeIPs), "bridge": program.BridgeName,
 		"serviceCIDRs": join(env.ServiceCIDRs()), "dir": h.folder,
 		"podCIDRs": join(env.PodCIDRs()), "clusterCIDRs": join(env.ClusterCIDRs())}
 	return h, nil
 }
 
-// Start implements [judge.Host].
+// Start implements [program.Host].
 func (h *host) Start(context.Context) error {
 	command, err := replace(h.o.proxy, h.values)
 	if err != nil {
@@ -105,7 +105,7 @@ func (h *host) shell(ctx context.Context, command string) *exec.Cmd {
 	return cmd
 }
 
-// Ended implements [judge.Host].
+// Ended implements [program.Host].
 func (h *host) Ended() <-chan struct{} {
 	if h.process == nil {
 		return nil
@@ -113,7 +113,7 @@ func (h *host) Ended() <-chan struct{} {
 	return h.process.ended
 }
 
-// Failure implements [judge.Host].
+// Failure implements [program.Host].
 func (h *host) Failure() error {
 	return &exitError{fmt.Sprintf("the program has ended by itself: %v", h.process.err), tail(h.logFile.Name(), 0)}
 }
@@ -126,7 +126,7 @@ func (e *exitError) Error() string { return e.text }
 // Log returns the end of the program's output.
 func (e *exitError) Log() string { return e.log }
 
-// Stop implements [judge.Host].
+// Stop implements [program.Host].
 func (h *host) Stop(context.Context) error {
 	h.mu.Lock()
 	p := h.process
@@ -142,10 +142,10 @@ func (h *host) Stop(context.Context) error {
 	return nil
 }
 
-// Cleanup implements [judge.Host].
+// Cleanup implements [program.Host].
 func (h *host) Cleanup(ctx context.Context) error { return h.run(ctx, h.o.cleanup) }
 
-// Break implements [judge.Host].
+// Break implements [program.Host].
 func (h *host) Break(ctx context.Context) error { return h.run(ctx, h.o.breaks) }
 
 // run runs a command on the node until it exits.
@@ -167,7 +167,7 @@ func (h *host) run(ctx context.Context, command string) error {
 	return nil
 }
 
-// Away is an optional method of [judge.Host]. A real API server does not go away.
+// Away is an optional method of [program.Host]. A real API server does not go away.
 func (h *host) Away(context.Context) error {
 	if p, ok := h.objects.(*inProcess); ok {
 		return p.away()
@@ -175,15 +175,15 @@ func (h *host) Away(context.Context) error {
 	return errors.ErrUnsupported
 }
 
-// Back is an optional method of [judge.Host].
-func (h *host) Back(ctx context.Context, r judge.Return) error {
+// Back is an optional method of [program.Host].
+func (h *host) Back(ctx context.Context, r program.Return) error {
 	if p, ok := h.objects.(*inProcess); ok {
 		return p.back(ctx, r)
 	}
 	return errors.ErrUnsupported
 }
 
-// Dump implements [judge.Host].
+// Dump implements [program.Host].
 func (h *host) Dump(ctx context.Context) (string, error) {
 	counters := regexp.MustCompile(`\[[0-9]+:[0-9]+\]|(?m:^#.*\n)`)
 	var b strings.Builder
@@ -206,7 +206,7 @@ func (h *host) Dump(ctx context.Context) (string, error) {
 	return b.String(), nil
 }
 
-// Usage implements [judge.Host].
+// Usage implements [program.Host].
 func (h *host) Usage() (processor time.Duration, memory int64) {
 	h.mu.Lock()
 	p := h.process
@@ -217,7 +217,7 @@ func (h *host) Usage() (processor time.Duration, memory int64) {
 	return p.usage()
 }
 
-// Close implements [judge.Host].
+// Close implements [program.Host].
 func (h *host) Close() {
 	_ = h.Stop(context.Background())
 	h.all.end() // what a command left running

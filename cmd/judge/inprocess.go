@@ -11,12 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 )
 
 // objects are the objects of a node's cluster, in an API server that the proxy reaches on the node.
 type objects interface {
-	// Put and Requests are methods of [judge.Host].
+	// Put and Requests are methods of [program.Host].
 	Put(ctx context.Context, set, deleted []metav1.Object) error
 	Requests() string
 	// Disturbed returns an error if the API server was unreachable since the last call.
@@ -53,11 +53,11 @@ func (p *inProcess) serve(listener net.Listener) {
 // away ends all connections and refuses new ones, until back.
 func (p *inProcess) away() error { return p.server.Close() }
 
-func (p *inProcess) back(ctx context.Context, r judge.Return) error {
+func (p *inProcess) back(ctx context.Context, r program.Return) error {
 	switch r {
-	case judge.HistoryGone:
+	case program.HistoryGone:
 		p.api.Compact()
-	case judge.LowerVersions:
+	case program.LowerVersions:
 		p.api.Restore()
 	}
 	var listen net.ListenConfig

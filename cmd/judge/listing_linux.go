@@ -19,7 +19,7 @@ type listing struct {
 	command []string // nil until it is chosen
 }
 
-// List lists the rules, see [judge.Host]. The first call chooses the command.
+// List lists the rules, see [program.Host]. The first call chooses the command.
 func (h *host) List(ctx context.Context) (command string, size int64, err error) {
 	h.lister.mu.Lock()
 	defer h.lister.mu.Unlock()

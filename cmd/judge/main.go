@@ -19,8 +19,8 @@ import (
 	"unicode/utf8"
 
 	"sigs.k8s.io/kube-proxy-lib/cmd/judge/internal/output"
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
@@ -69,7 +69,7 @@ type options struct {
 	name, version, mode, url       string
 	run, assume, lacks             string
 	apiServer, context             string
-	sizes                          []judge.Size
+	sizes                          []program.Size
 	rates                          []int
 	merge                          []string // reports to merge, instead of a run
 	page                           []string // reports to show side by side, instead of a run
@@ -240,7 +240,7 @@ func run(ctx context.Context, args []string, out, usage io.Writer) (passed bool,
 		r, err = o.compare(ctx, p, j)
 	} else if err = o.findPrograms(ctx); err == nil {
 		j.Progress = o.progress(out, began)
-		r, err = conformance.Judge(ctx, p, j)
+		r, err = judge.Run(ctx, p, j)
 	}
 	if cause := context.Cause(ctx); cause != nil && err != nil {
 		err = cause

@@ -11,13 +11,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 )
 
 func (c *cluster) labels() map[string]string { return map[string]string{runLabel: c.run} }
 
 // clear returns an error if the cluster allocates cluster IPs that have another meaning in the suite's network.
-func (c *cluster) clear(ctx context.Context, env judge.Node) error {
+func (c *cluster) clear(ctx context.Context, env program.Node) error {
 	list, err := c.client.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err

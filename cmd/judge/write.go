@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 )
 
 // store has the objects of one node in a real API server, which the proxy reaches through a relay.
@@ -34,7 +34,7 @@ type store struct {
 }
 
 // open returns the objects of a node. The proxy connects to the listener.
-func (c *cluster) open(env judge.Node, listener net.Listener) (objects, error) {
+func (c *cluster) open(env program.Node, listener net.Listener) (objects, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
 	defer cancel()
 	if err := c.outages.retry(ctx, func() error { return c.clear(ctx, env) }); err != nil {
@@ -99,7 +99,7 @@ func (s *store) put(ctx context.Context, set, deleted []metav1.Object) error {
 	var again []metav1.Object
 	for _, o := range set {
 		err := s.set(ctx, o)
-		var refused *judge.RefusedError
+		var refused *program.RefusedError
 		switch {
 		case errors.As(err, &refused):
 			again = append(again, o)
@@ -133,14 +133,14 @@ func describe(o metav1.Object) string {
 // set writes an object and its status.
 func (s *store) set(ctx context.Context, o metav1.Object) error {
 	if t := o.GetCreationTimestamp(); !t.IsZero() {
-		return &judge.RefusedError{Object: describe(o), Reason: "it notes itself when objects were created"}
+		return &program.RefusedError{Object: describe(o), Reason: "it notes itself when objects were created"}
 	}
 	err := s.try(ctx, func(ctx context.Context) error {
 		// Others may write to it too, such as a proxy that annotates its Node.
 		return retry.RetryOnConflict(retry.DefaultRetry, func() error { return s.write(ctx, o) })
 	})
 	if isRefusal(err) {
-		return &judge.RefusedError{Object: describe(o), Reason: err.Error()}
+		return &program.RefusedError{Object: describe(o), Reason: err.Error()}
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", describe(o), err)
@@ -241,7 +241,7 @@ func isRefusal(err error) bool {
 // isTransient reports whether an error is due to the API server or the network, not to the request.
 func isTransient(err error) bool {
 	var foreign *foreignError
-	var refused *judge.RefusedError
+	var refused *program.RefusedError
 	if err == nil || errors.As(err, &foreign) || errors.As(err, &refused) {
 		return false
 	}

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
@@ -63,7 +63,7 @@ func TestObjectsInARealCluster(t *testing.T) {
 	assert.EqualValues(t, 82, get(t, c, "a").Spec.Ports[0].Port)
 
 	err = s.Put(t.Context(), []metav1.Object{kube.Service("old").Created(time.Unix(1000, 0)).Build()}, nil)
-	var refused *judge.RefusedError
+	var refused *program.RefusedError
 	require.ErrorAs(t, err, &refused)
 	assert.Equal(t, "Service default/old", refused.Object)
 
@@ -109,7 +109,7 @@ func TestAddressesThatMove(t *testing.T) {
 		assert.Equal(t, ip, get(t, c, name).Spec.ClusterIP, name)
 	}
 	err := s.Put(t.Context(), []metav1.Object{at("e", "10.0.0.2")}, nil)
-	var refused *judge.RefusedError
+	var refused *program.RefusedError
 	require.ErrorAs(t, err, &refused)
 	assert.Equal(t, "the API server refuses Service default/e: e is invalid", refused.Error())
 }
@@ -130,7 +130,7 @@ func TestAnObjectThatIsRefusedInTheMiddle(t *testing.T) {
 		})
 		err := s.Put(t.Context(), []metav1.Object{kube.Service("a").Build(), kube.Service("b").Build(),
 			kube.Service("c").Build()}, nil)
-		var refused *judge.RefusedError
+		var refused *program.RefusedError
 		require.ErrorAs(t, err, &refused, reason)
 		assert.Equal(t, "Service default/b", refused.Object)
 		assert.NoError(t, s.Disturbed(), "a refusal is no outage")

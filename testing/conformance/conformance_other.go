@@ -3,12 +3,9 @@
 package conformance
 
 import (
-	"context"
 	"errors"
 	"testing"
 
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
@@ -22,16 +19,6 @@ func Test(t *testing.T, f Factory) {
 func Random(t *testing.T, f Factory, seed uint64, n int) {
 	t.Helper()
 	need.That(t, false, "Linux, for network namespaces")
-}
-
-// Judge runs the suite against a program. It needs Linux: here it fails.
-func Judge(context.Context, judge.Proxy, judge.Options) (*report.Report, error) {
-	return nil, errors.New("the judge needs Linux, for network namespaces")
-}
-
-// Compare compares two programs in random clusters. It needs Linux: here it fails.
-func Compare(context.Context, [2]judge.Proxy, judge.CompareOptions) (*report.Report, error) {
-	return nil, errors.New("the judge needs Linux, for network namespaces")
 }
 
 // Do calls f on a thread that is in the network namespace of the node. It needs Linux.

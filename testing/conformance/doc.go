@@ -58,10 +58,8 @@
 //
 // # Programs
 //
-// [Judge] tests a service proxy that is a program, through the objects of an API server: the cases and the oracle are
-// the same, but the suite has to find out when the program has applied a change, and does not judge what goes wrong on
-// a machine that other programs keep too busy. [Compare] runs two programs side by side. Package judge has their types;
-// cmd/judge is the command for both.
+// Package judge tests a service proxy that is a program, with the same cases and the same oracle, or compares two of
+// them. cmd/judge is its command. Package report has the result.
 //
 // # Simulated dataplanes
 //
@@ -73,4 +71,21 @@
 //
 // It does not test the semantics of Kubernetes objects, which package localstate turns into the model before a backend
 // sees them, nor performance: a benchmark with a few thousand services shows whether cost follows change.
+//
+// # Where things are
+//
+// Each package imports only packages further down:
+//
+//	judge               tests a program, or compares two
+//	program, report     the types that it takes and returns
+//	internal/suite      runs cases and random states as Go tests
+//	internal/cases      what is tested
+//	internal/random     random states and connections, and how a failure is reduced
+//	internal/testbed    one backend on the network: its states, its traffic, and whether that is right
+//	internal/cluster    services and setups as cases describe them, and their objects
+//	internal/backend    the backend under test
+//	internal/speed      the speed of a program, beside machine and evidence, which only the judge needs
+//	internal/network    namespaces, servers and clients
+//
+// Package internal/simple is a backend with many faults, for the tests of the suite and the judge.
 package conformance

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/netip"
 	"os"
-	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
@@ -126,27 +125,3 @@ const (
 // left alone (S25). Of a service port's endpoints only those with the most frequent target port (the lowest on a tie)
 // get traffic, and none that is a process of the node itself.
 const Routes Feature = "Routes"
-
-// features returns all features.
-func features() []Feature {
-	return []Feature{IPv4, IPv6, SCTP, SessionAffinity, SourceRanges, ExternalIPs, NodePortAddresses, LoopbackNodePorts,
-		Refusal, SourcePreservation, UnusedAddresses, StaleFlows, Routes}
-}
-
-// lacks reports whether the backend lacks a feature.
-func (f Factory) lacks(feature Feature) bool { return slices.Contains(f.Lacks, feature) }
-
-// waives reports whether the backend waives a case.
-func (f Factory) waives(name string) bool { return slices.Contains(f.Waives, name) }
-
-// families returns the families that the backend serves.
-func (f Factory) families() []model.Family {
-	var families []model.Family
-	if !f.lacks(IPv4) {
-		families = append(families, model.IPv4)
-	}
-	if !f.lacks(IPv6) {
-		families = append(families, model.IPv6)
-	}
-	return families
-}

@@ -1,34 +1,40 @@
 package judge_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"regexp"
 
-	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
-// flags are the arguments with which a program is started on a node, as its Host's Start does.
-func flags(n judge.Node, c judge.Configuration) []string {
-	args := []string{"--hostname-override", judge.NodeName}
-	if c.Local == judge.NodeCIDR {
-		args = append(args, "--pod-cidr", n.PodCIDRs()[0].String())
-	}
-	if c.MasqueradeAll {
-		args = append(args, "--masquerade-all")
-	}
-	return args
+// open stands for code that makes an API server and prepares the program, see [program.Host].
+func open(context.Context, program.Node, program.Configuration) (program.Host, error) {
+	return nil, errors.New("write one")
 }
 
-func Example() {
-	node := judge.Node{Families: []model.Family{model.IPv4}}
-	fmt.Println(flags(node, judge.Configuration{Local: judge.NodeCIDR, MasqueradeAll: true}))
-
-	sizes := []judge.Size{{Services: 1000, Endpoints: 10}, {Services: 100_000, Endpoints: 1}}
-	for _, size := range sizes {
-		fmt.Println(size, size.Validate() == nil)
+// The cases about UDP flows, for a program that does not serve SCTP.
+func ExampleRun() {
+	r, err := judge.Run(context.Background(),
+		program.Proxy{Open: open, Configures: true, Lacks: []string{"SCTP"}},
+		judge.Options{Run: regexp.MustCompile("^UDP flows"), Progress: func(r report.Result, of int) {
+			fmt.Println(r.Case, r.Verdict, "of", of)
+		}})
+	if err != nil {
+		fmt.Println(err)
+		return
 	}
+	fmt.Println(r.Counts(report.Core))
+}
+
+// Options.Rates are in changes per second.
+func ExampleValidRate() {
+	fmt.Println(judge.ValidRate(10))
+	fmt.Println(judge.ValidRate(5000))
 	// Output:
-	// [--hostname-override node --pod-cidr 10.180.1.0/24 --masquerade-all]
-	// 1000x10 true
-	// 100000x1 false
+	// <nil>
+	// 5000 changes a second: at least 1, at most 1000
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
@@ -46,7 +46,7 @@ func full() *report.SpeedRun {
 
 func TestNoProcessorTimeAtRestIsTheBestThereIs(t *testing.T) {
 	var out bytes.Buffer
-	c := comparison{judge.Size{Services: 5000, Endpoints: 1}, mode{}} // which has no other goal
+	c := comparison{program.Size{Services: 5000, Endpoints: 1}, mode{}} // which has no other goal
 	assert.Empty(t, printGoals(&out, c, figures{ours: full()}))
 	assert.Equal(t, "goal: processor time at rest, % of a processor: at most 0.05: 0.00, holds\n", out.String())
 }
@@ -72,7 +72,7 @@ func (e *failures) Errorf(format string, args ...any) { *e = append(*e, fmt.Spri
 func TestMissedGoalsAreErrorsWhereTheyAreDemanded(t *testing.T) {
 	busy := full()
 	busy.Rest.CPU = 1000
-	c := comparison{judge.Size{Services: 5000, Endpoints: 1}, mode{}}
+	c := comparison{program.Size{Services: 5000, Endpoints: 1}, mode{}}
 	missed := printGoals(io.Discard, c, figures{ours: busy})
 	require.Len(t, missed, 1)
 	for value, want := range map[string]failures{"": nil, "0": nil, "1": failures(missed)} {
@@ -84,7 +84,7 @@ func TestMissedGoalsAreErrorsWhereTheyAreDemanded(t *testing.T) {
 }
 
 func TestARowNamesFiguresAndRatios(t *testing.T) {
-	c := comparison{judge.Size{Services: 1000, Endpoints: 10}, mode{name: "nftables"}}
+	c := comparison{program.Size{Services: 1000, Endpoints: 10}, mode{name: "nftables"}}
 	own := full()
 	own.Start, own.Change.CPU, own.Memory = 30, 0, 2<<20
 	var out bytes.Buffer

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -25,7 +25,7 @@ type mode struct {
 
 // comparison is one size of a cluster and one mode in which the proxies are compared.
 type comparison struct {
-	judge.Size
+	program.Size
 	mode mode
 }
 
@@ -33,8 +33,8 @@ func comparisons() []comparison {
 	nftables := mode{name: "nftables", proxyMode: "nftables"}
 	iptablesNFT := mode{name: "iptables-nft", proxyMode: "iptables", iptables: "nft"}
 	iptablesLegacy := mode{name: "iptables-legacy", proxyMode: "iptables", iptables: "legacy"}
-	size := func(services, endpoints int) judge.Size {
-		return judge.Size{Services: services, Endpoints: endpoints}
+	size := func(services, endpoints int) program.Size {
+		return program.Size{Services: services, Endpoints: endpoints}
 	}
 	return []comparison{
 		{size(1000, 10), nftables}, {size(1000, 10), iptablesLegacy}, {size(1000, 10), iptablesNFT},

@@ -16,7 +16,7 @@ import (
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
@@ -31,12 +31,12 @@ const maxStart = 1.3
 //
 //	go test -run - -bench '^BenchmarkStart$' -benchtime 10x -timeout 1h ./benchmarks
 func BenchmarkStart(b *testing.B) {
-	for _, size := range []judge.Size{{Services: 10000, Endpoints: 10}, {Services: 44000, Endpoints: 1}} {
+	for _, size := range []program.Size{{Services: 10000, Endpoints: 10}, {Services: 44000, Endpoints: 1}} {
 		b.Run(size.String(), func(b *testing.B) { benchmarkStart(b, size) })
 	}
 }
 
-func benchmarkStart(b *testing.B, size judge.Size) {
+func benchmarkStart(b *testing.B, size program.Size) {
 	c := cluster.Start(b, cluster.Options{})
 	createNode(b, c.Client)
 	o := &objects{client: c.Client}

@@ -10,7 +10,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
@@ -22,7 +22,7 @@ const mostPods = 510_000
 // largeCluster is a single-family cluster of a given size whose endpoints are replaced one by one. Its last service
 // keeps its endpoints: it serves the background connection.
 type largeCluster struct {
-	judge.Size
+	program.Size
 	family model.Family
 	pods   [][]netip.Addr // by service
 	turn   []int          // the endpoint of each service to replace next
@@ -36,7 +36,7 @@ const firstService = 2000
 // slicePods is the maximum number of endpoints in an EndpointSlice, as in Kubernetes.
 const slicePods = 100
 
-func newLargeCluster(z judge.Size, f model.Family) *largeCluster {
+func newLargeCluster(z program.Size, f model.Family) *largeCluster {
 	c := &largeCluster{Size: z, family: f, pods: make([][]netip.Addr, z.Services+1), turn: make([]int, z.Services+1)}
 	for i := range c.pods {
 		n := z.Endpoints

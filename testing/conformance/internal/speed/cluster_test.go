@@ -10,7 +10,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 )
 
 func TestSample(t *testing.T) {
@@ -22,7 +22,7 @@ func TestSample(t *testing.T) {
 // The objects always have the current endpoints, each once, in slices of the size that Kubernetes uses.
 func TestLargeCluster(t *testing.T) {
 	for _, f := range []model.Family{model.IPv4, model.IPv6} {
-		c := newLargeCluster(judge.Size{Services: 3, Endpoints: 250}, f)
+		c := newLargeCluster(program.Size{Services: 3, Endpoints: 250}, f)
 		stored := map[string]*discoveryv1.EndpointSlice{}
 		services := 0
 		for _, o := range c.objects() {

@@ -17,11 +17,11 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
-	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
-// lister is implemented by a [judge.Host] that can list its node's rules.
+// lister is implemented by a [program.Host] that can list its node's rules.
 type lister interface {
 	List(ctx context.Context) (command string, size int64, err error)
 }
@@ -29,7 +29,7 @@ type lister interface {
 // Program is the program to be measured.
 type Program struct {
 	// Open creates a node's API server and prepares the program. It is called on a thread in the node's network namespace.
-	Open func(ctx context.Context) (judge.Host, error)
+	Open func(ctx context.Context) (program.Host, error)
 	// Network lists the IP families of the network, and Families those that the program serves.
 	Network, Families []model.Family
 	// Objects are the Nodes and the ServiceCIDRs.
@@ -71,13 +71,13 @@ type measurement struct {
 	Plan
 	n      *network.Network
 	node   *osthread.Thread
-	host   judge.Host
+	host   program.Host
 	ask    asker
 	steady *steadyConnection
 }
 
 // Measure measures a program at each size, one after the other. Problems are recorded in the figures.
-func Measure(ctx context.Context, p Program, plan Plan, sizes []judge.Size) *report.Speed {
+func Measure(ctx context.Context, p Program, plan Plan, sizes []program.Size) *report.Speed {
 	speed := &report.Speed{Machine: machine()}
 	for _, size := range sizes {
 		if ctx.Err() != nil {
@@ -97,7 +97,7 @@ func Measure(ctx context.Context, p Program, plan Plan, sizes []judge.Size) *rep
 const cleanupTimeout = 3 * time.Minute
 
 // measureSize measures the program on a network of its own.
-func measureSize(ctx context.Context, p Program, plan Plan, size judge.Size, figures *report.SpeedRun) error {
+func measureSize(ctx context.Context, p Program, plan Plan, size program.Size, figures *report.SpeedRun) error {
 	n, err := network.New(p.Network, p.Seed)
 	if err != nil {
 		return err

@@ -1,0 +1,168 @@
+package cases
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/backend"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/cluster"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/testbed"
+)
+
+// staleFlowCases cover UDP flows, which have no end: flows to an endpoint that stops serving have to be cut (S40, S41).
+func staleFlowCases() []Case {
+	needs := []backend.Feature{backend.StaleFlows}
+	web := func(eps ...endpoint) service {
+		return external(service{Slot: 1, Ports: udpOnly, Endpoints: eps})
+	}
+	local := web(cluster.At(localPod1)...)
+	return []Case{
+		{Name: "UDP flows move when their endpoint goes", Rules: "S40", Needs: needs,
+			run: whileSending(local, flowsMove(web(cluster.At(remotePod1)...), isAt(remotePod1, serverPort)))},
+		{Name: "UDP flows move when their endpoint changes its port", Rules: "S40", Needs: needs,
+			run: whileSending(local, flowsMove(web(endpoint{At: localPod1, Target: serverPort2}),
+				isAt(localPod1, serverPort2)))},
+		{Name: "UDP flows that began before the service are served", Rules: "S40", Needs: needs,
+			run: serving(beside, earlyFlowsAreServed)},
+		{Name: "UDP flows to a service that has gone are cut", Rules: "S41", Needs: needs,
+			run: whileSending(local, flowsOfDeletedServiceEnd)},
+		{Name: "UDP flows to endpoints that serve are left alone", Rules: "S40", Needs: needs,
+			run: serving(web(fourEndpoints...), goodFlowsStay)},
+	}
+}
+
+var udpOnly = []servicePort{{Protocol: model.UDP}}
+
+// beside is another service, which keeps the state from being empty while the service under test does not exist.
+var beside = external(service{Name: "other", Slot: 2, Endpoints: cluster.At(remotePod2)})
+
+// whileSending runs a case with a service whose only endpoint is local-1, and with UDP flows from every place to all of
+// its addresses.
+func whileSending(svc service,
+	run func(context.Context, *bed, service, standing) error) func(context.Context, *bed) error {
+	return serving(svc, func(ctx context.Context, b *bed, svc service) error {
+		open, err := b.open(b.flows(svc, model.UDP, paths(fromAll, everywhere)))
+		if err != nil {
+			return err
+		}
+		defer open.close()
+		if err := b.reach(open, isAt(localPod1, serverPort), "an answer from the endpoint"); err != nil {
+			return err
+		}
+		return run(ctx, b, svc, open)
+	})
+}
+
+// flowTimeout is how long flows may take to be cut. A backend has the answer timeout after Sync. Of a program it is
+// only known that its rules are applied: it may cut flows after that, and pause between its looks at them.
+func (b *bed) flowTimeout() time.Duration {
+	if b.Program != nil {
+		return b.Timeouts.Answer + b.Program.Figures.Settle()
+	}
+	return b.Timeouts.Answer
+}
+
+// reach sends requests on each flow until a right server answers, at most for the flow timeout.
+func (b *bed) reach(flows standing, right func(netip.AddrPort) bool, wanted string) error {
+	return testbed.Each(flows, func(c *standingConnection) error {
+		deadline := time.Now().Add(b.flowTimeout())
+		for {
+			a, err := c.Ask(deadline)
+			if err == nil && right(a.Server) {
+				return nil
+			}
+			if time.Now().Before(deadline) {
+				continue
+			}
+			if err == nil {
+				err = fmt.Errorf("an answer from %v", a.Server)
+			}
+			return fmt.Errorf("flow: %v, on a socket that has sent before\nseen: %w\nwant: %s", c.Flow, err, wanted)
+		}
+	})
+}
+
+func isAt(place string, port uint16) func(netip.AddrPort) bool {
+	p := network.PlaceNamed(place)
+	return func(a netip.AddrPort) bool { return a.Port() == port && (a.Addr() == p.V4 || a.Addr() == p.V6) }
+}
+
+// flowsMove changes the service's endpoints and checks that the flows follow.
+func flowsMove(changed service,
+	then func(netip.AddrPort) bool) func(context.Context, *bed, service, standing) error {
+	return func(ctx context.Context, b *bed, _ service, open standing) error {
+		if err := b.Put(ctx, changed); err != nil {
+			return err
+		}
+		return b.reach(open, then, "an answer from the new endpoint")
+	}
+}
+
+func earlyFlowsAreServed(ctx context.Context, b *bed, other service) error {
+	svc := external(service{Slot: 1, Ports: udpOnly, Endpoints: cluster.At(localPod1)})
+	// A backend may have blackhole routes for unused addresses (S33), to which the node's own processes cannot connect a
+	// socket. Such flows are left out.
+	open, err := b.open(b.flows(svc, model.UDP, paths(fromAll, everywhere)), unix.EINVAL)
+	if err != nil {
+		return err
+	}
+	defer open.close()
+	err = testbed.Each(open, func(c *standingConnection) error {
+		if a, err := c.Ask(time.Now().Add(b.Timeouts.Quiet)); err == nil {
+			return fmt.Errorf("flow: %v\nseen: an answer from %v\nwant: none before there is such a service", c.Flow,
+				a.Server)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := b.Put(ctx, other, svc); err != nil {
+		return err
+	}
+	return b.reach(open, isAt(localPod1, serverPort), "an answer from the endpoint, now that there is one")
+}
+
+func flowsOfDeletedServiceEnd(ctx context.Context, b *bed, _ service, open standing) error {
+	if err := b.Put(ctx, beside); err != nil {
+		return err
+	}
+	return testbed.Each(open, func(c *standingConnection) error {
+		var a network.Answer
+		// A backend may cut flows after Sync has returned: earlier answers may still arrive.
+		for deadline := time.Now().Add(b.flowTimeout()); time.Now().Before(deadline); {
+			var err error
+			if a, err = c.Ask(time.Now().Add(b.Timeouts.Quiet)); err != nil {
+				return nil //nolint:nilerr // no answer is the expected result
+			}
+		}
+		return fmt.Errorf("flow: %v, on a socket that has sent before\nseen: an answer from %v\nwant: none", c.Flow,
+			a.Server)
+	})
+}
+
+func goodFlowsStay(ctx context.Context, b *bed, svc service) error {
+	open, err := b.stand(b.flows(svc, model.UDP, paths(fromAll, everywhere)))
+	if err != nil {
+		return err
+	}
+	defer open.close()
+	// local-2 is removed; remote-2 terminates: it still serves, but gets no new flows.
+	svc.Endpoints = append(cluster.At(localPod1, remotePod1), cluster.InPhase(cluster.Terminating, remotePod2)...)
+	if err := b.Put(ctx, svc); err != nil {
+		return err
+	}
+	gone := isAt(localPod2, serverPort)
+	serve := slices.DeleteFunc(slices.Clone(open), func(c *standingConnection) bool { return gone(c.first.Server) })
+	if err := serve.check(b.Timeouts); err != nil {
+		return fmt.Errorf("to an endpoint that still serves:\n\n%w", err)
+	}
+	return nil
+}

@@ -1,0 +1,3 @@
+// Package suite runs the cases and the random states as Go tests: it prepares the test bed, decides which cases a
+// backend need not pass, and reports what went wrong. Package conformance is its face.
+package suite

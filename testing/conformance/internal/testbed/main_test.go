@@ -1,0 +1,9 @@
+package testbed
+
+import (
+	"testing"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
