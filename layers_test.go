@@ -200,6 +200,30 @@ func TestLayers(t *testing.T) {
 	}
 }
 
+// TestTheSuiteHasOneDirection holds that a package of the conformance suite imports only those behind it in this list.
+func TestTheSuiteHasOneDirection(t *testing.T) {
+	order := []string{"", "/judge", "/internal/suite", "/internal/simple", "/internal/cases", "/internal/random",
+		"/internal/testbed", "/internal/cluster", "/internal/backend", "/internal/speed", "/program", "/internal/evidence",
+		"/internal/machine", "/internal/network", "/report", "/internal/mynft"}
+	const suite = module + "/testing/conformance"
+	found := 0
+	for path, p := range list(t, "linux") {
+		own, ours := strings.CutPrefix(path, suite)
+		if !ours {
+			continue
+		}
+		found++
+		place := slices.Index(order, own)
+		require.GreaterOrEqual(t, place, 0, "%s has no place in the list", path)
+		for _, imported := range p.Imports {
+			if below, ours := strings.CutPrefix(imported, suite); ours {
+				assert.Greater(t, slices.Index(order, below), place, "%s imports %s", path, imported)
+			}
+		}
+	}
+	assert.Len(t, order, found)
+}
+
 // TestLightPackagesStayLight limits what model, diffstore and sink add to a backend in another project.
 func TestLightPackagesStayLight(t *testing.T) {
 	packages := list(t, "linux")
