@@ -95,6 +95,8 @@ func shorten(folder string) string {
 	switch {
 	case parts[0] == "":
 		return "/"
+	case len(parts) > 2 && parts[0] == "internal" && (parts[1] == "kernel" || parts[1] == "program"):
+		return strings.Join(parts[:3], "/")
 	case len(parts) > 1 && (parts[0] == "backends" || parts[0] == "internal"):
 		return parts[0] + "/" + parts[1]
 	}

@@ -75,13 +75,13 @@ var layers = []struct {
 	{"testing", []string{""}},
 	{"internal/testkit", []string{""}},              // for tests only
 	{"backends/internal/backendtest", []string{""}}, // for tests only
-	{"internal/osthread", []string{"golang.org/x/sys/"}},
-	{"internal/certificates", nil},
-	{"internal/brainflags", []string{module + "/internal/certificates", module + "/remote"}},
+	{"internal/kernel/osthread", []string{"golang.org/x/sys/"}},
+	{"internal/program/certificates", nil},
+	{"internal/program/brainflags", []string{module + "/internal/program/certificates", module + "/remote"}},
 	{"internal/prom", []string{"github.com/prometheus/client_golang/"}},
-	{"internal/source", []string{module + "/watch", "k8s.io/client-go/"}},
-	{"internal/buildinfo", nil},
-	{"internal/calls", nil},
+	{"internal/program/source", []string{module + "/watch", "k8s.io/client-go/"}},
+	{"internal/program/buildinfo", nil},
+	{"internal/kernel/calls", nil},
 	{"internal/syncing", nil},
 	{"internal/watchhealth", []string{"github.com/prometheus/client_golang/", "k8s.io/api/", "k8s.io/apimachinery/"}},
 	{"model", nil},
@@ -98,26 +98,27 @@ var layers = []struct {
 	{"internal/semantics", nil},
 	{"internal/manifest", []string{"k8s.io/api/", "k8s.io/apimachinery/", "sigs.k8s.io/yaml", "sigs.k8s.io/json"}},
 	{"watch", []string{module + "/internal/manifest", "k8s.io/", "github.com/fsnotify/fsnotify"}},
-	{"internal/addrwatch", []string{"github.com/vishvananda/"}},
-	{"internal/nfnetlink", []string{module + "/model", module + "/internal/osthread", "github.com/mdlayher/netlink",
-		"golang.org/x/sys/"}},
-	{"internal/nft", []string{module + "/model", module + "/internal/nfnetlink", module + "/internal/osthread",
-		"github.com/google/nftables", "go4.org/netipx", "golang.org/x/sys/"}},
-	{"internal/iptables", []string{module + "/model", module + "/internal/nfnetlink", module + "/internal/osthread",
-		"golang.org/x/sys/", "github.com/vishvananda/netns", "k8s.io/klog/v2"}},
-	{"internal/ipvs", []string{module + "/model", module + "/internal/calls", module + "/internal/osthread",
-		module + "/internal/addrwatch", "golang.org/x/sys/", "github.com/moby/ipvs", "github.com/vishvananda/"}},
-	{"internal/hns", []string{module + "/model", module + "/internal/calls", "golang.org/x/sys/",
+	{"internal/kernel/addrwatch", []string{"github.com/vishvananda/"}},
+	{"internal/kernel/nfnetlink", []string{module + "/model", module + "/internal/kernel/osthread",
+		"github.com/mdlayher/netlink", "golang.org/x/sys/"}},
+	{"internal/kernel/nft", []string{module + "/model", module + "/internal/kernel/nfnetlink",
+		module + "/internal/kernel/osthread", "github.com/google/nftables", "go4.org/netipx", "golang.org/x/sys/"}},
+	{"internal/kernel/iptables", []string{module + "/model", module + "/internal/kernel/nfnetlink",
+		module + "/internal/kernel/osthread", "golang.org/x/sys/", "github.com/vishvananda/netns", "k8s.io/klog/v2"}},
+	{"internal/kernel/ipvs", []string{module + "/model", module + "/internal/kernel/calls",
+		module + "/internal/kernel/osthread", module + "/internal/kernel/addrwatch", "golang.org/x/sys/",
+		"github.com/moby/ipvs", "github.com/vishvananda/"}},
+	{"internal/kernel/hns", []string{module + "/model", module + "/internal/kernel/calls", "golang.org/x/sys/",
 		"github.com/Microsoft/hnslib/hcn"}},
 	{"backends/internal/metrics", []string{module + "/model", module + "/internal/prom",
 		"github.com/prometheus/client_golang/"}},
 	// IPVS filters and masquerades by nftables.
 	{"backends/ipvs", []string{module + "/model", module + "/sink", module + "/node/nodeaddr", module + "/node/sysctl",
-		module + "/diffstore", module + "/backends/internal/", module + "/backends/frontend", module + "/internal/ipvs/",
-		module + "/internal/nft/", "k8s.io/klog/v2",
+		module + "/diffstore", module + "/backends/internal/", module + "/backends/frontend",
+		module + "/internal/kernel/ipvs/", module + "/internal/kernel/nft/", "k8s.io/klog/v2",
 		"github.com/prometheus/client_golang/"}},
 	{"backends/hns", []string{module + "/model", module + "/sink", module + "/backends/internal/",
-		module + "/backends/frontend", module + "/internal/hns/", "k8s.io/klog/v2",
+		module + "/backends/frontend", module + "/internal/kernel/hns/", "k8s.io/klog/v2",
 		"github.com/prometheus/client_golang/"}},
 	{"backends/userspace", []string{module + "/model", module + "/sink", module + "/node/nodeaddr",
 		module + "/internal/refusals", module + "/backends/internal/", module + "/backends/frontend",
@@ -126,17 +127,18 @@ var layers = []struct {
 		module + "/node/nodeaddr", module + "/node/sysctl", "k8s.io/klog/v2", "github.com/prometheus/client_golang/"}},
 	{"backends", []string{module + "/model", module + "/sink", module + "/backends/internal/",
 		module + "/backends/frontend",
-		module + "/node/nodeaddr", module + "/node/hostaddr", module + "/node/sysctl", module + "/internal/nft/",
-		module + "/internal/iptables/", module + "/internal/prom",
+		module + "/node/nodeaddr", module + "/node/hostaddr", module + "/node/sysctl", module + "/internal/kernel/nft/",
+		module + "/internal/kernel/iptables/", module + "/internal/prom",
 		"k8s.io/klog/v2", "github.com/prometheus/client_golang/"}},
-	{"conntrack", []string{module + "/model", module + "/sink", module + "/node/nodeaddr", module + "/internal/nfnetlink",
-		module + "/node/hostaddr", module + "/internal/prom", module + "/internal/syncing", module + "/internal/refusals",
-		"k8s.io/klog/v2", "golang.org/x/sys/", "github.com/prometheus/client_golang/"}},
+	{"conntrack", []string{module + "/model", module + "/sink", module + "/node/nodeaddr",
+		module + "/internal/kernel/nfnetlink", module + "/node/hostaddr", module + "/internal/prom",
+		module + "/internal/syncing", module + "/internal/refusals", "k8s.io/klog/v2", "golang.org/x/sys/",
+		"github.com/prometheus/client_golang/"}},
 	{"dropin/config", []string{module, "k8s.io/kube-proxy/", "k8s.io/apimachinery/", "k8s.io/component-base/",
 		"k8s.io/utils/", "sigs.k8s.io/yaml", "sigs.k8s.io/json"}},
 	{"node/nodeaddr", []string{module + "/model", module + "/sink", module + "/internal/lenient", "k8s.io/klog/v2"}},
-	{"node/hostaddr", []string{module + "/node/nodeaddr", module + "/internal/addrwatch", "github.com/vishvananda/",
-		"golang.org/x/sys/"}},
+	{"node/hostaddr", []string{module + "/node/nodeaddr", module + "/internal/kernel/addrwatch",
+		"github.com/vishvananda/", "golang.org/x/sys/"}},
 	{"node/sysctl", []string{"k8s.io/klog/v2"}},
 	{"remote/internal/wire", []string{module + "/model", module + "/sink", module + "/localstate", module + "/remote/v1",
 		"google.golang.org/grpc/", "google.golang.org/protobuf/"}},
@@ -150,7 +152,8 @@ var layers = []struct {
 	{"node/health", []string{module + "/model", module + "/sink", module + "/node/nodeaddr",
 		module + "/internal/refusals", "k8s.io/klog/v2",
 		"github.com/prometheus/client_golang/"}},
-	{"dropin/command", []string{module + "/dropin", module + "/internal/brainflags", module + "/internal/buildinfo",
+	{"dropin/command", []string{module + "/dropin", module + "/internal/program/brainflags",
+		module + "/internal/program/buildinfo",
 		"k8s.io/", "github.com/spf13/pflag", "golang.org/x/sys/"}},
 	// A whole program: all backends, all of the library.
 	{"dropin", []string{module, "k8s.io/", "sigs.k8s.io/yaml", "github.com/prometheus/client_golang/",
@@ -279,7 +282,8 @@ func TestOnlyTestsTest(t *testing.T) {
 
 // isProgram reports whether the package in a folder is a program, or a part of programs alone.
 func isProgram(folder string) bool {
-	return strings.HasPrefix(folder, "cmd/") || strings.HasPrefix(folder, "examples/") || folder == "internal/source/"
+	return strings.HasPrefix(folder, "cmd/") || strings.HasPrefix(folder, "examples/") ||
+		folder == "internal/program/source/"
 }
 
 // isForTests reports whether the package in a folder is for tests.
@@ -362,7 +366,7 @@ func TestTheLibraryKeepsToItself(t *testing.T) {
 		}
 		forbidden := []string{"os/signal", "log"}
 		switch folder {
-		case "dropin/command/", "internal/brainflags/", "internal/testkit/": // which are about flags, and for tests
+		case "dropin/command/", "internal/program/brainflags/", "internal/testkit/": // which are about flags, and for tests
 		default:
 			forbidden = append(forbidden, "flag", "github.com/spf13/pflag")
 		}

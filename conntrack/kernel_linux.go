@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/nfnetlink"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/nfnetlink"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

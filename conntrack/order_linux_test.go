@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/nfnetlink"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/nfnetlink"
 )
 
 // The flags of a filter are in the byte order of the machine, as the headers of attributes are; the rest is in that of

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/nfnetlink"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/nfnetlink"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/nfnetlink"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/nfnetlink"
 )
 
 // From linux/netfilter/nfnetlink_conntrack.h.

@@ -69,8 +69,8 @@ func TestFlagsExist(t *testing.T) {
 	require.NoError(t, err)
 	found := 0
 	for _, page := range slices.Concat(pages, operate, []string{"../README.md", "../CONTRIBUTING.md", "../SECURITY.md"}) {
-		// internal/brainflags registers this one by a variable: the plugin for kubectl, which see.md is about, has its
-		// own name for it.
+		// internal/program/brainflags registers this one by a variable: the plugin for kubectl, which see.md is about, has
+		// its own name for it.
 		flags["server"], flags["brain"] = page != "see.md", page == "see.md"
 		data, err := os.ReadFile(page)
 		require.NoError(t, err)

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	componentbasev1alpha1 "k8s.io/component-base/config/v1alpha1"
 
-	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
+	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/internal/kernel/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/remote/brain"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"

@@ -19,8 +19,8 @@ import (
 	componentbasev1alpha1 "k8s.io/component-base/config/v1alpha1"
 	"k8s.io/klog/v2"
 
-	iptablesdataplane "sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	iptablesdataplane "sigs.k8s.io/kube-proxy-lib/internal/kernel/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )

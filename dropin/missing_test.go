@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	componentbasev1alpha1 "k8s.io/component-base/config/v1alpha1"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/remote/brain"
 	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/dropin/config"
 	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
-	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
 	"sigs.k8s.io/kube-proxy-lib/dropin/config"
 	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
-	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
+	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/internal/kernel/ipvs/dataplane"
 )
 
 func startIPVS(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine, o backendOptions) (backend, error) {

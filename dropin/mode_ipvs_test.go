@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
-	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/internal/kernel/ipvs/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/node/hostaddr"
 )

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/hns"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
-	"sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )

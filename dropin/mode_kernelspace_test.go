@@ -9,7 +9,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
-	hnsdataplane "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
+	hnsdataplane "sigs.k8s.io/kube-proxy-lib/internal/kernel/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

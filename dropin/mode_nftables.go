@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/dropin/config"
 	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
-	nftdataplane "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	nftdataplane "sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/iptables/dataplane"
 )
 
 // others removes the rules of other modes and of Kubernetes' own kube-proxy, and detects whether kube-proxy still runs.

@@ -16,7 +16,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/buildinfo"
+	"sigs.k8s.io/kube-proxy-lib/internal/program/buildinfo"
 )
 
 // statusz is kind Statusz of group config.k8s.io (KEP-4827).

@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/hns/dataplane"
 )
 
 // settings are the fields of a load balancer that HNS may change when it creates one.

@@ -12,7 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
-	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
-	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

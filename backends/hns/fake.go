@@ -1,6 +1,6 @@
 package hns
 
-import "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
+import "sigs.k8s.io/kube-proxy-lib/internal/kernel/hns/dataplane"
 
 // Dataplane is the HNS that the backend writes to: this machine's, or what [NewFake] returns. Its methods are for the
 // backend alone.

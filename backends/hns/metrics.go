@@ -7,7 +7,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	shared "sigs.k8s.io/kube-proxy-lib/backends/internal/metrics"
-	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/hns/dataplane"
 )
 
 // metrics are kube-proxy's in mode kernelspace, with its names and labels. As there, a series begins with its first

@@ -10,7 +10,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
-	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
-	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/hns/dataplane"
 )
 
 // providers finds the node that has an address, in a network of thousands of nodes.

@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/hns/dataplane"
 )
 
 // record is the file with the frontends of the backend's load balancers. A line is a sign and a frontend: "+ IPv4

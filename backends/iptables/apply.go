@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	dp "sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/iptables/dataplane"
 )
 
 // write applies the plan: only the changes if the content of the tables is known, otherwise everything that differs.

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
-	dp "sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )

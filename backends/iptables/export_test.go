@@ -3,7 +3,7 @@ package iptables
 import (
 	"time"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/iptables/dataplane"
 )
 
 // Of returns the options for the programs of a variant.

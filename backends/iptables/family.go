@@ -6,7 +6,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	shared "sigs.k8s.io/kube-proxy-lib/backends/internal/metrics"
-	dp "sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

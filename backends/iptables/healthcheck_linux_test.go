@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
-	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/iptables/dataplane"
 )
 
 // defaultDriftInterval is how often the backend checks for rules that another program has changed.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	dp "sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	dp "sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/iptables/dataplane"
 )
 
 // split divides the changes of a table that name more chains than most into several, to be applied in this order. All

@@ -10,7 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	dp "sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
-	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/ipvs/dataplane"
+	nft "sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

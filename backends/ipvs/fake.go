@@ -1,8 +1,8 @@
 package ipvs
 
 import (
-	"sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
-	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/ipvs/dataplane"
+	nft "sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
 )
 
 // Dataplane is the IPVS that the backend writes to, with a dummy interface: the kernel's, or what [NewFake] returns.

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
 	shared "sigs.k8s.io/kube-proxy-lib/backends/internal/metrics"
-	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
-	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/ipvs/dataplane"
+	nft "sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )

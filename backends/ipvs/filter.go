@@ -11,8 +11,8 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/diffstore"
-	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
+	nft "sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	nft "sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )

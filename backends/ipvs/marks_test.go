@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
-	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
-	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/ipvs/dataplane"
+	nft "sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
-	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"

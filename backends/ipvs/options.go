@@ -11,7 +11,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/lifecycle"
-	"sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/ipvs/dataplane"
 )
 
 // Defaults of [Options].

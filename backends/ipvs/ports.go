@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/ipvs/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

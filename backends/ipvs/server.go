@@ -11,7 +11,7 @@ import (
 	"syscall"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
-	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
-	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

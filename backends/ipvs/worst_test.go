@@ -6,7 +6,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
-	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	nft "sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
 )
 
 // The work is the calls to IPVS and the interface that change something, and the objects in transactions of nftables.

@@ -7,7 +7,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/lifecycle"
 	shared "sigs.k8s.io/kube-proxy-lib/backends/internal/metrics"
-	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

@@ -10,8 +10,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

@@ -1,6 +1,6 @@
 package nft
 
-import "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+import "sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
 
 // Dataplane is the nftables that the backend writes to: the kernel's, or what [NewFake] returns. Its methods are for
 // the backend alone.

@@ -10,7 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
-	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

@@ -3,8 +3,8 @@ package nft
 import (
 	"slices"
 
-	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

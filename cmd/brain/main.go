@@ -33,9 +33,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/client-go/rest"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/certificates"
+	"sigs.k8s.io/kube-proxy-lib/internal/program/certificates"
+	"sigs.k8s.io/kube-proxy-lib/internal/program/source"
 	"sigs.k8s.io/kube-proxy-lib/internal/prom"
-	"sigs.k8s.io/kube-proxy-lib/internal/source"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/remote/brain"
 	"sigs.k8s.io/kube-proxy-lib/watch"

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
-	"sigs.k8s.io/kube-proxy-lib/internal/brainflags"
+	"sigs.k8s.io/kube-proxy-lib/internal/program/brainflags"
 	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/node/health"
 	"sigs.k8s.io/kube-proxy-lib/remote"

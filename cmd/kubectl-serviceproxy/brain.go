@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/brainflags"
+	"sigs.k8s.io/kube-proxy-lib/internal/program/brainflags"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/remote"
 )

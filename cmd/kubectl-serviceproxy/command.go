@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/buildinfo"
-	"sigs.k8s.io/kube-proxy-lib/internal/source"
+	"sigs.k8s.io/kube-proxy-lib/internal/program/buildinfo"
+	"sigs.k8s.io/kube-proxy-lib/internal/program/source"
 )
 
 // program is one run of the program.

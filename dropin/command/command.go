@@ -32,7 +32,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/dropin"
 	"sigs.k8s.io/kube-proxy-lib/dropin/config"
-	"sigs.k8s.io/kube-proxy-lib/internal/buildinfo"
+	"sigs.k8s.io/kube-proxy-lib/internal/program/buildinfo"
 )
 
 // Command is a command line of kube-proxy.

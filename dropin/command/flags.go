@@ -15,7 +15,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/dropin"
 	"sigs.k8s.io/kube-proxy-lib/dropin/config"
-	"sigs.k8s.io/kube-proxy-lib/internal/brainflags"
+	"sigs.k8s.io/kube-proxy-lib/internal/program/brainflags"
 )
 
 // flags are the flags of kube-proxy, with its names and defaults. Flags for a field of the configuration write to a

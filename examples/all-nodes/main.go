@@ -19,7 +19,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/source"
+	"sigs.k8s.io/kube-proxy-lib/internal/program/source"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/addrwatch"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/addrwatch"
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )
 

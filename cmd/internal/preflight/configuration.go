@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/dropin/command"
 	"sigs.k8s.io/kube-proxy-lib/dropin/config"
 	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
-	"sigs.k8s.io/kube-proxy-lib/internal/source"
+	"sigs.k8s.io/kube-proxy-lib/internal/program/source"
 )
 
 // Configuration returns the proxy configuration that a text names as --from does: a mode, a file, flags, or the

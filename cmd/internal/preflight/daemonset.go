@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"sigs.k8s.io/kube-proxy-lib/dropin"
-	"sigs.k8s.io/kube-proxy-lib/internal/source"
+	"sigs.k8s.io/kube-proxy-lib/internal/program/source"
 )
 
 // daemonSet is the DaemonSet of the cluster's kube-proxy.

@@ -28,7 +28,7 @@ import (
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/dropin"
-	"sigs.k8s.io/kube-proxy-lib/internal/source"
+	"sigs.k8s.io/kube-proxy-lib/internal/program/source"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 

@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/source"
+	"sigs.k8s.io/kube-proxy-lib/internal/program/source"
 	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/osthread"
 	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 

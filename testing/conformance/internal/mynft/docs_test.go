@@ -15,7 +15,7 @@ func TestThePagesQuoteRealCode(t *testing.T) {
 	var sources string
 	for _, pattern := range []string{"*.go", "../../example_test.go", filepath.Join(root, "example_test.go"),
 		filepath.Join(root, "examples/mock/*.go"),
-		filepath.Join(root, "internal/source/*.go"), filepath.Join(root, "diffstore/*_test.go"),
+		filepath.Join(root, "internal/program/source/*.go"), filepath.Join(root, "diffstore/*_test.go"),
 		filepath.Join(root, "dropin/command/example_test.go")} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
