@@ -45,9 +45,9 @@ func TestModelHandsOverWhatChangedInTheSinksOrder(t *testing.T) {
 	for _, ep := range []*model.Endpoint{a2, b1, a1} {
 		m.set(ep) // before their services
 	}
-	m.set(b)
-	m.set(a)
-	m.set(Node("n1").Build())
+	require.NoError(t, m.set(b))
+	require.NoError(t, m.set(a))
+	require.NoError(t, m.set(Node("n1").Build()))
 	assert.Equal(t, []string{
 		"SetNode",
 		"SetService default/a", "SetEndpoint default/a/TCP -> 10.244.1.1:80",
@@ -55,26 +55,26 @@ func TestModelHandsOverWhatChangedInTheSinksOrder(t *testing.T) {
 		"SetService default/b", "SetEndpoint default/b/TCP -> 10.244.1.1:80",
 	}, lines(t, m, r))
 
-	m.set(Node("n1").Build())
-	m.set(Service("a").Build())
-	m.set(Endpoint("a/TCP", "10.244.1.1:80").Build())
-	m.delete(model.ServiceName{Namespace: "default", Name: "unknown"})
-	m.delete(Endpoint("a/TCP", "10.244.1.9:80").Build().Key())
+	require.NoError(t, m.set(Node("n1").Build()))
+	require.NoError(t, m.set(Service("a").Build()))
+	require.NoError(t, m.set(Endpoint("a/TCP", "10.244.1.1:80").Build()))
+	require.NoError(t, m.delete(model.ServiceName{Namespace: "default", Name: "unknown"}))
+	require.NoError(t, m.delete(Endpoint("a/TCP", "10.244.1.9:80").Build().Key()))
 	assert.Empty(t, lines(t, m, r), "what is the same is not handed over")
 
-	m.delete(a1.Key())
-	m.set(a1)
-	m.delete(b.Name)
-	m.set(b)
-	m.set(b1)
+	require.NoError(t, m.delete(a1.Key()))
+	require.NoError(t, m.set(a1))
+	require.NoError(t, m.delete(b.Name))
+	require.NoError(t, m.set(b))
+	require.NoError(t, m.set(b1))
 	assert.Empty(t, lines(t, m, r), "what changes back is not handed over")
 
-	m.set(Node("n1").Zone("z").Build())
-	m.set(Service("a").NodePort(30080).Build())
-	m.delete(a2.Key())
-	m.set(Endpoint("a/TCP", "10.244.1.1:80").Terminating().Build())
-	m.set(Endpoint("a/TCP", "10.244.1.0:80").Build())
-	m.delete(b.Name)
+	require.NoError(t, m.set(Node("n1").Zone("z").Build()))
+	require.NoError(t, m.set(Service("a").NodePort(30080).Build()))
+	require.NoError(t, m.delete(a2.Key()))
+	require.NoError(t, m.set(Endpoint("a/TCP", "10.244.1.1:80").Terminating().Build()))
+	require.NoError(t, m.set(Endpoint("a/TCP", "10.244.1.0:80").Build()))
+	require.NoError(t, m.delete(b.Name))
 	assert.Equal(t, []string{
 		"SetNode",
 		"DeleteEndpoint default/b/TCP -> 10.244.1.1:80", "DeleteService default/b",
@@ -82,7 +82,7 @@ func TestModelHandsOverWhatChangedInTheSinksOrder(t *testing.T) {
 		"SetEndpoint default/a/TCP -> 10.244.1.0:80", "SetEndpoint default/a/TCP -> 10.244.1.1:80",
 	}, lines(t, m, r))
 
-	m.start(t.Context())
+	require.NoError(t, m.start(t.Context()))
 	r = &sink.Recorder{}
 	assert.Equal(t, []string{
 		"SetNode", "SetService default/a", "SetEndpoint default/a/TCP -> 10.244.1.0:80",
@@ -92,34 +92,34 @@ func TestModelHandsOverWhatChangedInTheSinksOrder(t *testing.T) {
 
 func TestModelRefusesEndpointsThatBelongToNothing(t *testing.T) {
 	m, r := newModelSource(), &sink.Recorder{}
-	m.set(Service("a").Build())
+	require.NoError(t, m.set(Service("a").Build()))
 	want := ""
 	for i := 9; i > 0; i-- {
 		target := netip4(i) + ":80"
-		m.set(Endpoint("a/UDP", target).Build())
+		require.NoError(t, m.set(Endpoint("a/UDP", target).Build()))
 		want = "endpoint default/a/UDP -> " + target + " belongs to no service port\n" + want
 	}
-	m.set(Endpoint("b/TCP", "10.244.1.1:80").Build())
+	require.NoError(t, m.set(Endpoint("b/TCP", "10.244.1.1:80").Build()))
 	changed, err := m.flush(r)
 	require.EqualError(t, err, want+"endpoint default/b/TCP -> 10.244.1.1:80 belongs to no service port")
 	assert.False(t, changed)
 	require.NoError(t, r.Sync(context.Background()))
 	assert.Equal(t, []string{"Sync"}, r.TakeLines(), "nothing is handed over")
 
-	m.delete(Endpoint("b/TCP", "10.244.1.1:80").Build().Key())
-	m.set(Service("a").UDPPort("", 80).Build())
+	require.NoError(t, m.delete(Endpoint("b/TCP", "10.244.1.1:80").Build().Key()))
+	require.NoError(t, m.set(Service("a").UDPPort("", 80).Build()))
 	_, err = m.flush(&sink.Recorder{})
 	require.NoError(t, err, "it can be put right")
 
-	m.set(Service("a").Build())
+	require.NoError(t, m.set(Service("a").Build()))
 	_, err = m.flush(&sink.Recorder{})
 	require.ErrorContains(t, err, "default/a/UDP", "a service can lose a port under its endpoints")
 	for i := range 10 {
-		m.delete(Endpoint("a/UDP", netip4(i)+":80").Build().Key())
+		require.NoError(t, m.delete(Endpoint("a/UDP", netip4(i)+":80").Build().Key()))
 	}
 	_, err = m.flush(&sink.Recorder{})
 	require.NoError(t, err)
-	m.set(Endpoint("a:x/TCP", "10.244.1.1:80").Build())
+	require.NoError(t, m.set(Endpoint("a:x/TCP", "10.244.1.1:80").Build()))
 	_, err = m.flush(&sink.Recorder{})
 	require.ErrorContains(t, err, "default/a:x/TCP")
 }
@@ -130,7 +130,7 @@ func TestModelConverges(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		m, r := newModelSource(), &sink.Recorder{}
-		m.set(Node("n1").Build())
+		require.NoError(t, m.set(Node("n1").Build()))
 		services := map[model.ServiceName]*model.Service{}
 		endpoints := map[model.EndpointKey]*model.Endpoint{}
 		for range 300 {
@@ -142,7 +142,7 @@ func TestModelConverges(t *testing.T) {
 			}
 			switch random.IntN(8) {
 			case 0:
-				m.delete(svc.Name)
+				require.NoError(t, m.delete(svc.Name))
 				delete(services, svc.Name)
 				for key := range endpoints {
 					if key.Port.Service == svc.Name {
@@ -150,21 +150,21 @@ func TestModelConverges(t *testing.T) {
 					}
 				}
 			case 1:
-				m.set(svc)
+				require.NoError(t, m.set(svc))
 				services[svc.Name] = svc
 			case 2, 3, 4:
 				if services[svc.Name] != nil {
-					m.set(ep)
+					require.NoError(t, m.set(ep))
 					endpoints[ep.Key()] = ep
 				}
 			case 5:
-				m.delete(ep.Key())
+				require.NoError(t, m.delete(ep.Key()))
 				delete(endpoints, ep.Key())
 			case 6:
 				lines(t, m, r)
 			case 7:
 				if random.IntN(20) == 0 {
-					m.start(t.Context())
+					require.NoError(t, m.start(t.Context()))
 					r = &sink.Recorder{}
 				}
 			}

@@ -2,6 +2,7 @@ package simple
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -55,8 +56,8 @@ func (b *Backend) renderHarm(r *ruleset) {
 }
 
 // stopForwarding stops forwarding until the family's next transaction.
-func stopForwarding(f model.Family) error {
-	return nft(fmt.Sprintf("add table %[1]s %[2]s\nadd chain %[1]s %[2]s filter_prerouting "+
+func stopForwarding(ctx context.Context, f model.Family) error {
+	return nft(ctx, fmt.Sprintf("add table %[1]s %[2]s\nadd chain %[1]s %[2]s filter_prerouting "+
 		"{ type filter hook prerouting priority -110; }\ninsert rule %[1]s %[2]s filter_prerouting drop",
 		ipWord(f), simpleTable))
 }

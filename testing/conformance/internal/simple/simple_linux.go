@@ -59,13 +59,13 @@ const (
 func Factory(m Mutant) backend.Factory {
 	var failing atomic.Bool
 	return backend.Factory{
-		New: func(_ context.Context, env backend.Env) (sink.Sink, error) {
+		New: func(ctx context.Context, env backend.Env) (sink.Sink, error) {
 			b := &Backend{env: env, mutant: m, failing: &failing, services: map[model.ServiceName]*model.Service{},
 				endpoints: map[model.EndpointKey]*model.Endpoint{}, owners: map[string]model.ServiceName{},
 				cleaned: map[model.Family]udpTargets{}}
 			switch m {
 			case FlushesOnStart:
-				return b, removeTables()
+				return b, removeTables(ctx)
 			case forgetsIdleConnections:
 				return b, forgetIdleConnections()
 			case ownsServiceAddresses:
@@ -76,15 +76,15 @@ func Factory(m Mutant) backend.Factory {
 			}
 			return b, nil
 		},
-		Cleanup: func(context.Context, backend.Env) error {
+		Cleanup: func(ctx context.Context, _ backend.Env) error {
 			_ = os.WriteFile("/proc/sys/net/ipv4/conf/all/route_localnet", []byte("0"), 0)
 			switch m {
 			case LeavesATable:
 				return nil
 			case cleansUpTooMuch:
-				return nft("flush ruleset")
+				return nft(ctx, "flush ruleset")
 			}
-			return removeTables()
+			return removeTables(ctx)
 		},
 		Dump: func(ctx context.Context, _ backend.Env) (string, error) {
 			path, _ := need.Find("nft")
@@ -93,8 +93,8 @@ func Factory(m Mutant) backend.Factory {
 		},
 		Waives: []string{"a proxy serves node ports on 127.0.0.1 and ::1",
 			"a proxy of node ports on loopback addresses keeps to the node with traffic policy Local"},
-		Break: func(context.Context, backend.Env) error {
-			return nft("flush chain ip " + simpleTable + " nat_services")
+		Break: func(ctx context.Context, _ backend.Env) error {
+			return nft(ctx, "flush chain ip "+simpleTable+" nat_services")
 		},
 		Fail: func(context.Context, backend.Env) (func() error, error) {
 			failing.Store(true)
@@ -103,20 +103,20 @@ func Factory(m Mutant) backend.Factory {
 	}
 }
 
-func removeTables() error {
+func removeTables(ctx context.Context) error {
 	var commands string
 	for _, f := range model.Families() {
 		commands += fmt.Sprintf("add table %[1]s %[2]s\ndelete table %[1]s %[2]s\n", ipWord(f), simpleTable)
 	}
-	return nft(commands)
+	return nft(ctx, commands)
 }
 
-func nft(commands string) error {
+func nft(ctx context.Context, commands string) error {
 	path, found := need.Find("nft")
 	if !found {
 		return errors.New("nft is not installed")
 	}
-	cmd := exec.Command(path, "-f", "-")
+	cmd := exec.CommandContext(ctx, path, "-f", "-")
 	cmd.Stdin = strings.NewReader(commands)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -174,7 +174,7 @@ func (b *Backend) Sync(ctx context.Context) error {
 	}
 	if b.mutant == stopsTrafficWhileItApplies {
 		for _, f := range b.env.Families {
-			if err := stopForwarding(f); err != nil {
+			if err := stopForwarding(ctx, f); err != nil {
 				return err
 			}
 		}
@@ -213,11 +213,11 @@ func (b *Backend) apply(ctx context.Context, wanted []*ruleset) error {
 		for _, r := range wanted {
 			gap += "flush table " + r.table() + "\n"
 		}
-		if err := nft(gap); err != nil {
+		if err := nft(ctx, gap); err != nil {
 			return err
 		}
 	}
-	present, err := existing()
+	present, err := existing(ctx)
 	if err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func (b *Backend) apply(ctx context.Context, wanted []*ruleset) error {
 			line("add rule %s no_such_chain accept", table)
 		}
 	}
-	return nft(text.String())
+	return nft(ctx, text.String())
 }
 
 // object is a chain or set of a service.
@@ -258,9 +258,9 @@ type object struct{ kind, name string }
 var listedLine = regexp.MustCompile(`(?m)^(?:table (\w+ \w+)|\t(chain|set) ((?:[fn]|aff)_\w+)) {`)
 
 // existing returns the present objects of services by their table, chains before sets.
-func existing() (map[string][]object, error) {
+func existing(ctx context.Context) (map[string][]object, error) {
 	path, _ := need.Find("nft")
-	out, err := exec.Command(path, "--terse", "list chains; list sets").Output()
+	out, err := exec.CommandContext(ctx, path, "--terse", "list chains; list sets").Output()
 	if err != nil {
 		return nil, fmt.Errorf("nft: %w", err)
 	}
