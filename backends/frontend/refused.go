@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Refuse says that the dataplane did not take the port as wanted, and why. All other ports are accepted as usual.
+// Refuse says that the dataplane did not take the port as wanted, and why: the package documentation has the way from
+// there to the Event. All other ports are accepted as usual.
 // has says what the dataplane has of the port now:
 //
 //   - Before: it still has what it had.

@@ -17,6 +17,8 @@
 //   - Changes that other programs make to its tables are noticed at once, from the kernel's notifications and from the
 //     generation of the ruleset, which every transaction names. The table is then read, compared and repaired; the same
 //     happens after a failure, before the next transaction.
+//   - A transaction that the kernel refuses fails its family as a whole, and Sync returns the error. The backend does
+//     not search for a service port that caused it, as that of iptables does: New has tested what the kernel may lack.
 //   - "nft list ruleset" works at every moment, with the nft of Debian 12 (1.0.6) and later, and what it prints loads
 //     again. Beside changes it takes longer (docs/nft.md).
 //

@@ -114,12 +114,6 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 	return err
 }
 
-func (f *family) lookForDrift() {
-	if (f.state == known || f.state == leftovers) && f.dataplane.Drifted(f.key) {
-		f.state = suspect
-	}
-}
-
 // config returns the configuration for a node: that of the table, if it is for the same one.
 func (f *family) config(node *model.Node) *config {
 	if f.table != nil && f.table.config.node == node {
@@ -149,29 +143,6 @@ func (f *family) sync(ctx context.Context, c *frontend.Changes) error {
 	}
 	_, err := f.compareAgain(ctx, cfg, c)
 	return err
-}
-
-// repair corrects what another program changed.
-func (f *family) repair(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
-	f.lookForDrift()
-	if f.state != suspect {
-		f.lowerTimeouts(ctx)
-		return frontend.Look{}, nil
-	}
-	began := time.Now()
-	changed, err := f.compareAgain(ctx, f.config(c.Node()), c)
-	if err != nil {
-		if f.state = suspect; ctx.Err() == nil {
-			f.countFailure()
-		}
-		return frontend.Look{}, err
-	}
-	c.Accept()
-	if changed {
-		klog.FromContext(ctx).Info("Repaired a table that another program had changed", "table", f.key)
-	}
-	// On a node where other programs keep changing rulesets, looking takes a tenth of the time at most.
-	return frontend.Look{Repaired: changed, Rest: 9 * time.Since(began)}, nil
 }
 
 func (f *family) countFailure() { f.metrics.syncFailures.Inc() }

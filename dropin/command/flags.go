@@ -20,6 +20,9 @@ import (
 
 // flags are the flags of kube-proxy, with its names and defaults. Flags for a field of the configuration write to a
 // v1alpha1 configuration, which has the same defaults.
+//
+// A new setting is a field of package dropin/config/v1alpha2, or of [dropin.Config] if no file has it, and a flag here.
+// What happens to one of the second kind when a file is written is in settings.go. docs/configuration.md has all of them.
 type flags struct {
 	set    *pflag.FlagSet
 	groups []group

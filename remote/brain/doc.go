@@ -23,6 +23,12 @@
 // process. Messages to clients whose Syncs are expensive, so that they announce a rest of most of a second, do not
 // extend a revision to more than 100 ms.
 //
+// # Slow clients
+//
+// There is no queue for a client. Until it has acknowledged what it was sent, revisions pass it by; then it is sent the
+// difference between what it has and the newest state. The stream of one that does not read or acknowledge ends like
+// any other, after 15 to 45 minutes, but up to 5 minutes later.
+//
 // # Replicas
 //
 // Replicas share nothing but the cluster. Their revisions are never compared: a client that comes from another replica

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// version is the state that the nodes of a class share at one revision. It is immutable, except for deltas: see
-// history.go.
+// version is the state that the nodes of a class share at one revision. It is immutable, except for deltas, which the
+// history fills in and drops.
 type version struct {
 	history  *history // of its class
 	revision uint64
