@@ -22,7 +22,7 @@ import (
 // v1alpha1 configuration, which has the same defaults.
 //
 // A new setting is a field of package dropin/config/v1alpha2, or of [dropin.Config] if no file has it, and a flag here.
-// What happens to one of the second kind when a file is written is in settings.go. docs/configuration.md has all of them.
+// What happens to one of the second kind when a file is written is in settings.go. All are in docs/configuration.md.
 type flags struct {
 	set    *pflag.FlagSet
 	groups []group
