@@ -97,6 +97,41 @@ func TestVirtualServersThatSomebodyDeletesComeBackWithoutAChange(t *testing.T) {
 	})
 }
 
+// One that the kernel refuses when it is restored is refused like any other: the next Sync says so, and a retry adds it.
+func TestADeletedVirtualServerThatIsRefusedIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKernel(t)
+		b := k.start(t)
+		defer b.Close()
+		put(t, b, append(web(), backendtest.Node())...)
+		want := k.ipvs.Dump()
+		fail := func(f func(string) error) {
+			k.ipvs.Lock()
+			defer k.ipvs.Unlock()
+			k.ipvs.SetFail(f)
+		}
+		require.NoError(t, k.ipvs.DeleteServer(t.Context(), key("10.96.0.10:80", model.TCP)))
+		fail(func(call string) error {
+			if call == "add virtual server 10.96.0.10:80/TCP" {
+				return syscall.EINVAL
+			}
+			return nil
+		})
+		time.Sleep(2 * time.Hour)
+		_, repairs := b.Repairs()
+		require.Zero(t, repairs, "nothing was restored")
+		for range 2 {
+			require.Equal(t, []string{"default/web:http/TCP"}, failedPorts(t, b.Sync(t.Context())))
+		}
+		b.ResyncFailed()
+		require.Equal(t, []string{"default/web:http/TCP"}, failedPorts(t, b.Sync(t.Context())))
+		fail(nil)
+		b.ResyncFailed()
+		require.NoError(t, b.Sync(t.Context()))
+		require.Equal(t, want, k.ipvs.Dump())
+	})
+}
+
 // One that fails is tried again, although the kernel does not report it again.
 func TestARepairOfAddressesThatFailsIsTriedAgain(t *testing.T) {
 	for name, fail := range map[string]func(k *kernel, fail func(string) error){

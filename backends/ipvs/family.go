@@ -70,9 +70,7 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes, next *config) e
 	if c.Retry() {
 		f.addresses.retry()
 	}
-	err := f.commit(ctx, c)
-	c.Accept() // what else has failed is found by reading
-	return err
+	return f.commit(ctx, c)
 }
 
 // read reads the virtual servers, addresses and rules of the kernel.
@@ -125,6 +123,7 @@ func (f *family) reset(next *config) {
 func (f *family) commit(ctx context.Context, c *frontend.Changes) error {
 	err := f.execute(ctx, c)
 	f.refuse(c)
+	c.Accept() // what else has failed is found by reading
 	f.known = err == nil
 	return err
 }

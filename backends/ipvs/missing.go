@@ -2,6 +2,7 @@ package ipvs
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -64,10 +65,11 @@ func (f *family) restoreServers(ctx context.Context, c *frontend.Changes, now ti
 	}
 	err = f.commit(ctx, c)
 	f.missing.failed = err != nil
-	if err == nil && len(owners) > 0 {
+	gone = slices.DeleteFunc(gone, func(s *server) bool { return !s.exists }) // not wanted any more, or refused
+	if err == nil && len(gone) > 0 {
 		f.metrics.repairs.Inc()
 		klog.FromContext(ctx).Info("Restored virtual servers that another program had deleted", "family", f.key,
 			"count", len(gone), "first", gone[0].key)
 	}
-	return len(owners) > 0, err
+	return len(gone) > 0, err
 }
