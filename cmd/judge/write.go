@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/util/retry"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
@@ -135,9 +134,14 @@ func (s *store) set(ctx context.Context, o metav1.Object) error {
 	if t := o.GetCreationTimestamp(); !t.IsZero() {
 		return &program.RefusedError{Object: describe(o), Reason: "it notes itself when objects were created"}
 	}
-	err := s.try(ctx, func(ctx context.Context) error {
-		// Others may write to it too, such as a proxy that annotates its Node.
-		return retry.RetryOnConflict(retry.DefaultRetry, func() error { return s.write(ctx, o) })
+	// Not client-go's RetryOnConflict, which returns nil if the context ends in the middle of a request.
+	err := s.try(ctx, func(ctx context.Context) (err error) {
+		for range 5 { // others may write to it too, such as a proxy that annotates its Node
+			if err = s.write(ctx, o); !apierrors.IsConflict(err) {
+				break
+			}
+		}
+		return err
 	})
 	if isRefusal(err) {
 		return &program.RefusedError{Object: describe(o), Reason: err.Error()}
