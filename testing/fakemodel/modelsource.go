@@ -18,11 +18,13 @@ type modelSource struct {
 	wanted    *sink.Snapshot // of the last flush
 	sent      *sink.Snapshot // what the receiver has; empty at first
 	node      *model.Node
-	endpoints map[model.EndpointKey]bool // also those of services that are not set
+	endpoints map[model.ServiceName]map[model.EndpointKey]bool // also those of services that are not set
+	touched   map[model.ServiceName]bool                       // since the last flush that passed something
 }
 
 func newModelSource() *modelSource {
-	s := &modelSource{sent: &sink.Snapshot{}, endpoints: map[model.EndpointKey]bool{}}
+	s := &modelSource{sent: &sink.Snapshot{}, endpoints: map[model.ServiceName]map[model.EndpointKey]bool{},
+		touched: map[model.ServiceName]bool{}}
 	s.state = sink.NewFullState(func(_ context.Context, snapshot *sink.Snapshot) error {
 		s.wanted = snapshot
 		return nil
@@ -47,9 +49,14 @@ func (s *modelSource) set(object any) error {
 		s.node = v
 		s.state.SetNode(v)
 	case *model.Service:
+		s.touched[v.Name] = true
 		s.state.SetService(v)
 	case *model.Endpoint:
-		s.endpoints[v.Key()] = true
+		name := v.Port.Service
+		if s.endpoints[name] == nil {
+			s.endpoints[name] = map[model.EndpointKey]bool{}
+		}
+		s.endpoints[name][v.Key()], s.touched[name] = true, true
 		s.state.SetEndpoint(v)
 	default:
 		return fmt.Errorf("a %T can only be deleted", object)
@@ -65,14 +72,14 @@ func (s *modelSource) delete(object any) error {
 	case *model.Endpoint:
 		return s.delete(v.Key())
 	case model.ServiceName:
+		s.touched[v] = true
 		s.state.DeleteService(v)
-		for key := range s.endpoints {
-			if key.Port.Service == v {
-				_ = s.delete(key)
-			}
+		for key := range s.endpoints[v] {
+			s.state.DeleteEndpoint(key)
 		}
-	case model.EndpointKey:
 		delete(s.endpoints, v)
+	case model.EndpointKey:
+		delete(s.endpoints[v.Port.Service], v)
 		s.state.DeleteEndpoint(v)
 	default:
 		return fmt.Errorf("a %T cannot be deleted", object)
@@ -116,6 +123,7 @@ func (s *modelSource) flush(to localstate.Receiver) (changed bool, err error) {
 		}
 	}
 	s.sent = s.wanted
+	clear(s.touched)
 	return changed, nil
 }
 
@@ -127,13 +135,15 @@ func deleteEndpoints(c sink.Change, to localstate.Receiver) {
 	}
 }
 
-// orphans returns an error for each endpoint that belongs to no service port.
+// orphans returns an error for each endpoint that belongs to no service port. All of services that were not touched do.
 func (s *modelSource) orphans() error {
 	var orphans []model.EndpointKey
-	for key := range s.endpoints {
-		entry := s.wanted.Service(key.Port.Service)
-		if entry == nil || entry.Service.Port(key.Port.Port, key.Port.Protocol) == nil {
-			orphans = append(orphans, key)
+	for name := range s.touched {
+		entry := s.wanted.Service(name)
+		for key := range s.endpoints[name] {
+			if entry == nil || entry.Service.Port(key.Port.Port, key.Port.Protocol) == nil {
+				orphans = append(orphans, key)
+			}
 		}
 	}
 	slices.SortFunc(orphans, model.EndpointKey.Compare)

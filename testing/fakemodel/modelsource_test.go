@@ -43,7 +43,7 @@ func TestModelHandsOverWhatChangedInTheSinksOrder(t *testing.T) {
 	m, r := newModelSource(), &sink.Recorder{}
 
 	for _, ep := range []*model.Endpoint{a2, b1, a1} {
-		m.set(ep) // before their services
+		require.NoError(t, m.set(ep)) // before their services
 	}
 	require.NoError(t, m.set(b))
 	require.NoError(t, m.set(a))

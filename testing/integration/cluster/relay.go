@@ -31,7 +31,11 @@ func (c *Cluster) Relay(t testing.TB, do func(func() error)) *Relay {
 }
 
 // Cut closes all connections and, until Mend, every new one: the API server seems down, but its machine answers.
-func (r *Relay) Cut() { r.relay.Block() }
+func (r *Relay) Cut() {
+	if r.relay != nil {
+		r.relay.Block()
+	}
+}
 
 // Refuse is like Cut, but also stops listening until Mend.
 func (r *Relay) Refuse() {
