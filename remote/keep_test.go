@@ -293,19 +293,20 @@ type keptFeed struct {
 	*Feed
 	sink   sink.Recorder
 	health *health.Proxy
+	ready  chan struct{} // closed once the first state is applied
 	stop   func()
 }
 
 func runKept(t *testing.T, keep Keep, targets ...string) *keptFeed {
 	feed, err := NewFeed(Options{Targets: targets, State: stateN1, Keep: &keep})
 	require.NoError(t, err)
-	f := &keptFeed{Feed: feed, health: health.New(0)}
+	f := &keptFeed{Feed: feed, health: health.New(0), ready: make(chan struct{})}
 	f.keepEvery, f.maxBackoff = 10*time.Millisecond, 10*time.Millisecond
 	ctx, cancel := context.WithCancel(quiet(t))
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		assert.NoError(t, kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: &f.sink, Health: f.health,
-			MinInterval: -1}))
+			MinInterval: -1, OnReady: func() { close(f.ready) }}))
 	})
 	f.stop = sync.OnceFunc(func() {
 		cancel()
@@ -339,6 +340,7 @@ func TestANodeStartsWithoutAServer(t *testing.T) {
 	assert.Len(t, want, 2)
 	from := again.health.RestoredFrom()
 	assert.False(t, from.IsZero())
+	<-again.ready // the sink has the wave before that
 	answer := httptest.NewRecorder()
 	again.health.Healthz().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/healthz", nil))
 	assert.Equal(t, 200, answer.Code)

@@ -38,8 +38,9 @@ type ClientsetOptions struct {
 	// NoServiceCIDRs leaves the ServiceCIDRs out, for programs that may not list them, or that do not drop traffic to
 	// unallocated service addresses (S33).
 	NoServiceCIDRs bool
-	// OnlyNodes leaves everything but the Nodes out, for programs that follow them beside another source. Run does not
-	// wait for Nodes that the program may not read.
+	// OnlyNodes leaves everything but the Nodes out, for programs that follow them beside another source: such a source
+	// feeds no service proxy, which would take the cluster for one without Services. Nodes come without annotations, and
+	// of their status with the addresses alone. Run does not wait for Nodes that the program may not read.
 	OnlyNodes bool
 }
 
@@ -136,12 +137,13 @@ func (c *Clientset) Run(ctx context.Context, nodeName string, h Handler) error {
 	var outage outage
 	for _, in := range inputs {
 		store := newNameStore(in.kind, h, listed)
-		store.keep = kept{details: c.opts.EndpointDetails, annotations: c.opts.SliceAnnotations}
+		store.keep = kept{c.opts.EndpointDetails, c.opts.SliceAnnotations, c.opts.OnlyNodes}
 		store.outage, store.stream.after = &outage, c.after
 		wg.Go(func() { in.run(ctx, c.client, store, &calls) })
 	}
-	listed() // nothing, if there is nothing to list
+	listed() // that there is nothing to list
 	wg.Wait()
+	<-ctx.Done()
 	calls.stop()
 	return nil
 }

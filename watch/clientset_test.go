@@ -485,6 +485,21 @@ func TestClientsetOptionsLeaveOutNodesAndServiceCIDRs(t *testing.T) {
 	}
 }
 
+// A source of nothing has listed everything, and still runs until it is stopped.
+func TestAClientsetThatHasNothingToListRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		r, ended := newRecorder(t), make(chan error, 1)
+		c := newClientset(t, fake.NewClientset(), ClientsetOptions{OnlyNodes: true})
+		go func() { ended <- c.Run(ctx, "", r) }()
+		r.waitSynced()
+		synctest.Wait()
+		assert.Empty(t, ended)
+		cancel()
+		assert.NoError(t, <-ended)
+	})
+}
+
 func TestClientsetStreamsListsAndAsksForProtobuf(t *testing.T) {
 	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 
 // kept is what trim keeps on request: the details that identify an endpoint for people, and all annotations of
 // EndpointSlices.
-type kept struct{ details, annotations bool }
+type kept struct{ details, annotations, onlyNodes bool }
 
 // trim drops the fields that do not affect service traffic, see [Clientset]. A Service keeps its labels and
 // annotations, because backends with extensions read them.
@@ -36,6 +36,9 @@ func trim(obj any, keep kept) {
 		o.Status.Images = nil
 		o.Status.VolumesInUse = nil
 		o.Status.VolumesAttached = nil
+		if keep.onlyNodes {
+			o.Annotations, o.Status = nil, corev1.NodeStatus{Addresses: o.Status.Addresses}
+		}
 	}
 }
 

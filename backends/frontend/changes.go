@@ -118,7 +118,7 @@ func (c *PortChange) isChange() bool {
 	if c.Before == nil || c.After == nil {
 		return c.Before != c.After
 	}
-	if !c.Before.equal(c.After) || c.Refused() != nil {
+	if !c.Before.equal(c.After) || c.port.family.ledger.refused[c.port] != nil {
 		return true
 	}
 	for range c.FrontendChanges() {

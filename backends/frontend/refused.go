@@ -41,15 +41,18 @@ func (c *PortChange) RefuseInDoubt(has *Port, err error) {
 	c.port.family.ledger.decided[c.port].inDoubt = true
 }
 
-// RefuseAgain refuses a port as it was refused before, for the same reason: nothing was tried.
+// RefuseAgain refuses a port that is refused as it was before, for the same reason: nothing was tried.
 func (c *PortChange) RefuseAgain() {
 	l := &c.port.family.ledger
-	l.decided[c.port] = l.refused[c.port]
+	if r := l.refused[c.port]; r != nil {
+		again := *r
+		l.decided[c.port] = &again
+	}
 }
 
-// Report is for a backend that remembers what the dataplane lacks of the port: errs say what that is. The port is
-// refused with After or, without errs, accepted. servesExternal, which is not called then, reports whether any of its
-// node port, VIPs and external IPs is served: see [sink.PortError].
+// Report is for a backend that remembers what the dataplane lacks of the port: errs say what that is, and replace what
+// was said before. The port is refused with After or, without errs, accepted. servesExternal, which is not called then,
+// reports whether any of its node port, VIPs and external IPs is served: see [sink.PortError].
 func (c *PortChange) Report(errs []error, servesExternal func() bool) {
 	switch l := &c.port.family.ledger; {
 	case len(errs) > 0:
