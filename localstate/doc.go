@@ -44,3 +44,14 @@
 // The behaviour is that of kube-proxy of Kubernetes 1.37, or deliberately better where docs/semantics.md says "depart".
 // Comments and tests refer to the rules by their numbers there: S1, S2 ...
 package localstate
+
+// Where things are:
+//
+//	state.go, service.go, slice.go, node.go    what is kept of objects, and which services an object's change marks
+//	options.go, class.go                       what belongs to one node, to a class of nodes, or to all
+//	flush.go, flush_service.go, flush_port.go  what changed, service by service and port by port
+//	rule.go                                    the decision: which endpoints a port uses, and how (S20 to S28)
+//	entries.go, porttable.go                   the endpoints of slices, and their ports
+//	index.go, nodeindex.go, nodepart.go        large services, and many nodes, at the cost of what changes
+//	limits.go, hold.go, nolocal.go             bounds (S60), endpoints that are held (S66), a metric
+//	explain.go                                 why an endpoint is not used

@@ -7,8 +7,8 @@ import (
 )
 
 // flushPort computes the i-th port of a service: its routes and the changes of its endpoints, which it puts into the
-// buffers. list has the endpoints that have been handed over. flushPort returns the new list, in the same memory if
-// possible.
+// buffers. What policies and hints decide is in rule.go. list has the endpoints that have been handed over. flushPort
+// returns the new list, in the same memory if possible.
 func (s *State) flushPort(svc *service, i int, list []*model.Endpoint, noLocal *noLocalPorts) []*model.Endpoint {
 	w := &s.wave
 	clear(w.edits)

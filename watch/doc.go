@@ -29,3 +29,16 @@
 // other nodes' Nodes. Sources do not order kinds of objects: an EndpointSlice may come before its Service. They do not
 // write to the cluster.
 package watch
+
+// Where things are:
+//
+//	watch.go, kind.go            Source, Handler, and the kinds of object
+//	clientset.go                 an API server: which lists and watches there are
+//	clientset_input.go           one of these: its reflector, pauses, and errors
+//	clientset_store.go           what has vanished when everything was listed anew
+//	clientset_stream.go          streamed lists that do not end
+//	clientset_outage.go          what is logged while a server cannot be reached
+//	clientset_silence.go         a server that sends nothing (S68)
+//	informers.go                 a program's own informers
+//	files.go, files_*.go         files: where they are, when they are read, and what has changed in them
+//	filter.go, trim.go           which objects are for this proxy, and what is kept of them

@@ -138,3 +138,14 @@
 //
 // See docs/ipvs.md in the repository for inspection, the cost of changes, and migration from kube-proxy's mode ipvs.
 package ipvs
+
+// Where things are:
+//
+//	family.go               a wave in one family, and the order of what it does
+//	ports.go                which virtual servers the service ports want
+//	server.go               a virtual server: its endpoints, and those that drain
+//	addresses.go, others.go the dummy interface, and addresses of other machines
+//	filter.go, rules.go     the packet filter; marks.go: the packets of node ports
+//	missing.go              virtual servers that another program has deleted
+//	refused.go              what the kernel refuses, and whose it is
+//	sysctls.go, upstream.go kernel parameters, and what kube-proxy left

@@ -162,3 +162,14 @@
 //
 // See docs/nft.md in the repository for the layouts that were compared, and the figures.
 package nft
+
+// Where things are:
+//
+//	family.go            a wave in one family: what is known of the table, and what is done if it fails
+//	plan.go              the difference as two transactions
+//	port.go, action.go   a service port: its frontends, slots, and the chain for what happens to its traffic
+//	affinity.go          service ports with chains of their own; clients.go: who shares a set; lowered.go: timeouts
+//	sources.go           source ranges
+//	compare.go           reading the table, and adopting what is there
+//	drift.go             what other programs have changed; its monitor is in internal/kernel/nft/dataplane
+//	layout.go, probe.go  the table without services, and what the kernel must be able to do

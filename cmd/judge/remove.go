@@ -14,6 +14,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 )
 
+// Only objects in a real API server outlive a judge that is killed: the next run removes them. Namespaces, and the rules
+// in them, end with the process.
+
 func (c *cluster) labels() map[string]string { return map[string]string{runLabel: c.run} }
 
 // clear returns an error if the cluster allocates cluster IPs that have another meaning in the suite's network.

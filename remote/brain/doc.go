@@ -74,3 +74,14 @@
 //
 // and [Server.StatusHandler] lists the worst clients.
 package brain
+
+// Where things are:
+//
+//	server.go, run.go, source.go     one Server, and what it watches
+//	serve.go, listen.go, identity.go who may connect, and connection.go, places.go, classturn.go: how often
+//	class.go, history.go, parts.go   the state of a class, its versions, and what one node has besides
+//	publish.go, pace.go              a revision: what of it changes for whom, and when the next one is made
+//	join.go, client.go, receive.go   a stream from its Hello to its end, and what the node says
+//	resume.go                        what a client that has a state already is sent first
+//	deliver.go, batch.go, send.go    what is sent later: when, the encoded difference, the message
+//	progress.go, status.go           how new a state is, and what /status says

@@ -14,6 +14,14 @@
 // and of addresses that a Node object does not list it says what changes there.
 package preflight
 
+// Where things are:
+//
+//	configuration.go, daemonset.go, words.go  what is compared: a file, flags, or the command of a container
+//	compare.go                                connections whose outcome differs; connections.go: tracked ones
+//	upstream.go                               what kube-proxy's modes do otherwise than the rules say
+//	departures.go, slices.go, refusals.go     what differs for a Service or a slice, whatever the connection is
+//	difference.go, text.go                    a difference, and how it is printed
+
 import (
 	"context"
 	"errors"

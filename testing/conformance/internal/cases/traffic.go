@@ -188,3 +188,8 @@ func (c trafficCase) in(s setup) trafficCase {
 	c.setup = s
 	return c
 }
+
+// trafficCases returns the cases that need only states and traffic.
+func trafficCases() []trafficCase {
+	return slices.Concat(endpointCases(), policyCases(), detectorCases(), addressCases(), changeCases())
+}

@@ -1,8 +1,6 @@
 package cases
 
 import (
-	"slices"
-
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/cluster"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
@@ -54,8 +52,3 @@ const (
 	toUnallocatedAddress = cluster.ToUnallocatedAddress
 	toEndpointItself     = cluster.ToEndpointItself
 )
-
-// trafficCases returns the cases that need only states and traffic.
-func trafficCases() []trafficCase {
-	return slices.Concat(endpointCases(), policyCases(), detectorCases(), addressCases(), changeCases())
-}
