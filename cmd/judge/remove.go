@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 )
 
-// Only objects in a real API server outlive a judge that is killed: the next run removes them. Namespaces, and the rules
-// in them, end with the process.
+// Only objects in a real API server outlive a judge that is killed: the next run removes them. Namespaces, and their
+// rules, end with the process.
 
 func (c *cluster) labels() map[string]string { return map[string]string{runLabel: c.run} }
 
