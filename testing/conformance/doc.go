@@ -84,7 +84,7 @@
 //	internal/testbed    one backend on the network: its states, its traffic, and whether that is right
 //	internal/cluster    services and setups as cases describe them, and their objects
 //	internal/backend    the backend under test
-//	internal/speed      the speed of a program, beside machine and evidence, which only the judge needs
+//	internal/speed      the speed of a program; like machine and evidence, only the judge needs it
 //	internal/network    namespaces, servers and clients
 //
 // Package internal/simple is a backend with many faults, for the tests of the suite and the judge.

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Factory starts a backend, and does to it what a sink has no method for.
+// Factory starts a backend, and controls it in ways for which a sink has no method.
 type Factory struct {
 	New           func(ctx context.Context, env Env) (sink.Sink, error)
 	Cleanup       func(ctx context.Context, env Env) error
@@ -82,7 +82,7 @@ func (f Factory) Families() []model.Family {
 	return families
 }
 
-// Names of cases that a backend may waive, and that random states and the checks of every flow then take into account.
+// Names of cases that a backend may waive. Random states and the check of each flow take these waivers into account.
 const (
 	SharedAffinityCase = "a client stays with its endpoint, at all addresses of the port"
 	ExternalPortsCase  = "other ports of external addresses are left alone"

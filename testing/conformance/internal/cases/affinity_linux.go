@@ -32,7 +32,7 @@ func affinityCase(name string, svc service, run func(context.Context, *bed, serv
 	return Case{Name: name, Rules: "S32", Needs: []backend.Feature{backend.SessionAffinity}, run: serving(svc, run)}
 }
 
-// shortAffinity is the affinity timeout of the case that waits for its end.
+// shortAffinity is the affinity timeout of the case that waits for it to expire.
 const shortAffinity = 2 * time.Second
 
 func sticky(timeout time.Duration, eps []endpoint) service {

@@ -23,7 +23,7 @@ func bystanderCases() []Case {
 		{Name: "processes of the node that listen on all addresses get nothing that is for a service",
 			Rules: "S25, S33", run: serving(external(service{Endpoints: cluster.At(localPod1, remotePod1), ListsNode: true}),
 				wildcardListenersGetNothing)},
-		// A program listens itself.
+		// Not for programs: they listen on the port of the health check themselves.
 		{Name: "a health check at a VIP is not refused, where the node has the VIP", Rules: "S38, S62", Stepwise: true,
 			run: serving(external(service{Endpoints: cluster.At(localPod1, remotePod1), ExternalLocal: true,
 				HealthCheck: healthCheckPort}), healthChecksGetThrough)},
@@ -239,8 +239,8 @@ func (b *bed) churnForBystanders(ctx context.Context, st *stream) error {
 }
 
 // wildcardListenersGetNothing starts processes on the node that listen on all addresses: on a service's ports, on its
-// node ports, and on a port that the service does not have. The service also lists an address of the node, where that
-// port stays the process's (kubernetes#114815).
+// node ports, and on a port that the service does not have. The service also lists an address of the node: there,
+// connections to that last port must still reach the process (kubernetes#114815).
 func wildcardListenersGetNothing(ctx context.Context, b *bed, svc service) error {
 	full := svc.WithDefaults(0)
 	for _, f := range b.Env.Families {
@@ -306,7 +306,7 @@ func healthChecksGetThrough(ctx context.Context, b *bed, svc service) error {
 	})
 }
 
-// nodeProcessAnswers connects to the process by the node's own addresses.
+// nodeProcessAnswers connects to the process at the node's own addresses.
 func (b *bed) nodeProcessAnswers(ctx context.Context) error {
 	var list []bystander
 	for _, f := range b.Env.Families {

@@ -34,12 +34,12 @@ type Case struct {
 	Stepwise bool
 	// Continues: the case may start while another case's services exist, because its own replace them.
 	Continues bool
-	// Tries counts how often a program has been tried with it, and could not be judged.
+	// Tries counts the tries of this case with a program that could not be judged.
 	Tries int
 	run   func(ctx context.Context, b *bed) error
 }
 
-// bed is a test bed with what cases do on it.
+// bed is a testbed with the methods that cases use.
 type bed struct{ *testbed.Testbed }
 
 // copy returns a bed whose settings can be changed without those of b.
@@ -55,7 +55,7 @@ func All() []Case {
 		hostAddressCases(), lifecycleCases())
 }
 
-// ForPrograms returns the cases that only programs are tried with: a backend has no API server and no health checks.
+// ForPrograms returns the cases that are only for programs: a backend has no API server and no health checks.
 func ForPrograms() []Case { return slices.Concat(outageCases(), sliceCases(), healthCases()) }
 
 // Simulated returns the cases that need no real packets.
@@ -146,7 +146,7 @@ func (c trafficCase) run(ctx context.Context, b *bed) error {
 	return nil
 }
 
-// StepError is what failed after a step of a case.
+// StepError is a failure after a step of a case.
 type StepError struct {
 	Step string
 	error

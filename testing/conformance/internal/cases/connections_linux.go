@@ -77,7 +77,7 @@ func connectionsSurviveTheirEndpoint(ctx context.Context, b *bed, _ service, ope
 			append(cluster.At(remotePod2), cluster.InPhase(cluster.Terminating, localPod1, remotePod1)...), keeping(remotePod2)},
 		{"both had gone", cluster.At(remotePod2), keeping(remotePod2)},
 		{"there was none any more", nil, refused},
-		// As for some seconds in the live migration of a virtual machine that keeps its address.
+		// So it is for some seconds in the live migration of a virtual machine that keeps its address.
 		{"both were there, and not ready", cluster.InPhase(cluster.Unready, localPod1, remotePod1), refused},
 		{"both were ready again", cluster.At(localPod1, remotePod1), keeping(localPod1, remotePod1)},
 	} {

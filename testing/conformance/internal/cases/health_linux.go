@@ -42,7 +42,7 @@ func checked(places ...string) service {
 	return external(service{ExternalLocal: true, HealthCheck: healthCheckPort, Endpoints: cluster.At(places...)})
 }
 
-// healthFollows asks the health check at an address of the node while local endpoints come and go.
+// healthFollows queries the health check at an address of the node while local endpoints are added and removed.
 func (b *bed) healthFollows(ctx context.Context, where func(model.Family) netip.Addr) error {
 	for _, st := range []struct {
 		what   string
@@ -66,7 +66,7 @@ func (b *bed) healthFollows(ctx context.Context, where func(model.Family) netip.
 	return nil
 }
 
-// healthBecomes asks a health check until it is right, for as long as a program may be late.
+// healthBecomes queries a health check until the answer is right, for as long as a program may take to apply a change.
 func (b *bed) healthBecomes(ctx context.Context, to netip.AddrPort, want int) error {
 	p := b.Program
 	for began := time.Now(); ; {
@@ -84,7 +84,7 @@ func (b *bed) healthBecomes(ctx context.Context, to netip.AddrPort, want int) er
 	}
 }
 
-// healthIs asks a health check on the node itself, and connects to it from outside.
+// healthIs queries a health check on the node itself, and connects to it from outside.
 func (b *bed) healthIs(ctx context.Context, to netip.AddrPort, want int) error {
 	status := 0
 	err := b.Host.Do(func() (err error) {

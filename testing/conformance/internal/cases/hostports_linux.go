@@ -33,7 +33,7 @@ func hostPortCases() []Case {
 	}
 }
 
-// hostPorts are the rules of another program: what is for the node at a port goes to a pod.
+// hostPorts are the rules of another program: traffic to a port of the node goes to a pod.
 type hostPorts struct {
 	to    string // the place of the pod
 	ports []uint16
@@ -63,8 +63,8 @@ func hostPortsTakeNothing(ctx context.Context, b *bed, svc service) error {
 	return b.hostPortsAnswer(ctx, number)
 }
 
-// hostPortsLeaveNodePorts has another program give a pod the number of a node port, before the backend starts: if it
-// were after that, most backends would lose it.
+// hostPortsLeaveNodePorts has another program give a pod a host port with the number of a node port. It does so before
+// the backend starts: most backends would lose the node port to later rules.
 func hostPortsLeaveNodePorts(ctx context.Context, b *bed, svc service) error {
 	full := svc.WithDefaults(0)
 	remove, err := b.addHostPorts(ctx, full.Ports[0].Number, full.NodePortOf(0), full.NodePortOf(1))
@@ -104,7 +104,7 @@ func (b *bed) addHostPorts(ctx context.Context, ports ...uint16) (remove func(),
 	return remove, nil
 }
 
-// hostPortsAnswer checks that the other program's rules apply to what is for no service.
+// hostPortsAnswer checks that the other program's rules apply to traffic that is not for a service.
 func (b *bed) hostPortsAnswer(ctx context.Context, port uint16) error {
 	var list []bystander
 	for _, f := range b.Env.Families {
@@ -117,7 +117,7 @@ func (b *bed) hostPortsAnswer(ctx context.Context, port uint16) error {
 	return b.tryBystanders(ctx, list)
 }
 
-// add adds the rules to a table of nftables, and with those programs of iptables that there are.
+// add adds the rules to a table of nftables, and with the iptables programs that are installed.
 func (h *hostPorts) add(ctx context.Context, families []model.Family) error {
 	for _, f := range families {
 		if err := h.addTable(f); err != nil {
@@ -148,7 +148,7 @@ func (h *hostPorts) remove() error {
 
 const hostPortChain = "FOREIGN-HOSTPORTS"
 
-// addChains adds the rules with a program of iptables, if it is installed. Removing them needs ctx as well.
+// addChains adds the rules with an iptables program, if it is installed. ctx must last until they have been removed.
 func (h *hostPorts) addChains(ctx context.Context, name string, f model.Family) error {
 	program, found := need.Find(name)
 	if !found {

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 )
 
-// outageCases cover API servers that go away and come back. Stale endpoints after that are the worst kind: everything
-// looks well, and connections go to pods that no longer exist (cilium/cilium#48050).
+// outageCases cover API servers that become unreachable and come back. Stale endpoints after that are the worst fault:
+// everything looks fine, but connections go to pods that no longer exist (cilium/cilium#48050).
 func outageCases() []Case {
 	return []Case{
 		{Name: "what changed while the API server was away is right when it is back, with an expired history",
@@ -26,7 +26,7 @@ func outageCases() []Case {
 const (
 	// awayFor is how long an API server is away: longer than the first retries of client-go.
 	awayFor = 3 * time.Second
-	// backWithin is how long a program may take to come back to its API server: client-go's pauses double with each try.
+	// backWithin is how long a program may take to reconnect to its API server: client-go's pauses double with each try.
 	backWithin = 2 * time.Minute
 )
 

@@ -66,7 +66,7 @@ func ownersLast(ctx context.Context, b *bed) error {
 	})
 }
 
-// nodePortsLast has a service list the node's address with the number of another service's node port.
+// nodePortsLast has a service list the node's address, with a port that is another service's node port.
 func nodePortsLast(ctx context.Context, b *bed) error {
 	node, external := inYear("m", 2, 2023, localPod1), inYear("a", 3, 2022, remotePod1)
 	node.NodePort, external.ListsNode = true, true

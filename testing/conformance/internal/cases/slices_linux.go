@@ -33,7 +33,7 @@ func slicesChangeNames(ctx context.Context, b *bed) error {
 	defer open.close()
 	st := b.startStream(web(""), stays...)
 	err = st.during(func() error {
-		for _, prefix := range []string{"new-", "", "a-"} { // the new slice comes, then the old one goes
+		for _, prefix := range []string{"new-", "", "a-"} { // the new slice is created, then the old one deleted
 			if err := b.Put(ctx, web(prefix, stays...)); err != nil {
 				return err
 			}
@@ -61,7 +61,7 @@ func slicesChangeNames(ctx context.Context, b *bed) error {
 	return nil
 }
 
-// The churn: a change of endpoints each churnEvery, for churnFor.
+// The churn: endpoints change every churnEvery, for churnFor.
 const (
 	churnEvery = 50 * time.Millisecond
 	churnFor   = 6 * time.Second

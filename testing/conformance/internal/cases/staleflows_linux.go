@@ -16,7 +16,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/testbed"
 )
 
-// staleFlowCases cover UDP flows, which have no end: flows to an endpoint that stops serving have to be cut (S40, S41).
+// staleFlowCases cover UDP flows, which have no end: those to an endpoint that stops serving have to be deleted (S40,
+// S41).
 func staleFlowCases() []Case {
 	needs := []backend.Feature{backend.StaleFlows}
 	web := func(eps ...endpoint) service {
@@ -60,8 +61,8 @@ func whileSending(svc service,
 	})
 }
 
-// flowTimeout is how long flows may take to be cut. A backend has the answer timeout after Sync. Of a program it is
-// only known that its rules are applied: it may cut flows after that, and pause between its looks at them.
+// flowTimeout is how long it may take until stale flows are deleted. A backend has the answer timeout after Sync. Of a
+// program only the rules are known to be applied: it may delete flows later, at intervals of its own.
 func (b *bed) flowTimeout() time.Duration {
 	if b.Program != nil {
 		return b.Timeouts.Answer + b.Program.Figures.Settle()
@@ -136,7 +137,7 @@ func flowsOfDeletedServiceEnd(ctx context.Context, b *bed, _ service, open stand
 	}
 	return testbed.Each(open, func(c *standingConnection) error {
 		var a network.Answer
-		// A backend may cut flows after Sync has returned: earlier answers may still arrive.
+		// A backend may delete flows after Sync has returned: earlier answers may still arrive.
 		for deadline := time.Now().Add(b.flowTimeout()); time.Now().Before(deadline); {
 			var err error
 			if a, err = c.Ask(time.Now().Add(b.Timeouts.Quiet)); err != nil {

@@ -288,7 +288,7 @@ func (s Service) object() metav1.Object {
 	return svc
 }
 
-// LabelServiceProxyName is the label of a Service that another program than the node's usual proxy serves.
+// LabelServiceProxyName is the label of a Service that a program other than the node's usual proxy serves.
 const LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
 // The zones in topology hints: the node's, and another one.

@@ -24,7 +24,7 @@ func (s Setup) String() string {
 	return fmt.Sprintf("local pods by %v, node ports %v, masquerade all %t", s.Detector, s.NodePorts, s.MasqueradeAll)
 }
 
-// Detector selects how local pods are told from other sources (S30).
+// Detector selects how local pods are distinguished from other sources (S30).
 type Detector int
 
 const (

@@ -19,7 +19,7 @@ type Control struct {
 func (w *Watch) NewControl(try func() bool) *Control { return &Control{w, try} }
 
 // Run makes one connection after the other until the context ends. The time of a connection counts from when it was
-// due, so that it includes how long the judge itself did not run.
+// due, and so includes any time in which the judge itself did not run.
 func (c *Control) Run(ctx context.Context) {
 	due := time.Now()
 	for {

@@ -1,7 +1,8 @@
-// Package machine tells whether other programs left the judge and its program enough of the machine. On a busy machine
-// a right proxy is late, and packets are lost that no proxy has touched: then a wrong result says nothing.
+// Package machine determines whether other programs left enough of the machine to the judge and the program that it
+// tests. On a busy machine a correct proxy is late, and packets are lost that no proxy has touched, so a wrong result
+// proves nothing.
 //
-// A [Watch] knows two things. It counts the threads of other programs that were ready to run, and it is told how long
-// control connections took, which no proxy handles. What the judge and its program use themselves is subtracted: a
-// program that keeps the processors busy makes no excuse for itself.
+// A [Watch] uses two measurements: the number of threads of other programs that were ready to run, and the duration of
+// control connections, which no proxy handles. What the judge and its program use themselves is subtracted: a program
+// that keeps the processors busy is not excused by that.
 package machine

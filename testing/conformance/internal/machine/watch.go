@@ -9,19 +9,19 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
-// The limits. Up to them, a right proxy passes the suite.
+// The limits. Below them, a correct proxy passes the suite.
 const (
-	// mostThreads is how many threads of other programs may be ready to run for each processor.
+	// mostThreads is the number of threads of other programs, ready to run, for each processor.
 	mostThreads = 4
-	// mostDelay is how long a control connection may take, and mostShare how much of the processors' time may be lost to
-	// others at the same time. If others used less, the delay is due to the judge or its program. With more, a wrong
-	// result may be due to others, and has to be seen once more.
+	// mostDelay is the duration of a control connection, and mostShare the share of the processors' time that is lost to
+	// others meanwhile: the machine is too busy if both are reached. If others use less, the delay is due to the judge or
+	// its program.
 	mostDelay = 500 * time.Millisecond
 	mostShare = 0.25
 )
 
-// interval is the time between two readings, moment the length of the periods that are judged. In much shorter ones,
-// counters that are not read at the same time would say little.
+// interval is the time between two readings, and moment the minimum length of the periods that are judged. The counters
+// are not read at the same instant, so much shorter periods would say little.
 const (
 	interval = 100 * time.Millisecond
 	moment   = time.Second
@@ -82,7 +82,8 @@ func New(s Source) *Watch {
 	return w
 }
 
-// read reads everything. Reading Ours takes time on a busy machine, so the other counters are those of its middle.
+// read reads everything. Reading Ours takes time on a busy machine, so the other times are averaged over before and
+// after.
 func (w *Watch) read() Reading {
 	r := w.source.Counters()
 	r.Ours = w.source.Ours()
@@ -114,7 +115,7 @@ func (w *Watch) tick() {
 	if !w.count(w.source.Counters().Runnable) {
 		return
 	}
-	now := w.read() // without mu: it takes time, and no control may wait for it
+	now := w.read() // without mu: it takes time, and control connections must not wait for it
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	at := time.Now()
@@ -143,7 +144,7 @@ func (w *Watch) whyBusy(now Reading) string {
 	others, steal := shares(w.last, now)
 	threads := 0.0
 	if busy := now.Busy - w.last.Busy; busy > 0 {
-		// Threads share the processors, so others have as many of the threads as they have of the time.
+		// Threads share the processors evenly, so the share of the others is the same of the threads as of the time.
 		all := float64(w.runnable) / float64(w.readings*w.source.Processors)
 		threads = all * others * float64(now.All-w.last.All) / float64(busy)
 	}
@@ -184,7 +185,7 @@ func (w *Watch) Busy(since time.Time) string {
 	return ""
 }
 
-// Shared returns how others shared the machine since a time, "" if they used little of it. It does not count the
+// Shared describes how much of the processors others have used since a time; "" if it was little. It does not count the
 // current period.
 func (w *Watch) Shared(since time.Time) string {
 	if w.source.NeverBusy {

@@ -5,8 +5,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 )
 
-// Control makes connections that pass the node under test by: from other-node to the pod behind it, by TCP and UDP in
-// turn. They use the kernel, links, sockets and servers that all others use, but no rules of the node: only a lack of
+// Control makes connections that bypass the node under test: from other-node to the pod behind it, alternately by TCP
+// and UDP. They use the same kernel, links, sockets and servers as all others, but no rules of the node: only a lack of
 // processor time delays them.
 type Control struct {
 	n     Network

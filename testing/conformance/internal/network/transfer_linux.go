@@ -150,7 +150,7 @@ func (t *transfer) exchange(r io.Reader, w io.Writer, endHalf func() error, clie
 		return send()
 	}
 	if client == (t.Ending == ClientResets) {
-		// Half of the own data is sent, or the first half of the other side's has arrived.
+		// The client resets after it has sent half of its data, the server after it has received that half.
 		var err error
 		if client {
 			_, err = io.CopyN(w, t.content(true), t.size/2)

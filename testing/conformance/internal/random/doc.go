@@ -1,3 +1,3 @@
-// Package random tests a backend in random states with random connections, and reduces what led to a failure to a small
-// [Script].
+// Package random tests a backend in random states with random connections, and reduces a failure to a small [Script]
+// that causes it.
 package random

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/testbed"
 )
 
-// Run applies n random states in turn to a test bed, and tries random traffic in each. It returns the first failure,
-// reduced to what it takes.
+// Run applies n random states in turn to a testbed, and tries random traffic in each. It returns the first failure,
+// reduced to the events that cause it.
 func Run(ctx context.Context, b *testbed.Testbed, seed uint64, n int) error {
 	g := NewGenerator(seed, b.Factory)
 	for done := 0; done < n; {

@@ -36,7 +36,7 @@ type Backend struct {
 	node      *model.Node
 	services  map[model.ServiceName]*model.Service
 	endpoints map[model.EndpointKey]*model.Endpoint
-	// cleaned has what served in each family when stale flows were deleted last.
+	// cleaned has the endpoints of each family as of the last deletion of stale flows.
 	cleaned    map[model.Family]udpTargets
 	remembered string // for mutants that remember too much
 	synced     bool
@@ -280,7 +280,7 @@ func existing(ctx context.Context) (map[string][]object, error) {
 type udpTargets map[netip.AddrPort][]netip.AddrPort
 
 // deleteStaleFlows deletes UDP flows to service addresses whose endpoint no longer serves there (S40, S41). The kernel
-// walks its whole table for that, which takes longer than all the rest of a Sync, so it is asked only after a change.
+// walks its whole table for that, which takes longer than the rest of a Sync, so this is done only after a change.
 func (b *Backend) deleteStaleFlows(ctx context.Context) error {
 	if b.mutant == cutsConnections {
 		return netlink.ConntrackTableFlush(netlink.ConntrackTable)

@@ -98,7 +98,7 @@ type prober struct {
 
 	mu       sync.Mutex
 	incoming []news
-	wake     chan struct{} // signals new entries in news
+	wake     chan struct{} // signals new entries in incoming
 
 	open  []*change // not shown yet, oldest first
 	byPod map[netip.Addr]*change
@@ -108,7 +108,7 @@ type prober struct {
 	replaced int
 }
 
-// news is a change to probe, or a pod that was removed.
+// news is an entry of prober.incoming: a change to probe, or a pod that was removed.
 type news struct {
 	change *change
 	gone   netip.Addr
@@ -134,7 +134,7 @@ func (p *prober) add(changes []*change) {
 	}
 }
 
-// take processes the news, and reports whether a change is open.
+// take processes incoming, and reports whether a change is open.
 func (p *prober) take() bool {
 	p.mu.Lock()
 	list := p.incoming
@@ -209,7 +209,7 @@ func (p *prober) probe() error {
 	return nil
 }
 
-// rest returns the pause after probing for some time.
+// rest returns how long to pause after probing has taken this long.
 func (p *prober) rest(asking time.Duration) time.Duration {
 	rest := max(asking, 100*time.Microsecond)
 	if len(p.open) > 0 {
@@ -218,8 +218,8 @@ func (p *prober) rest(asking time.Duration) time.Duration {
 	return min(rest, 50*time.Millisecond)
 }
 
-// follow calls write, which adds changes to the prober, and returns when all of them show. From the end of write this
-// may take as long as a change may.
+// follow calls write, which adds changes to the prober, and returns when all of them show. After write has returned,
+// they must show within the time limit for a change.
 func (r *measurement) follow(ctx context.Context, p *prober, write func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -224,10 +224,10 @@ func (r *measurement) flow(service int) network.Attempt {
 	return network.PlaceNamed(network.LocalPod1).FlowTo(r.serviceAt(service), model.TCP, serviceName(service))
 }
 
-// reachAll waits until every service answers, and returns when that was the case, as far as it can tell. It probes a
-// sample first, the last service first, because programs are likely to program those last. Then it probes all services,
-// which takes longer than many starts. A service that answers at once may have done so for an unknown time, so the
-// start ends with the last answer that reachAll had to wait for.
+// reachAll waits until every service answers, and returns the time from which that was so, as far as it can tell. It
+// probes a sample first, the last service first, because programs are likely to program that one last. Then it probes
+// all services, which takes longer than many starts. A service that answers this at once may have done so for an
+// unknown time, so after the sample only answers that reachAll had to wait for count.
 func (r *measurement) reachAll(ctx context.Context, deadline time.Time) (reached time.Time, err error) {
 	order := sample(16, r.Services)
 	first := len(order)

@@ -1,3 +1,3 @@
-// Package suite runs the cases and the random states as Go tests: it prepares the test bed, decides which cases a
-// backend need not pass, and reports what went wrong. Package conformance is its face.
+// Package suite runs the cases and the random states as Go tests: it prepares the testbed, decides which cases a
+// backend need not pass, and reports what went wrong. Package conformance is its public API.
 package suite

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
-// Figures are the times measured on all lanes of a run.
+// Figures are the times measured on all networks of a run.
 type Figures struct {
 	mu            sync.Mutex
 	wave          int

@@ -43,12 +43,12 @@ type Program struct {
 	Wanted, written []metav1.Object
 	probe           []metav1.Object // the last probe's Service and EndpointSlices
 	running, served bool
-	// Grace is how long the program may take to come back to an API server that was away.
+	// Grace is how long the program may take to reconnect to an API server that was away.
 	Grace time.Duration
-	Late  bool // since the case began, a result became right only later
+	Late  bool // since the case began, a result was right only on a later try
 }
 
-// SetService does nothing, as the other methods that describe a state: the objects contain everything.
+// SetService does nothing, like the other methods that describe a state: the objects contain everything.
 func (p *Program) SetService(*model.Service) {}
 
 // DeleteService does nothing.
@@ -166,7 +166,7 @@ func (p *Program) Close() error {
 		return p.Host.Stop(context.Background())
 	}
 	defer p.Spent.stopped(p.Host)
-	p.Spent.Total() // what it has used since the last reading would be nobody's
+	p.Spent.Total() // otherwise what it has used since the last reading would not be counted
 	return p.Host.Stop(context.Background())
 }
 

@@ -49,7 +49,7 @@ func (s *Spending) Total() time.Duration {
 	sum := judgesOwn()
 	for h, most := range s.most {
 		now, _ := h.Usage()
-		s.most[h] = max(most, now) // it is less for a moment when a child has exited, and its time is rounded
+		s.most[h] = max(most, now) // it drops briefly when a child exits, because its time is rounded
 		sum += s.most[h]
 	}
 	return sum + s.ended

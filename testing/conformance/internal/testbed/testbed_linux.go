@@ -62,7 +62,7 @@ func New(f backend.Factory, families []model.Family, seed uint64) (*Testbed, err
 	return NewOn(n, f, p, seed)
 }
 
-// NewOn returns a test bed on a network, which it closes.
+// NewOn returns a testbed on a network, which it closes.
 func NewOn(n *network.Network, f backend.Factory, p Timeouts, seed uint64) (*Testbed, error) {
 	b := &Testbed{Network: n, Try: n.Try, Factory: f, Timeouts: p, id: strings.ToLower(rand.Text()[:12]), Seed: seed,
 		Waived: &waivers{}}
