@@ -13,12 +13,12 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
-// What is not judged because other programs kept the machine busy. See package machine.
+// This file decides what is not judged because other programs kept the machine busy. See package machine.
 
 const (
-	// mostTries is how often a case is tried that cannot be judged, and mostStarts how often the first start is.
+	// mostTries is the maximum number of tries of a case that cannot be judged, and mostStarts those of the first start.
 	mostTries, mostStarts = 3, 2
-	// defaultQuietTimeout is how long a new try waits for a quiet machine.
+	// defaultQuietTimeout is how long another try waits for a quiet machine.
 	defaultQuietTimeout = 10 * time.Second
 )
 
@@ -43,8 +43,8 @@ func (j *judging) control(n *network.Network) (end func()) {
 // tryFunc tries a flow.
 type tryFunc = func(network.Attempt, network.Timeouts) network.Seen
 
-// slowly returns a function that, while the machine is too busy, waits as long where nothing should come as where
-// something should: what is late must not look dropped.
+// slowly returns a function that tries flows like try. While the machine is too busy, it waits as long where no answer
+// is expected as where one is, because a late packet must not look like a dropped one.
 func (j *judging) slowly(try tryFunc) tryFunc {
 	return func(f network.Attempt, p network.Timeouts) network.Seen {
 		if j.machine.BusyTime(time.Now().Add(-time.Second)) > 0 {
@@ -83,8 +83,8 @@ func (j *judging) judgeNone(why string) {
 	j.queue = nil
 }
 
-// start calls f until it succeeds on a machine that is not too busy for it. An error on a machine that was too busy at
-// each of several tries is a busyError; so is a result that quiet requires a quiet machine for.
+// start calls f, and calls it again if it failed on a machine that was too busy. With quiet, a success on such a
+// machine does not count either. If the machine was too busy at every try, the error is a busyError.
 func (j *judging) start(ctx context.Context, quiet bool, f func() error) error {
 	for tries := 1; ; tries++ {
 		began := time.Now()
@@ -104,7 +104,7 @@ func (j *judging) start(ctx context.Context, quiet bool, f func() error) error {
 	}
 }
 
-// isOthersFault reports whether an error says by itself that the program is not to blame.
+// isOthersFault reports whether an error shows by its type that the program is not to blame.
 func isOthersFault(err error) bool {
 	var refused *program.RefusedError
 	var place *testbed.PlaceError

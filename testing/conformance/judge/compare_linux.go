@@ -203,8 +203,8 @@ func (c *comparison) episode(ctx context.Context, set cluster.Setup) error {
 	return c.both(func(_ int, s *side) error { return s.tidy(ctx) })
 }
 
-// refused records that a program does not start with a configuration. It returns an error if the program has never
-// started yet, or at the third refusal in a row.
+// refused records that a program does not start with a configuration. It returns any other error, and this one too if
+// no cluster has been tried yet, or at the third refusal in a row.
 func (c *comparison) refused(ctx context.Context, set cluster.Setup, err error) error {
 	if c.refusals++; !isProgramError(err) || c.clusters == 0 || c.refusals == 3 || ctx.Err() != nil {
 		return err
@@ -296,7 +296,7 @@ func (c *comparison) cluster(ctx context.Context, sc random.Script, list []rando
 	return ctx.Err()
 }
 
-// judged returns the flows that end differently, none if the machine was too busy for that at each of several tries.
+// judged returns the flows that end differently, none if the machine was too busy at each of several tries.
 func (c *comparison) judged(ctx context.Context, flows []*compared) ([]*compared, error) {
 	for tries := 1; ; tries++ {
 		began := time.Now()

@@ -117,7 +117,7 @@ type judging struct {
 	figures  *testbed.Figures
 	spent    *testbed.Spending
 	machine  *machine.Watch
-	// quietTimeout is how long a new try waits for a quiet machine.
+	// quietTimeout is how long another try waits for a quiet machine.
 	quietTimeout time.Duration
 	// base is the configuration of a program that cannot be configured.
 	base cluster.Setup
@@ -211,7 +211,7 @@ func (j *judging) whyNone() string {
 	return fmt.Sprintf("none is selected by the pattern %q", j.Run)
 }
 
-// run starts the program, then runs the queue's cases on several lanes. An error means that nothing could be tried.
+// run starts the program, then runs the queue's cases with several workers. An error means that nothing could be tried.
 func (j *judging) run(ctx context.Context) error {
 	if len(j.queue) == 0 {
 		return nil
@@ -248,7 +248,7 @@ func (j *judging) run(ctx context.Context) error {
 	return nil
 }
 
-// laneKind says which cases a lane runs.
+// laneKind selects the cases that a worker runs.
 type laneKind int
 
 const (
@@ -259,8 +259,8 @@ const (
 
 func (k laneKind) runs(c cases.Case) bool { return k == allCases || c.Outage == (k == outagesOnly) }
 
-// lanes returns the kinds of lanes that run the queue. In an outage a program mostly waits before it connects again, so
-// each has a lane of its own beside the others, unless a single one is asked for.
+// lanes returns the kinds of workers that run the queue. In an outage a program mostly waits before it reconnects, so
+// each outage case gets an additional worker, unless only one is requested.
 func (j *judging) lanes() []laneKind {
 	if j.Lanes == 1 {
 		return []laneKind{allCases}
@@ -275,7 +275,7 @@ func (j *judging) lanes() []laneKind {
 		slices.Repeat([]laneKind{outagesOnly}, outages)...)
 }
 
-// next takes a case for a lane of a kind from the queue, preferably one with the lane's current setup.
+// next takes a case for a worker of a kind from the queue, preferably one with the worker's current setup.
 func (j *judging) next(k laneKind, now *cluster.Setup) (c cases.Case, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

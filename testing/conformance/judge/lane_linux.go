@@ -20,14 +20,14 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
-// lane runs one case after the other on its own network.
+// lane is a worker: it runs one case after the other on its own network.
 type lane struct {
 	*judging
 	kind    laneKind
 	testbed *testbed.Testbed // nil if none is open
 	// asked is the setup that the cases request. The testbed's differs if the program cannot be configured.
 	asked cluster.Setup
-	// release ends what watches the network.
+	// release ends the control connections, and the count of the program's processor time.
 	release func()
 }
 

@@ -15,7 +15,7 @@ type Options struct {
 	Run      *regexp.Regexp
 	CoreOnly bool
 	// Lanes is the number of networks, each with its own program, that share the cases. Default 4. Unless it is 1, each
-	// case in which the API server goes away has one more: it mostly waits.
+	// case in which the API server goes away gets an additional one, because it mostly waits.
 	Lanes int
 	// Seed determines the source ports of clients.
 	Seed uint64

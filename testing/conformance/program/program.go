@@ -38,8 +38,8 @@ type Proxy struct {
 //
 // A host may implement optional methods:
 //
-//   - Away(ctx) error makes the API server unreachable: connections end, and new ones are refused. Put goes on to
-//     work. Back(ctx, r Return) error ends that.
+//   - Away(ctx) error makes the API server unreachable: connections end, and new ones are refused. Put still works.
+//     Back(ctx, r Return) error ends that.
 //   - Disturbed() error returns why events since its last call invalidate the results of the program, or nil. A
 //     case that fails then counts as not run.
 //   - List(ctx) (command string, size int64, err error) lists the node's rules with the usual command, and
@@ -63,7 +63,8 @@ type Host interface {
 	// Dump returns the node's rules, for messages.
 	Dump(ctx context.Context) (string, error)
 	// Usage returns the program's CPU time and peak memory in bytes since its start, or zeros if unknown or stopped. The
-	// time includes all processes that the program has started: on a busy machine it tells the program from others.
+	// time includes all processes that the program has started, so that on a busy machine its load can be distinguished
+	// from that of others.
 	Usage() (processor time.Duration, memory int64)
 	// Requests describes the program's requests to the API server, for messages.
 	Requests() string

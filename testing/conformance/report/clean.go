@@ -10,9 +10,7 @@ import (
 
 // Clean makes any text safe to print. It replaces invalid UTF-8 by U+FFFD, and control characters, bidirectional
 // formatting characters and characters that XML forbids by escapes like \x1b and \u202e. It keeps newlines and tabs,
-// and turns \r
-//
-//	into a newline.
+// and turns \r\n into a newline.
 func Clean(text string) string {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	var b strings.Builder

@@ -15,9 +15,9 @@
 // result has [Failure]s: the flow, the observed result, the expected outcomes with their rules, the packet's path, and
 // the cluster's objects as YAML for kubectl apply.
 //
-// [WriteYAML] writes reports that are committed and compared; [Read] reads them. Equal results produce equal bytes, but
-// for the load of the [Machine] and the figures of [Speed]. [Merge] merges the reports of a program's runs, each with
-// some of the cases. cmd/judge also writes reports as HTML, JUnit XML and text.
+// [WriteYAML] writes reports that are committed and compared; [Read] reads them. Equal results produce equal bytes,
+// except for the load of the [Machine] and the figures of [Speed]. [Merge] merges the reports of a program's runs, each
+// with some of the cases. cmd/judge also writes reports as HTML, JUnit XML and text.
 //
 // # What it guarantees
 //

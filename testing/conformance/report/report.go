@@ -36,9 +36,9 @@ type Machine struct {
 	// LoadBefore and LoadAfter are the load average of one minute at the beginning and at the end.
 	LoadBefore float64 `json:"loadBefore"`
 	LoadAfter  float64 `json:"loadAfter"`
-	// Others is how much of the processors' time other programs used than the judge and what it tested, and Steal how
-	// much the hypervisor gave to other machines. Waiting is how much of the run some thread waited for a processor. All
-	// are in percent.
+	// Others is the share of the processors' time that programs other than the judge and the tested ones used, and Steal
+	// the share that the hypervisor gave to other machines. Waiting is the share of the run in which some thread waited
+	// for a processor. All are in percent.
 	Others  int `json:"othersPercent"`
 	Steal   int `json:"stealPercent"`
 	Waiting int `json:"waitingPercent,omitempty"`
@@ -95,8 +95,8 @@ const (
 	Failed Verdict = "failed"
 	// Unsupported: the proxy lacks a feature that the case needs.
 	Unsupported Verdict = "unsupported"
-	// NotJudged: a result was wrong, but the machine was too busy to blame the proxy, at each of several tries. Nothing
-	// follows from it.
+	// NotJudged: a result was wrong, but the machine was too busy at every attempt to blame the proxy. It counts neither
+	// for nor against it.
 	NotJudged Verdict = "not judged"
 	// NotRun: the case was not selected, the command lacks something that it needs, or the run ended early.
 	NotRun Verdict = "not run"

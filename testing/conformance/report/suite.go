@@ -6,16 +6,17 @@ import (
 	"strings"
 )
 
-// SuiteVersion is the version of the suite's cases. It goes up when cases come that reports of the version before lack.
+// SuiteVersion is the version of the suite's cases. It is incremented when cases are added that reports of the previous
+// version lack.
 const SuiteVersion = "0.2"
 
 //go:embed cases.txt
 var caseNames string
 
-// SuiteCases returns the names of the cases that a program is tried with, sorted.
+// SuiteCases returns the names of the cases for programs, sorted.
 func SuiteCases() []string { return strings.Split(strings.TrimSpace(caseNames), "\n") }
 
-// Newer returns the cases of the suite that came after a report: a report of an earlier version has no result of them.
+// Newer returns the cases that were added to the suite after the version of a report: those without a result in it.
 func (r *Report) Newer() []string {
 	if r.Suite == SuiteVersion || r.Beside != nil {
 		return nil

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// ServiceFeature is something that Kubernetes asks of service proxies, and that some lack.
+// ServiceFeature is something that Kubernetes requires of service proxies, and that some lack.
 type ServiceFeature struct {
-	// Name is what the feature is called in the API, and KEPs the numbers of the enhancement proposals it comes from.
+	// Name is the feature's name in the API, and KEPs the numbers of its enhancement proposals.
 	Name string
 	KEPs []int
 	// Cases are the names of the cases that prove it.
@@ -31,13 +31,14 @@ func (f ServiceFeature) Title() string {
 type Answer string
 
 const (
-	// Yes: every case was right, perhaps slowly.
+	// Yes: every case passed, perhaps slowly.
 	Yes Answer = "yes"
-	// No: at least one case was wrong, or the proxy is said to lack what it needs, and none was right.
+	// No: at least one case failed or is unsupported, and none passed.
 	No Answer = "no"
-	// InPart: one case was right, and another one wrong.
+	// InPart: at least one case passed, and at least one failed or is unsupported.
 	InPart Answer = "in part"
-	// NotKnown: nothing was wrong, but a case has no verdict: it was not run, not judged, or is newer than the report.
+	// NotKnown: no case failed or is unsupported, but one has no verdict: it was not run, not judged, or is newer than the
+	// report.
 	NotKnown Answer = "not known"
 )
 
@@ -46,7 +47,7 @@ type Support struct {
 	// ServiceFeature is the feature, and Answer whether the proxy has it.
 	ServiceFeature
 	Answer Answer
-	// Right, Wrong and Unknown are the cases that passed, those that did not, and those without a verdict.
+	// Right are the cases that passed, Wrong those that failed or are unsupported, and Unknown those without a verdict.
 	Right, Wrong, Unknown []string
 }
 
