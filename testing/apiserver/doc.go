@@ -25,7 +25,7 @@
 //     of the first one. Lists with resource version 0 ignore the limit.
 //   - A watch begins after the client's resource version, or with the existing objects if there is none, or 0. With
 //     sendInitialEvents (a streamed list) a bookmark follows these objects. An object that begins or ceases to match
-//     the selectors is added or deleted. The watch ends after the timeoutSeconds of the client.
+//     the selectors is reported as added or deleted. The watch ends after the timeoutSeconds of the client.
 //   - After [Server.Compact], older resource versions and pages have expired: 410 Gone. A list from a version that does
 //     not exist yet fails with 504, "Too large resource version".
 //   - Field selectors support the name and the namespace, a Service's spec.clusterIP and spec.type, and a Pod's
@@ -44,9 +44,9 @@
 //
 // It does not validate objects or fill in defaults: it serves them as they are, so build them with package
 // fakemodel/kube. There is no authentication or admission, and there are no controllers, finalizers, custom resources,
-// tables (kubectl get prints names and ages) or schemas of OpenAPI. An update of a status replaces the whole object.
-// Managed fields are kept of objects that a client has written under the name of a manager, as kubectl does, not of
-// others. The server keeps its history in memory, until [Server.Compact].
+// tables (kubectl get prints names and ages) or OpenAPI schemas. An update of a status replaces the whole object.
+// Managed fields are kept only for objects that a client has written as a named field manager, as kubectl does. The
+// server keeps its history in memory, until [Server.Compact].
 //
 // # Why not a library
 //

@@ -74,7 +74,8 @@ func (k kind) isNamespaced() bool {
 	return false
 }
 
-// selectable has the fields by which an object can be selected. It avoids a map, because lists ask for each object.
+// selectable has the fields by which an object can be selected. It is not a map, because lists evaluate it for each
+// object.
 type selectable struct{ object }
 
 var _ fields.Fields = selectable{}

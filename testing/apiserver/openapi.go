@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// shortNames returns the short names by which people know a kind.
+// shortNames returns the short names that kubectl accepts for a kind.
 func shortNames(kind string) []string {
 	names := map[string]string{"ConfigMap": "cm", "CronJob": "cj", "DaemonSet": "ds", "Deployment": "deploy",
 		"Endpoints": "ep", "Event": "ev", "HorizontalPodAutoscaler": "hpa", "IPAddress": "ip", "Ingress": "ing",
@@ -22,8 +22,8 @@ func shortNames(kind string) []string {
 	return nil
 }
 
-// serveOpenAPI answers with as much of OpenAPI 3 as kubectl asks for before it writes: that the server validates fields
-// itself. It has no schemas.
+// serveOpenAPI serves the part of OpenAPI 3 that kubectl reads before it writes: it states that the server validates
+// fields itself. It has no schemas.
 func (s *Server) serveOpenAPI(w http.ResponseWriter, parts []string) error {
 	var document any
 	switch {

@@ -85,8 +85,8 @@ func live(k kind, old object) object {
 	return old.DeepCopyObject().(object)
 }
 
-// managed notes which fields the client has set, as far as somebody will ask: the client names a manager, or the object
-// has managed fields.
+// managed records which fields the client has set, but only where this matters: if the client names a manager, or if
+// the object has managed fields already.
 func (s *Server) managed(r Request, k kind, old, o object) (object, error) {
 	if r.write.manager == "" && (old == nil || len(old.GetManagedFields()) == 0) {
 		return o, nil
@@ -111,7 +111,7 @@ func (s *Server) managed(r Request, k kind, old, o object) (object, error) {
 	return typed, nil
 }
 
-// fieldManager returns the manager of the fields of a kind. The schema is read the first time that one is needed.
+// fieldManager returns the manager of the fields of a kind. The schema is read when the first one is needed.
 func (s *Server) fieldManager(k kind) (*managedfields.FieldManager, error) {
 	if s.schemas == nil {
 		s.schemas = applyconfigurations.NewTypeConverter(scheme.Scheme)

@@ -145,13 +145,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 	return write(w, r, code, answer)
 }
 
-// representation is how an object is answered.
+// representation is the form in which objects are sent.
 type representation struct {
 	runtime.SerializerInfo
 	metadata bool // only the metadata
 }
 
-// represented negotiates the representation of objects. Tables are not served, so that their clients get the objects.
+// represented negotiates the representation of objects. Tables are not served: clients that ask for them get the
+// objects.
 func represented(r *http.Request) (representation, error) {
 	supported := scheme.Codecs.SupportedMediaTypes()
 	accept := r.Header.Get("Accept")
@@ -173,7 +174,7 @@ func represented(r *http.Request) (representation, error) {
 		schema.GroupResource{}, "", fmt.Sprintf("none of %q is served", accept), 0, true)
 }
 
-// of returns what is sent of an object.
+// of returns an object in the form in which it is sent.
 func (r representation) of(o runtime.Object) runtime.Object {
 	if !r.metadata {
 		return o

@@ -31,7 +31,7 @@ type Server struct {
 	history  []event                                         // shortened by Compact
 	sent     map[*stream]int64                               // versions that the active watches have reached
 	oldest   int64                                           // older versions have expired
-	restored bool                                            // so have later ones: they are of the time before Restore
+	restored bool                                            // later ones have expired too: they predate Restore
 	changed  chan struct{}                                   // closed when the history grows
 	cut      chan struct{}                                   // closed to end all watches
 	requests []Request
@@ -179,7 +179,7 @@ func (s *Server) Compact() {
 
 // Restore numbers all objects anew, beginning with 1, like a server whose storage was replaced by a copy. It ends all
 // watches. Every earlier resource version and page has expired, although most are higher than those of the objects. A
-// real server is not that kind: it sends nothing to a watch from a higher version. See Fault.Silent.
+// real server does not report that: it sends nothing to a watch from a higher version. See Fault.Silent.
 func (s *Server) Restore() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,16 +246,15 @@ type Fault struct {
 	// error closes the connection without an answer; with [Server.Config] the client gets that error.
 	Err error
 	// AsOf, if not 0, makes the server answer like a replica that has seen no change after this resource version: lists
-	// and the initial objects of watches are those of that version, and later versions are too large. A watch then catches
-	// up. As with real replicas, requests without a resource version get the current state.
+	// and the initial objects of watches are those of that version, and a request for a later version fails as too large.
+	// A watch then catches up. As with real replicas, requests without a resource version get the current state.
 	AsOf int64
 	// EndAfter ends a watch after this many events, bookmarks included. 0 means never.
 	EndAfter int
 	// NoEndOfList keeps a watch from sending the bookmark that ends a streamed list, like some tunnels.
 	NoEndOfList bool
-	// Silent keeps a watch from sending anything after its initial objects, until it times out: like a real server that is
-	// asked for what follows a version which it has not reached, because its storage was restored, and like a connection
-	// that is dead.
+	// Silent keeps a watch from sending anything after its initial objects, until it times out: like a dead connection, or
+	// like a real server whose storage was restored and that has not reached the resource version of the watch again.
 	Silent bool
 }
 

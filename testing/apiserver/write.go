@@ -125,7 +125,7 @@ func mayReplace(r Request, old, o object) error {
 	return nil
 }
 
-// unchanged reports whether a new version of an object differs in nothing but in what the server sets.
+// unchanged reports whether a new version of an object differs only in fields that the server sets.
 func unchanged(old, o object) bool {
 	a, b := old.DeepCopyObject().(object), o.DeepCopyObject().(object)
 	for _, o := range []object{a, b} {

@@ -178,8 +178,8 @@ func (d *Driver) sync(ctx context.Context) error {
 	return err
 }
 
-// resyncFailed asks the sink to resync what failed in the last Sync, as Run does. The sink does not know of failures by
-// FailNext.
+// resyncFailed asks the sink to resync what failed in the last Sync, as Run does. The sink does not know of the
+// failures that FailNext injects.
 func (d *Driver) resyncFailed() {
 	failed, _ := d.sink.(sink.FailureResyncer)
 	all, _ := d.sink.(sink.Resyncer)

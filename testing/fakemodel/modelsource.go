@@ -135,7 +135,7 @@ func deleteEndpoints(c sink.Change, to localstate.Receiver) {
 	}
 }
 
-// orphans returns an error for each endpoint that belongs to no service port. All of services that were not touched do.
+// orphans returns an error for each endpoint that belongs to no service port. Services that were not touched have none.
 func (s *modelSource) orphans() error {
 	var orphans []model.EndpointKey
 	for name := range s.touched {
