@@ -9,8 +9,8 @@ import (
 )
 
 // Requests are metrics of the requests of a client of the API server, with the names, labels and boundaries that
-// Kubernetes' own programs give them. client-go can have one such set in a process, for all clients; this is of the
-// clients that [Requests.Wrap] is given to.
+// Kubernetes' own programs give them. client-go supports one such set in a process, for all clients; this one covers
+// only the transports that [Requests.Wrap] returns.
 type Requests struct {
 	Group
 	total    *prometheus.CounterVec
@@ -31,8 +31,8 @@ func NewRequests() *Requests {
 	return r
 }
 
-// Wrap returns a transport that counts its requests and measures the time until a response begins: that of a watch goes
-// on for minutes.
+// Wrap returns a transport that counts its requests and measures the time until a response begins, not until it ends:
+// that of a watch lasts minutes.
 func (r *Requests) Wrap(next http.RoundTripper) http.RoundTripper { return &roundTripper{r, next} }
 
 type roundTripper struct {
@@ -44,7 +44,7 @@ type roundTripper struct {
 func (t *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	start := time.Now()
 	resp, err := t.next.RoundTrip(req)
-	code := "<error>" // as client-go says it
+	code := "<error>" // as in client-go's metrics
 	if err == nil {
 		code = strconv.Itoa(resp.StatusCode)
 	}
@@ -53,5 +53,5 @@ func (t *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// WrappedRoundTripper returns the transport below, for those who look for connections.
+// WrappedRoundTripper returns the wrapped transport, for code that has to reach its connections.
 func (t *roundTripper) WrappedRoundTripper() http.RoundTripper { return t.next }

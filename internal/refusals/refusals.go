@@ -9,10 +9,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Ports are the service ports that the last Sync has named in its error. A zero Ports has none, and counts all that are
-// named.
+// Ports holds the service ports that the last Sync named in its error. The zero value is empty and counts every named
+// port.
 type Ports struct {
-	// Counts reports whether a port counts because of an error. Nil: because of every error.
+	// Counts reports whether a port with this error counts. Nil: every port counts.
 	Counts func(*sink.PortError) bool
 
 	err  error
@@ -29,8 +29,8 @@ type port struct {
 // Set has ports of one service.
 type Set map[port]struct{}
 
-// Note takes over what Sync has returned, and returns the services of which that may say something else than before. A
-// family that failed as a whole stays as it was. The same error as last time costs nothing.
+// Note records the result of a Sync, and returns the services whose ports have changed. The ports of a family that
+// failed as a whole stay as they were. The same error as last time costs nothing.
 func (p *Ports) Note(err error) (changed []model.ServiceName) {
 	if syncing.SameError(err, p.err) {
 		return nil

@@ -24,8 +24,8 @@ func Main(m *testing.M) {
 	goleak.VerifyTestMain(waiting{m})
 }
 
-// MoreAtOnce is for the TestMain of a package that does not use Main: more parallel tests run at the same time, unless
-// somebody has said how many (-parallel).
+// MoreAtOnce is for the TestMain of a package that does not use Main: it raises the number of parallel tests that run
+// at the same time, unless -parallel sets it.
 func MoreAtOnce() {
 	flag.Parse()
 	given := false

@@ -72,8 +72,8 @@ func EnterNamespace(t testing.TB) netns.NsHandle {
 	return ns
 }
 
-// needNetfilter requires what most tests in a namespace are about. Where the kernel is emulated, as by qemu's user
-// emulation, there may be none, and half of everything else.
+// needNetfilter requires netfilter, which most tests in a namespace need. An emulated kernel, such as that of qemu's
+// user emulation, may have none of it, or only half.
 func needNetfilter(t testing.TB) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)

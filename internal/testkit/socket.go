@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// SocketDir returns a directory for Unix sockets, whose paths have about 100 bytes at most: t.TempDir has the name of
-// the test in its own, and is below a directory of whoever runs it.
+// SocketDir returns a directory for Unix sockets, whose paths may have about 100 bytes at most. The path of t.TempDir
+// contains the name of the test and the user's directory for temporary files, so it may be too long.
 func SocketDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kpl")

@@ -1,5 +1,6 @@
-// Package watchhealth has what a watch.Handler keeps of the watches besides the objects: when the source last reported
-// each kind, because one watch may hang while the others work, and how many streamed lists have not ended.
+// Package watchhealth records what a watch.Handler learns about the watches rather than about objects: when the source
+// last reported each kind, because one watch may hang while the others work, and how many streamed lists are
+// incomplete.
 package watchhealth
 
 import (

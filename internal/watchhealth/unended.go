@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// UnendedLists counts streamed lists that do not end, by resource.
+// UnendedLists counts incomplete streamed lists, by resource.
 type UnendedLists struct{ *prometheus.CounterVec }
 
 // NewUnendedLists returns the metric PREFIXunended_lists_total.
@@ -18,7 +18,7 @@ func NewUnendedLists(prefix string) UnendedLists {
 	}, []string{"resource"})}
 }
 
-// Count counts a list of a kind of object.
+// Count counts an incomplete list of a kind of object.
 func (l UnendedLists) Count(kind metav1.Object) {
 	resource := "servicecidrs"
 	switch kind.(type) {

@@ -14,8 +14,8 @@ import (
 )
 
 // Config returns the configuration of a client or server with a certificate, which verifies the other side's. The
-// certificate and key may be in one file. They are read for each connection, because they are renewed. The CA
-// certificates are read once: call Config for each connection, because they are renewed, too.
+// certificate and key may be in one file. They may be renewed, so they are read for each connection. The CA
+// certificates may be renewed too, but are read only once: call Config for each connection.
 func Config(certFile, keyFile, caFile string) (*tls.Config, error) {
 	if certFile == "" || keyFile == "" || caFile == "" {
 		return nil, errors.New("must be given together")
