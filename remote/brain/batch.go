@@ -48,8 +48,8 @@ func newBatches(b *wire.Buckets, zips *wire.Compressors) *batches {
 // sorts the lists.
 //
 // Clients with the same result share the batch. They cannot share the comparison itself: a digest is a sum of the
-// digests of services, so a client that lies could claim the digest of another client and different services, and
-// everybody with that digest would be sent the wrong ones.
+// digests of services, so a client that lies could claim the digest of another client and different services, and every
+// client with that digest would be sent the wrong ones.
 func (b *batches) replacing(state *sink.Snapshot, gone, stale []model.ServiceName) *batch {
 	hash := sha256.New()
 	for _, names := range [][]model.ServiceName{gone, stale} {
@@ -71,7 +71,7 @@ func (b *batches) replacing(state *sink.Snapshot, gone, stale []model.ServiceNam
 }
 
 // wholeSince returns the batch that deletes some services and replaces others, for clients that start at a version.
-// They share it. Only the first calls what, which returns false if the version is no longer kept.
+// They share it: only the first one calls what, which returns false if the version is no longer kept.
 func (b *batches) wholeSince(since *version, what func() (state *sink.Snapshot, gone, stale []model.ServiceName,
 	ok bool)) *batch {
 	found := batchOf(b, b.whole, since)

@@ -21,7 +21,7 @@ type class struct {
 	zips *wire.Compressors
 
 	// Guarded by the Server's work.
-	backlog []watch.Change // changes that came while the first state was being computed
+	backlog []watch.Change // changes that arrived while the first state was being computed
 	cidrs   []netip.Prefix
 
 	// Written with the Server's work and mu held.
@@ -38,7 +38,7 @@ func (c *class) apply(change watch.Change) {
 	_, _ = c.cluster.Apply(change.Object, change.Deleted)
 }
 
-// catchUp applies the changes that came while the first state was being computed.
+// catchUp applies the changes that arrived while the first state was being computed.
 func (c *class) catchUp() {
 	for _, change := range c.backlog {
 		_, _ = c.cluster.Apply(change.Object, change.Deleted)

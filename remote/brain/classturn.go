@@ -7,29 +7,31 @@ import (
 	"time"
 )
 
-// classTurns lets each principal have one class computed at a time, and then rest: a tenth of a core is the most that
-// it can use for classes, whatever zones and options it names. Others wait for the processor meanwhile, and some of the
+// classTurns limits the work that each principal causes by its classes, whatever zones and options it names: one class
+// is computed at a time, and then the principal has to pause. It uses about a tenth of a core for that, more only if a
+// class takes so long that the pause has its maximum length. Others wait for the processor meanwhile, and some of the
 // work is done with the Server's work held. The zero value is ready to use, by any goroutine.
 type classTurns struct {
 	mu sync.Mutex
 	of map[principal]*classTurn
 }
 
-// classTurn is that of one principal.
+// classTurn is the slot of one principal.
 type classTurn struct {
 	busy    chan struct{} // holds one element while a class is computed
-	clients int           // that have a turn, or wait for one; guarded by the mutex of classTurns
-	rests   time.Time     // until when there is no other turn; guarded by busy
+	clients int           // that hold the slot, or wait for it; guarded by the mutex of classTurns
+	rests   time.Time     // the end of the pause; guarded by busy
 }
 
 const (
-	// classRest is how long a principal rests, in multiples of what its last class took.
+	// classRest is the length of the pause, as a multiple of the time that the last class took.
 	classRest = 9
-	// maxClassRest is less than clients wait for their first message.
+	// maxClassRest is the longest pause. It is shorter than the time that clients wait for their first message.
 	maxClassRest = 5 * time.Second
 )
 
-// take waits for the principal's turn. The caller calls done afterwards. It fails only if ctx ends.
+// take waits for the principal's slot and the end of its pause. The caller calls done afterwards. It fails only if ctx
+// ends.
 func (t *classTurns) take(ctx context.Context, p principal) (done func(), err error) {
 	turn := t.join(p)
 	select {
@@ -58,7 +60,7 @@ func (t *classTurns) take(ctx context.Context, p principal) (done func(), err er
 	}, nil
 }
 
-// join returns the turn of a principal, and forgets those that need not rest any more.
+// join returns the slot of a principal, and drops unused ones whose pause is over.
 func (t *classTurns) join(p principal) *classTurn {
 	t.mu.Lock()
 	defer t.mu.Unlock()

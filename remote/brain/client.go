@@ -25,7 +25,7 @@ type common struct {
 	limits    limits
 	metrics   *serverMetrics
 	slots     chan struct{}      // one for each client that is being sent a full state
-	turns     counter[principal] // of clients that are sent a full state, or wait for that
+	turns     counter[principal] // of clients that hold such a slot, or wait for one
 	maxAnswer time.Duration      // see the constant
 	zips      wire.Compressors
 	pace      *pace // of revisions
@@ -104,7 +104,7 @@ type client struct {
 	renewed uint64      // the revision at which the tracker changed
 	class   *class
 	own     *ownParts         // of the node, in the class
-	foreign bool              // the class keeps nothing of the node
+	foreign bool              // the class does not keep the parts of the node
 	chosen  *localstate.Class // the key of class, or of the class that the client waits for
 
 	// Of the goroutine that sends.
@@ -120,20 +120,20 @@ type client struct {
 	cause     error                    // why the stream ends; nil while it does not
 	closed    bool                     // no new sender may begin
 	sends     bool                     // a goroutine is sending, or computing what to send
-	news      bool                     // there is something newer than what was sent last
+	news      bool                     // an update is pending: there is something newer than what was sent last
 	busy      bool                     // what was sent last has not been acknowledged
 	sent      nodeView                 // what was sent last
 	has       nodeView                 // what was acknowledged last
-	answer    chan<- *remotev1.Digests // receives the digests that the client was asked for; nil: it was not
+	answer    chan<- *remotev1.Digests // receives the requested digests; nil: none were requested
 	spoke     time.Time                // when something was last sent
 	heartbeat *time.Timer
 	newsSeen  time.Time // when the server saw the first change that is not sent yet; zero: not known
 	sentSeen  time.Time // the same, for what was sent last
 	behind    time.Time // since when the client is behind; zero: it is not
 	applyErr  string
-	rests     time.Time   // until when the client applies nothing; zero: it did not say
-	restsLong bool        // for longRest at least
-	wake      *time.Timer // sends what is new when the rest ends; nil: not used yet
+	rests     time.Time   // the end of its pause, in which it applies nothing; zero: it announced none
+	restsLong bool        // the pause is at least longRest
+	wake      *time.Timer // sends the pending update at the end of the pause; nil: not used yet
 	wakes     bool        // wake is running
 }
 
@@ -144,7 +144,7 @@ func (c *client) principal() principal {
 	return principal{node: c.node}
 }
 
-// renew takes the new Node object, or nil if it has been deleted. The caller holds the server's mu.
+// renew updates the tracker with the new Node object, or nil if it has been deleted. The caller holds the server's mu.
 func (c *client) renew(node *corev1.Node, revision uint64) {
 	if node == nil {
 		c.tracker.Delete()
@@ -154,7 +154,7 @@ func (c *client) renew(node *corev1.Node, revision uint64) {
 	c.value, c.renewed = nil, revision
 }
 
-// end ends the stream, whatever its goroutines wait for, and tells the client the first cause.
+// end ends the stream, whatever its goroutines wait for, and sends the first cause to the client.
 func (c *client) end(cause error) {
 	c.mu.Lock()
 	first := c.cause == nil
@@ -204,7 +204,7 @@ func (c *client) classView() (view nodeView, ok bool) {
 }
 
 // sharedView is newest for a client whose class has not changed; for any other, ok is false. It reads as few fields of
-// a client as possible, because no cache holds the memory of thousands of clients.
+// a client as possible, because the memory of thousands of clients exceeds the processor's caches.
 func (c *client) sharedView() (view nodeView, b *batches, ok bool) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
@@ -228,7 +228,7 @@ type stream interface {
 	SendMsg(any) error
 }
 
-// statusOf returns what a client is told when its stream ends.
+// statusOf returns the status that a client is sent when its stream ends.
 func statusOf(cause error) *status.Status {
 	switch known, isStatus := status.FromError(cause); {
 	case isStatus:
@@ -251,12 +251,12 @@ func endable(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	return context.WithValue(ctx, cancelKey{}, cancel), nil
 }
 
-// endStream ends a stream that endable made, by cancelling its context, and tells the client why before gRPC reports
-// the cancellation. gRPC does not promise that its streams have WriteStatus: without it, streams still end, but clients
-// see "canceled" instead of the reason.
+// endStream ends a stream that endable made, by cancelling its context, and sends the reason to the client before gRPC
+// reports the cancellation. gRPC does not promise that its streams have WriteStatus: without it, streams still end, but
+// clients see "canceled" instead of the reason.
 func endStream(ctx context.Context, why *status.Status) {
 	if s, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ WriteStatus(*status.Status) error }); ok {
-		_ = s.WriteStatus(why) // the connection has gone: nobody to tell
+		_ = s.WriteStatus(why) // the connection is gone
 	}
 	if cancel, ok := ctx.Value(cancelKey{}).(context.CancelFunc); ok {
 		cancel()

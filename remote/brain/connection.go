@@ -14,11 +14,11 @@ import (
 )
 
 // countedCreds limits the connections with one certificate, and those without any. It counts a connection before the
-// client has said anything, because a message takes memory as soon as it arrives.
+// client has sent a request, because a message takes memory as soon as it arrives.
 type countedCreds struct {
 	credentials.TransportCredentials
 	connections *counter[string]
-	anonymous   int // the limit for those without a certificate, which are not told apart
+	anonymous   int // the limit for all connections without a certificate together
 	refused     prometheus.Counter
 }
 
@@ -47,7 +47,7 @@ func (c *countedCreds) ServerHandshake(raw net.Conn) (net.Conn, credentials.Auth
 
 // countedConn is a connection that is counted until it is closed. While a write waits for the client, nothing is read
 // from it either: gRPC answers each stream that it refuses, may quote the request in the answer, and keeps all answers
-// that wait. A client that does not read them could otherwise have any number of them kept.
+// that wait. Otherwise a client that does not read them could make it keep any number.
 type countedConn struct {
 	net.Conn
 	closed func()

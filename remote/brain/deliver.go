@@ -38,8 +38,8 @@ func (c *client) stop() {
 	c.senders.Wait()
 }
 
-// announce records that there is something new, and reports whether it can be delivered now. If the client has a batch
-// in flight, it is sent after the acknowledgement.
+// announce records that an update is pending, and reports whether it can be delivered now. If the client has a batch in
+// flight, the update is sent after the acknowledgement.
 func (c *client) announce(seen time.Time) (deliverable bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,9 +50,9 @@ func (c *client) announce(seen time.Time) (deliverable bool) {
 	return !c.busy && !c.sends && !c.holds()
 }
 
-// holds reports whether news has to wait because the client applies nothing yet, and schedules it for the end of the
-// rest. If it were sent at once, later news would have to wait until the client has applied and acknowledged it. The
-// caller holds the client's mu.
+// holds reports whether a pending update has to wait because the client pauses, and schedules it for the end of the
+// pause. If it were sent at once, later changes would have to wait until the client has applied and acknowledged it.
+// The caller holds the client's mu.
 func (c *client) holds() bool {
 	if c.rests.IsZero() {
 		return false
@@ -76,7 +76,7 @@ func (c *client) holds() bool {
 	return true
 }
 
-// rested sends what has waited.
+// rested sends the update that waited for the end of the client's pause.
 func (c *client) rested() {
 	c.mu.Lock()
 	c.wakes = false
@@ -90,8 +90,8 @@ func (c *client) rested() {
 	}
 }
 
-// begin makes the caller the sender if there is news, the client has nothing in flight, and nobody else sends. The
-// caller calls finish afterwards.
+// begin makes the caller the sender if an update is pending, the client has nothing in flight, and nobody else sends.
+// The caller calls finish afterwards.
 func (c *client) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,8 +103,8 @@ func (c *client) begin() bool {
 	return true
 }
 
-// finish ends what begin began. If there is more to send by now, it returns true and the caller goes on sending. err is
-// the error of sending, and ends the stream.
+// finish ends what begin began. If there is more to send by now, it returns true and the caller continues to send. err
+// is the error of sending, and ends the stream.
 func (c *client) finish(err error) (again bool) {
 	if err != nil {
 		c.end(err)
@@ -119,8 +119,8 @@ func (c *client) finish(err error) (again bool) {
 	return false
 }
 
-// takeNews reports whether there is news to send now, and marks it as taken. There is none once the stream is about to
-// end: the client may not even have a state. The caller holds the client's mu.
+// takeNews reports whether an update is pending that can be sent now, and marks it as taken. None can once the stream
+// is about to end: the client may not even have a state. The caller holds the client's mu.
 func (c *client) takeNews() bool {
 	look := c.news && !c.busy && c.cause == nil && !c.holds()
 	if look {
@@ -158,10 +158,10 @@ func (c *client) sendNews() error {
 	return c.advance(view, batches)
 }
 
-// deliver sends what is new. It is quick, so that one goroutine can do it for all clients: it sends one message that
-// the clients of a class share, and leaves everything else to another goroutine. Normally that message does not block,
-// because the client has acknowledged all earlier ones except heartbeats. toDeliver handles clients that acknowledge
-// messages without reading them.
+// deliver sends the pending update. It is quick, so that one goroutine can do it for all clients: it sends one message
+// that the clients of a class share, and leaves everything else to another goroutine. Normally that message does not
+// block, because the client has acknowledged all earlier ones except heartbeats. toDeliver handles clients that
+// acknowledge messages without reading them.
 func (c *client) deliver() {
 	if !c.begin() {
 		return
@@ -209,8 +209,8 @@ func (c *client) beat() {
 // toDeliver are the clients to deliver to.
 type toDeliver []*client
 
-// announce tells a client that there is something new. seen is when the server saw the change; zero: not known. The
-// caller holds the Server's mu.
+// announce records for a client that an update is pending, and adds the client if the update can be delivered now. seen
+// is when the server saw the change; zero: not known. The caller holds the Server's mu.
 func (d *toDeliver) announce(c *client, seen time.Time) {
 	if c.announce(seen) {
 		*d = append(*d, c)
@@ -230,12 +230,12 @@ func (d toDeliver) order() {
 	}
 }
 
-// heldUp is how long a delivery may block before other goroutines take over the rest.
+// heldUp is how long a delivery may block before other goroutines continue with the remaining clients.
 const heldUp = 20 * time.Millisecond
 
 // deliver delivers to one client after the other. The caller holds no lock. A client that acknowledges messages without
-// reading them can block its sender. Then other goroutines take over the rest, twice as many each time that all of them
-// are blocked: however many such clients there are, the others wait a small multiple of heldUp.
+// reading them can block its sender. Then other goroutines continue with the remaining clients, twice as many each time
+// that all of them are blocked: however many such clients there are, the others wait a small multiple of heldUp.
 func (d toDeliver) deliver() { forEach(len(d), func(i int) { d[i].deliver() }) }
 
 // forEach calls a function for the numbers below n, one after the other unless a call blocks.

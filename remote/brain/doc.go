@@ -10,24 +10,24 @@
 // A change that does not affect a class wakes none of its nodes. A node that moves to another zone is sent the
 // difference between the two classes.
 //
-// The server's memory is one state for each class, and for each client pointers into it. Of older versions it keeps
-// what changed since, for ten minutes, but at most 64 MB for each class: in a large service, each change keeps a list
-// of its endpoints.
+// The server's memory is one state for each class, and for each client pointers into it. It also keeps older versions,
+// as the changes since then, for ten minutes, but at most 64 MB for each class: in a large service, each change keeps a
+// list of its endpoints.
 //
 // # How long a change waits
 //
 // An idle server sends a change at once. Under constant change the server pauses after each revision, and combines the
-// changes that arrive meanwhile: revisions and their messages take no more than half of one core.
-// So the pause is some milliseconds with a hundred clients, 0.15 s with a thousand and 0.8 s with five thousand; it is
-// never shorter than 5 ms or longer than a second. What a message costs is measured, by the processor time of the
-// process. Messages to clients whose Syncs are expensive, so that they announce a rest of most of a second, do not
-// extend a revision to more than 100 ms.
+// changes that arrive meanwhile: revisions and their messages take no more than half of one core. So the pause is some
+// milliseconds with a hundred clients, 0.15 s with a thousand and 0.8 s with five thousand; it is never shorter than 5
+// ms or longer than a second. What a message costs is measured, by the processor time of the process. Clients whose
+// Syncs are expensive announce pauses of their own: messages to clients that pause for 0.75 s or more do not extend a
+// revision to more than 100 ms.
 //
 // # Slow clients
 //
-// There is no queue for a client. Until it has acknowledged what it was sent, revisions pass it by; then it is sent the
-// difference between what it has and the newest state. The stream of one that does not read or acknowledge ends like
-// any other, after 15 to 45 minutes, but up to 5 minutes later.
+// There is no queue for a client. Until it has acknowledged what it was sent, it is sent no further revisions; then it
+// is sent the difference between what it has and the newest state. Streams end after 15 to 45 minutes, that of a client
+// that does not read or acknowledge up to 5 minutes later.
 //
 // # Replicas
 //
@@ -36,17 +36,17 @@
 //
 // # A node never goes back to an older state
 //
-// A client says how new its state is, by the resourceVersions of what the server has told it. A replica that has not
+// A client reports how new its state is, by the resourceVersions that its server has sent it. A replica that has not
 // seen as much yet waits two seconds, and then sends the client away, unless both have the same state. A client that
-// finds no better replica for some time connects without saying how new its state is, and is served.
+// finds no better replica for some time connects without reporting how new its state is, and is served.
 //
 // Before a server shuts down, [Server.Drain] sends its clients to other replicas one by one.
 //
 // # Alive means up to date
 //
-// A server that has been working on a revision for 15 seconds, or whose API server has said nothing for 3 minutes,
-// sends no heartbeats, so that its clients look for another one. [Server.Ready] says so, and the metrics say for how
-// long. It still serves clients that connect: an old state is better than none.
+// A server that has been working on a revision for 15 seconds, or whose API server has sent nothing for 3 minutes,
+// sends no heartbeats, so that its clients look for another one. [Server.Ready] returns the reason, and the metrics
+// show how long this has lasted. It still serves clients that connect: an old state is better than none.
 //
 // # Authentication
 //
@@ -60,12 +60,12 @@
 //
 //	kubeproxy_remote_clients, _clients_behind, _clients_failing, _clients_without_zone
 //	kubeproxy_remote_revision
-//	kubeproxy_remote_watch_age_seconds      since the API server has said anything, of the quietest kind
+//	kubeproxy_remote_watch_age_seconds      since the API server last reported a kind, for the quietest kind
 //	kubeproxy_remote_publishing_seconds     how long the current revision has been in progress
 //	kubeproxy_remote_publish_duration_seconds   to work out a revision, and to send it
 //	kubeproxy_remote_delivery_duration_seconds  from a change that the server saw to a client's acknowledgement
 //	kubeproxy_remote_classes, _kept_bytes, _waiting_turns
-//	kubeproxy_remote_unended_lists_total{resource}  streamed lists that do not end
+//	kubeproxy_remote_unended_lists_total{resource}  incomplete streamed lists
 //	kubeproxy_remote_refused_total{reason}  not_listed, draining, clients, clients_of_node, connections, classes,
 //	                                        classes_of_node, identity
 //	kubeproxy_remote_batches_total{kind}    reset, resumed, resumed_diff, compared, diff, later, behind

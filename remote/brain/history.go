@@ -52,11 +52,11 @@ type base struct {
 	state   *sink.Snapshot
 }
 
-// history has the current version of a class, and the older ones that are kept. The Server's mu guards it. It
-// is written with the Server's work held as well.
+// history has the current version of a class, and the older ones that are kept. The Server's mu guards it. It is
+// written with the Server's work held as well.
 type history struct {
 	id       string      // of the class, the same on all replicas
-	instance string      // of the server and the class, as clients are told
+	instance string      // of the server and the class, as sent to clients
 	mu       *sync.Mutex // the Server's
 
 	current        *version                 // nil while the first state is computed
@@ -78,7 +78,7 @@ const (
 	// maxSinceBase is the number of versions after which the base moves to the current one. Making a state costs a new
 	// list of endpoints for each service that changed.
 	maxSinceBase = 256
-	// minHistory is about how many bytes of history are kept at least for each class, for connected clients.
+	// minHistory is the smallest limit, in bytes, for the history that each class keeps for connected clients.
 	minHistory = 16 << 20
 )
 

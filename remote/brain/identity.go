@@ -50,7 +50,7 @@ func viewedNode(viewers []string) NodeFunc {
 	}
 }
 
-// viewerOf returns the name of the viewer that a client is, "" if it is not one.
+// viewerOf returns the viewer's name if the client is a viewer, "" otherwise.
 func viewerOf(ctx context.Context, viewers []string) string {
 	state := tlsState(ctx)
 	if len(state.VerifiedChains) == 0 {
@@ -81,7 +81,7 @@ func tlsState(ctx context.Context) tls.ConnectionState {
 	return info.State
 }
 
-// principal is the unit to which the limits of streams, classes and turns apply: a node, or a viewer that asks for
+// principal is the unit to which the limits of streams, classes and slots apply: a node, or a viewer that asks for
 // nodes, so that viewers cannot use up the limits of the nodes that they name.
 type principal struct{ node, viewer string }
 

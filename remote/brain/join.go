@@ -186,9 +186,9 @@ func (s *Server) leaveClass(c *client) {
 	c.class = nil
 }
 
-// choose assigns a client to a class, which may not be ready yet, unless its principal uses enough classes. The class
-// that the client was in before does not count. Classes that the principal no longer uses are deleted if there are too
-// many. The caller holds mu.
+// choose assigns a client to a class, which may not be ready yet, unless its principal already uses as many classes as
+// it may. The class that the client was in before does not count. Classes that the principal no longer uses are deleted
+// if there are too many. The caller holds mu.
 func (s *Server) choose(c *client, key localstate.Class) error {
 	if c.chosen != nil && *c.chosen == key {
 		return nil
@@ -196,7 +196,7 @@ func (s *Server) choose(c *client, key localstate.Class) error {
 	return s.chooseAnew(c, key)
 }
 
-// chooseAnew is choose for another class than before. It is a function of its own because its key escapes to the heap;
+// chooseAnew is choose if the class has changed. It is a function of its own because its key escapes to the heap;
 // choose is called for each batch and should not allocate.
 func (s *Server) chooseAnew(c *client, key localstate.Class) error {
 	p := c.principal()

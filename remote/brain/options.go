@@ -21,22 +21,23 @@ type Options struct {
 	// documentation for the list.
 	Metrics prometheus.Registerer
 
-	// KeepBytes is about how much memory older states may take, for each class of nodes (zone and options). They are
-	// kept for at most ten minutes. A client that reconnects with one of them is sent what has changed since; the state
-	// of any other client is compared. Default: 64 MB. Negative: none are kept for clients that return. For connected
-	// clients that have not acknowledged the newest state, at least 16 MB are kept in any case.
+	// KeepBytes is approximately how much memory older states may take, for each class of nodes (zone and options). They
+	// are kept for at most ten minutes. A client that reconnects with one of them is sent what has changed since; the
+	// state of any other client is compared. Default: 64 MB. Negative: none are kept for clients that return. For
+	// connected clients that have not acknowledged the newest state, a limit below 16 MB counts as 16 MB.
 	KeepBytes int
 
-	// MaxClasses is how many classes of nodes (zone and options) there may be; each takes the memory of a whole state.
-	// Half of them are for zones that Nodes have. Nodes for whose zone there is no place are served like nodes without a
-	// zone: their traffic works, but does not stay in the zone. There are up to 8 classes more for them. Default: 64.
+	// MaxClasses is the maximum number of classes of nodes (zone and options); each takes the memory of a whole state.
+	// Half of them are for zones that Nodes have. Once no other class is allowed, nodes of a new one are served like nodes
+	// without a zone: their traffic works, but does not stay in the zone. Up to 8 additional classes are for these.
+	// Default: 64.
 	MaxClasses int
 
 	limits limits
 }
 
-// maxRequest is the maximum size of a message from a client in bytes: twice that of the digests that it is asked for
-// at a time.
+// maxRequest is the maximum size of a message from a client in bytes: twice that of the digests that are requested at a
+// time.
 const maxRequest = 256 << 10
 
 // maxAnswer is how long a client may take to answer, or to say Hello.
@@ -50,10 +51,10 @@ type limits struct {
 	// keep is how long a version is kept, so that clients that reconnect can be sent the changes since then. The state
 	// of a client that reconnects later is compared. Negative: not at all.
 	keep time.Duration
-	// maxPublish is how long a revision may take, and maxSilence how long the API server may say nothing of a kind of
-	// object for which it sends bookmarks, about every minute; without them it may say nothing for watchhealth.QuietWatch
-	// longer. After that the server does not claim to be up to date: it sends no heartbeats, so that clients look for
-	// another one.
+	// maxPublish is how long a revision may take. maxSilence is how long the API server may send nothing about a kind of
+	// object with bookmarks, which come about every minute; without bookmarks the silence may be longer, by
+	// watchhealth.QuietWatch. After that the server does not claim to be up to date: it sends no heartbeats, so that
+	// clients look for another one.
 	maxPublish, maxSilence time.Duration
 	// maxAge is how long a stream lasts on average: half as long, or half as long again. Then its client connects
 	// again, to any server, so that clients spread over the servers after one has been restarted.
@@ -62,7 +63,7 @@ type limits struct {
 	maxOverdue time.Duration
 	// maxIdle is how long a connection may have no stream.
 	maxIdle time.Duration
-	// maxDigests is how many bytes of digests a client is asked for at a time.
+	// maxDigests is how many bytes of digests are requested from a client at a time.
 	maxDigests int
 	// maxClients is the number of streams at a time.
 	maxClients int
@@ -71,11 +72,11 @@ type limits struct {
 	// maxFullStates is the number of clients that are sent a full state, or have theirs compared, at a time. Those that
 	// have nearly everything do not count.
 	maxFullStates int
-	// maxWait is how long a client waits for its turn before it is told to come again later.
+	// maxWait is how long a client waits for a slot before it is told to reconnect later.
 	maxWait time.Duration
 	// maxCatchUp is how long a client with a newer state than the server's waits before it is told to ask another one.
 	maxCatchUp time.Duration
-	// minInterval is the pause after a revision: changes that come meanwhile are combined. A change after it is sent at
+	// minInterval is the pause after a revision: changes that arrive meanwhile are combined. A change after it is sent at
 	// once. 0: by cost, see pace. Negative: none.
 	minInterval time.Duration
 }

@@ -9,7 +9,7 @@ import (
 // to half of one core: a change reaches a hundred nodes within milliseconds, and thousands as soon as that half allows.
 // A change that comes after the wait is sent at once.
 //
-// Except for messages it is used by the goroutine of [Server.Run] only, and it reads no clock: callers pass the time.
+// Except for messages, only the goroutine of [Server.Run] uses it, and it reads no clock: callers pass the time.
 type pace struct {
 	fixed    time.Duration // exactly this pause instead; 0: by cost
 	cpu      func() (used time.Duration, ok bool)
@@ -30,7 +30,7 @@ const (
 	minPause = 5 * time.Millisecond
 	// maxPause is the longest, whatever the budget: changes may be late, but they are sent.
 	maxPause = time.Second
-	// A client that rests for at least longRest between two applies gets one message per rest, however many revisions
+	// A client that pauses for at least longRest between two applies gets one message per pause, however many revisions
 	// there are, so fewer revisions would save little. Messages to such clients extend a revision to heldPeriod at most.
 	longRest, heldPeriod = maxPause * 3 / 4, 100 * time.Millisecond
 )
@@ -46,7 +46,7 @@ const (
 // messageCount counts the messages to clients. Any goroutine may count.
 type messageCount struct{ sent, held atomic.Int64 }
 
-// messageTotal is the number of messages sent; held are those that waited for the end of a long rest.
+// messageTotal is the number of messages sent; held are those that waited for the end of a long pause.
 type messageTotal struct{ sent, held int64 }
 
 func (m *messageCount) total() messageTotal {
@@ -103,7 +103,7 @@ func (p *pace) learn(c revisionCost) {
 
 // revisionCost is the cost of a revision.
 type revisionCost struct {
-	work     time.Duration // to work it out
+	work     time.Duration // to compute it
 	messages messageTotal
 	each     time.Duration // of these
 }

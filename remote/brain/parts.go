@@ -39,8 +39,8 @@ func (o *ownParts) change(changes map[model.ServiceName]*localstate.NodePart, re
 
 // nodeParts are the parts of the nodes in the zone of a class: those of all nodes together may be as many as the
 // endpoints in the cluster. Of nodes of other zones it has only the names: they are foreign. When such a node joins,
-// because its zone has changed or because its Node came after its endpoints, its parts are computed for all services
-// with its endpoints.
+// because its zone has changed or because its Node was created after its endpoints, its parts are computed for all
+// services with its endpoints.
 type nodeParts struct {
 	zone   string
 	zoneOf func(node string) string // by the Node objects
@@ -57,7 +57,7 @@ type nodeParts struct {
 	foreignLimit int // the size of foreign at which nodes that are gone are dropped from it
 }
 
-// isForeign reports whether it does not keep the parts of a node.
+// isForeign reports whether the parts of a node are not kept, because it is in another zone.
 func (p *nodeParts) isForeign(node string) bool {
 	_, is := p.foreign[node]
 	return is
@@ -101,7 +101,7 @@ func (p *nodeParts) ownOf(names []model.ServiceName, keep func(node string) bool
 	}
 	own := make(map[string]*ownParts, len(news))
 	for node, changes := range news {
-		own[node] = p.own[node].change(changes, revision) // without parts, too: that is news, and has a revision
+		own[node] = p.own[node].change(changes, revision) // also if no parts remain: that is a change, with a revision
 	}
 	return own
 }
@@ -166,10 +166,12 @@ func note(news map[string]map[model.ServiceName]*localstate.NodePart, node strin
 	news[node][name] = part
 }
 
-// maxForgotten is how many nodes are remembered that have no parts any more, or no Node.
+// maxForgotten is how many nodes are remembered that have no parts any more, no Node, or no endpoint or hint that names
+// them.
 const maxForgotten = 1000
 
-// forgetNodes drops nodes that have no parts and are not connected.
+// forgetNodes drops nodes that have no parts and are not connected, and foreign nodes that no endpoint or hint names,
+// but only once there are many.
 func (p *nodeParts) forgetNodes(connected func(node string) bool) {
 	if p.empty > maxForgotten {
 		maps.DeleteFunc(p.own, func(node string, own *ownParts) bool { return len(own.parts) == 0 && !connected(node) })

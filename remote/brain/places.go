@@ -13,9 +13,9 @@ import (
 var errNoPlace = errors.New(
 	"there are already as many classes of nodes as there may be (zones and options that differ)")
 
-// classFor returns the class that serves nodes of a class: it, or if there is no place for another one, the class with
-// the same options and without a zone. Its nodes use the endpoints that a node without a zone uses, so all their
-// traffic works, but does not stay in the zone. The caller holds mu.
+// classFor returns the class that serves the nodes of a class: the class itself or, if the limit allows no other one,
+// the class with the same options and without a zone. Its nodes use the endpoints that a node without a zone uses, so
+// all their traffic works, but does not stay in the zone. The caller holds mu.
 func (s *Server) classFor(key localstate.Class) localstate.Class {
 	if key.Zone == "" || s.classes[key] != nil || s.hasPlace(key) {
 		return key
@@ -24,10 +24,10 @@ func (s *Server) classFor(key localstate.Class) localstate.Class {
 	return key
 }
 
-// hasPlace reports whether another class may be created. Each takes the memory of a whole state. Classes without a zone
-// have some places of their own, because they serve nodes for whose zone there is none; and at least half of the others
-// are for zones of Nodes, because a client may name any other zone. Classes without clients make room. The caller holds
-// mu.
+// hasPlace reports whether the limit allows another class. Each takes the memory of a whole state. A few beyond the
+// limit are reserved for classes without a zone, because they serve the nodes for whose zone there can be no class; and
+// at least half of the limit is for zones of Nodes, because a client may name any other zone. Classes without clients
+// do not count, because they can be deleted. The caller holds mu.
 func (s *Server) hasPlace(key localstate.Class) bool {
 	used, named := 0, 0
 	for other, class := range s.classes {
@@ -70,8 +70,8 @@ func (s *Server) countZone(old, node *corev1.Node) {
 	}
 }
 
-// makeRoom deletes the classes without clients if there are too many, and returns an error if there is still no place
-// for another one. The caller holds work and mu.
+// makeRoom returns an error if the limit allows no other class. If there are as many as allowed, it deletes those
+// without clients. The caller holds work and mu.
 func (s *Server) makeRoom(key localstate.Class) error {
 	if !s.hasPlace(key) {
 		return fmt.Errorf("%w: %d", errNoPlace, len(s.classes))

@@ -17,7 +17,7 @@ import (
 
 // progress says how much of the cluster's history the states of the classes contain. It is immutable.
 //
-// Clients are told changed; a server compares that with its own seen. So a server that knows that nothing has changed
+// Clients are sent changed; a server compares that with its own seen. So a server that knows that nothing has changed
 // is as new as one that sent the last change.
 type progress struct {
 	seen    wire.Mark // up to where the source has been read
@@ -58,7 +58,7 @@ func (p *progress) note(object metav1.Object, changed bool) {
 type liveness struct {
 	maxPublish, maxSilence time.Duration             // see limits
 	publishing             atomic.Pointer[time.Time] // when the current revision began; nil: none is in progress
-	heard                  watchhealth.Tracker       // when the source last said something
+	heard                  watchhealth.Tracker       // when the source last reported something
 }
 
 // fresh returns why the server may be out of date; then Ready fails, and clients get no heartbeats. It takes no lock

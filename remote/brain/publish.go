@@ -127,13 +127,13 @@ func (s *Server) enterClass(c *client) error {
 		case err == nil:
 		case !errors.Is(err, errNoPlace):
 			return err
-		case key.Zone == "": // else others have taken the place meanwhile
+		case key.Zone == "": // otherwise others took the last class meanwhile: try again
 			return s.metrics.refuse("classes", codes.ResourceExhausted, err)
 		}
 	}
 }
 
-// prepare creates a class, or has it keep the parts of a client's node if it exists. It waits for the turn of the
+// prepare creates a class, or has it keep the parts of a client's node if it exists. It waits for the slot of the
 // client's principal. The caller holds no lock.
 func (s *Server) prepare(c *client, key localstate.Class, g *group) error {
 	done, err := s.classTurns.take(c.ctx, c.principal())

@@ -15,7 +15,7 @@ func (c *client) receive() error {
 	for {
 		request, err := c.stream.Recv()
 		if err != nil {
-			return context.Canceled // gRPC has told the client if it was a message that cannot be read
+			return context.Canceled // gRPC has reported it to the client if a message cannot be read
 		}
 		news, err := c.take(request)
 		if err != nil {
@@ -27,7 +27,7 @@ func (c *client) receive() error {
 	}
 }
 
-// take handles one message, and reports whether there is news that waited for it. An error ends the stream.
+// take handles one message, and reports whether it lets a pending update be sent. An error ends the stream.
 func (c *client) take(r *remotev1.Request) (news bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,7 +54,7 @@ func (c *client) take(r *remotev1.Request) (news bool, err error) {
 		return false, errors.New("unrequested digests")
 	case r.GetHello() != nil:
 		return false, errors.New("a second Hello")
-	case len(r.ProtoReflect().GetUnknown()) == 0: // else it is what a newer client says
+	case len(r.ProtoReflect().GetUnknown()) == 0: // otherwise it is from a newer client
 		return false, errors.New("an empty message")
 	}
 	return false, nil
@@ -67,11 +67,11 @@ func (c *client) applied(problem string) {
 	c.applyErr = wire.FirstOf(problem)
 }
 
-// maxRest is how long news waits at most for a client that applies nothing. A longer wait would delay that the client
-// learns to leave this server, and it would look up to date meanwhile.
+// maxRest is the longest time that an update waits for the end of a client's pause. With a longer wait the client might
+// learn too late to leave this server, and it would look up to date meanwhile.
 const maxRest = 5 * time.Second
 
-// rest records for how long the client will apply nothing. The caller holds the client's mu.
+// rest records for how long the client pauses, and so applies nothing. The caller holds the client's mu.
 func (c *client) rest(ack *remotev1.Ack) {
 	c.rests, c.restsLong = time.Time{}, false
 	if wait := min(time.Duration(ack.GetRestMillis())*time.Millisecond, maxRest); wait > 0 {

@@ -141,15 +141,16 @@ func (c *client) sendResumed(view nodeView) error {
 }
 
 const (
-	// maxTurn is how long a slow client can keep its turn while it is sent a full state.
+	// maxTurn is how long a slow client can keep its slot while it is sent a full state.
 	maxTurn = 10 * time.Second
-	// maxTurns is how many turns the clients of one principal have, waiting ones included: two, because the turn of a
-	// connection that broke may not be free yet.
+	// maxTurns is how many clients of one principal may hold a slot or wait for one: two, because the slot of a connection
+	// that broke may not be free yet.
 	maxTurns = 2
 )
 
-// turn waits until the client may be sent a full state, first come, first served. If that takes too long, or if the
-// principal has enough turns, it tells the client to reconnect later, and release is nil.
+// turn waits for a slot, in which the client may be sent a full state, first come, first served. If that takes too
+// long, or if too many clients of the principal have or want one, it tells the client to reconnect later, and release
+// is nil.
 func (c *client) turn(view nodeView) (release func(), err error) {
 	turns, p := &c.server.turns, c.principal()
 	if !turns.add(p, maxTurns) {
@@ -288,8 +289,8 @@ func mostOf[T any](some map[model.ServiceName]T, state *sink.Snapshot) bool {
 	return part > all*3/4
 }
 
-// portions divides buckets so that the digests of their services have at most a number of bytes. It can only count the
-// services that this server knows.
+// portions splits buckets into groups, so that the digests of a group's services take at most a number of bytes. It can
+// only count the services that this server knows.
 func portions(ours map[model.ServiceName]wire.Digest, buckets []uint32, most int) iter.Seq[[]uint32] {
 	const each = 2*4 + 2 + 16 // bytes, besides the names: lengths and tags, and the digest
 	var size [wire.NumBuckets]int

@@ -61,7 +61,7 @@ loop:
 		<-ended
 	}
 	s.mu.Lock()
-	s.synced = false // clients that come now are sent to another replica
+	s.synced = false // clients that connect now are sent to another replica
 	for _, clients := range s.byNode {
 		for client := range clients {
 			client.end(errServerEnds)

@@ -33,9 +33,9 @@ type ServeOptions struct {
 	// on a Unix socket ClaimedNode, because the mode of the socket decides who may open it. Clients count for the limits
 	// of the node that it returns.
 	Node NodeFunc
-	// Viewers are the common names of client certificates, of people for example, whose holders may have the state of
-	// any node, the one that they name. They cannot be combined with Node. On a Unix socket they are not needed. A viewer
-	// has the limits of a node.
+	// Viewers are the common names of client certificates, for example of people, whose holders may request the state of
+	// any node. They cannot be combined with Node. On a Unix socket they are not needed. A viewer has the limits of a
+	// node.
 	Viewers []string
 }
 
@@ -45,8 +45,7 @@ const (
 	// maxHeaders is the maximum size of the headers of a stream in bytes, as HTTP/2 counts it: gRPC sends a few hundred.
 	// They are kept as long as the stream lasts.
 	maxHeaders = 8 << 10
-	// maxBeforeHello is how many bytes of requests all streams of one certificate may hold before anybody knows what
-	// they are for.
+	// maxBeforeHello is how many bytes of requests all streams of one certificate may hold before their purpose is known.
 	maxBeforeHello = maxPerPrincipal * maxStreams * (maxHeaders + maxRequest)
 
 	// There are many connections, and most messages are small. TLS already buffers what it reads.
@@ -67,7 +66,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, opts ServeOptions) 
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	counted := &countedCreds{creds, &s.connections, 2 * s.limits.maxClients, // one too many is told why
+	counted := &countedCreds{creds, &s.connections, 2 * s.limits.maxClients, // so that others are sent the reason
 		s.metrics.refused.WithLabelValues("connections")}
 	server := newGRPCServer(counted, codec, s.limits.maxIdle)
 	remotev1.RegisterBrainServer(server, &brainService{server: s, nodeOf: nodeOf, viewers: opts.Viewers, ctx: ctx})

@@ -30,7 +30,7 @@ type Server struct {
 	// long, so streams wait for it only to create a class. It is locked before mu.
 	work sync.Mutex
 	base *localstate.State
-	// source is up to where the source has been read, and pending whether it has delivered changes that are not published.
+	// source is how far the source has been read, and pending whether it has delivered changes that are not published.
 	source  progress
 	pending bool
 	seen    time.Time // when the first unpublished change arrived; zero: there is none

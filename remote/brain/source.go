@@ -51,7 +51,7 @@ func (s serverHandler) Update(changes ...watch.Change) {
 	s.progressed()
 }
 
-// Heard records that the source is alive, and up to where it has been read.
+// Heard records that the source is alive, and how far it has been read.
 func (s serverHandler) Heard(object metav1.Object, resourceVersion string) {
 	s.heard.Heard(object, resourceVersion, time.Now())
 	kind, version, ok := versionOf(object, resourceVersion)
@@ -78,7 +78,7 @@ func (s serverHandler) Heard(object metav1.Object, resourceVersion string) {
 // Bookmarks records that the watch of a kind is dead if it is silent.
 func (s serverHandler) Bookmarks(kind metav1.Object) { s.heard.Bookmarks(kind) }
 
-// ListUnended counts a streamed list that does not end.
+// ListUnended counts an incomplete streamed list.
 func (s serverHandler) ListUnended(kind metav1.Object) { s.metrics.unended.Count(kind) }
 
 func (s serverHandler) Synced() {
@@ -88,7 +88,7 @@ func (s serverHandler) Synced() {
 	s.signal()
 }
 
-// progressed tells the classes up to where the source has been read, unless changes are still to be published: then
+// progressed records in the classes how far the source has been read, unless changes are still to be published: then
 // publish does it. The caller holds work and mu.
 func (s *Server) progressed() *progress {
 	p := s.source
@@ -107,8 +107,8 @@ func (s *Server) progressed() *progress {
 	return &p
 }
 
-// setNode keeps the parts of a Node that localstate reads. It reports whether the node of a client changed. The caller
-// holds work.
+// setNode stores the fields of a Node that localstate reads. It reports whether the node of a client changed. The
+// caller holds work.
 func (s *Server) setNode(node *corev1.Node, deleted bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +159,7 @@ func (s *Server) remember(node *corev1.Node) {
 	}
 }
 
-// track tells a tracker what is known of a node. The caller holds mu.
+// track updates a tracker with what is known of a node. The caller holds mu.
 func (s *Server) track(t *localstate.NodeTracker, name string) {
 	now, former := s.nodes[name], s.former[name]
 	if former != nil {

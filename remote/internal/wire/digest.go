@@ -308,8 +308,8 @@ func serviceDigest(s *model.Service) Digest {
 			}
 		}
 	}
-	// At the end, and only where it is set: a service without it has the digest of peers that do not know it, and a client
-	// that does not know it compares no digests once it has received it.
+	// At the end, and only where it is set: a service without it has the same digest at peers that do not know the field,
+	// and a client that does not know the field compares no digests once it has received it.
 	for i, p := range s.Ports {
 		if p.TooManyEndpoints {
 			f = f.uint(uint64(i))
