@@ -31,8 +31,8 @@ type Options struct {
 	// service accounts.
 	ControllerManager bool
 	// Address makes it a control plane for real nodes: an address of this machine at which they and their pods reach the
-	// API server, which listens at all addresses. kube-controller-manager runs all controllers that need no cloud, and
-	// kube-scheduler runs too. Nodes come with their podCIDRs.
+	// API server, which listens on all addresses. kube-controller-manager runs all controllers that need no cloud, and
+	// kube-scheduler runs too. Nodes get podCIDRs.
 	Address string
 	// FeatureGates are gates of all programs, for example "A=true,B=false". Default: "".
 	FeatureGates string
@@ -57,7 +57,7 @@ type Cluster struct {
 
 const adminToken = "admin-of-a-test"
 
-// serverName is in the API server's certificate, whatever it listens at.
+// serverName is in the API server's certificate, whatever address the server listens on.
 const serverName = "kubernetes.default.svc"
 
 // Start starts a control plane that runs until the end of the test, and returns when it is ready.

@@ -6,8 +6,7 @@
 //
 //   - lab_linux_test.go: the network
 //   - program_linux_test.go: the program
-//
-// - traffic_linux_test.go: single requests, and clients that send continuously
+//   - traffic_linux_test.go: single requests, and clients that send continuously
 //   - objects_linux_test.go: services and slices
 //   - one file for each topic
 //

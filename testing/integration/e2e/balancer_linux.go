@@ -17,7 +17,7 @@ import (
 )
 
 // balancer stands in for a load balancer: each Service of type LoadBalancer gets an address per family, and the machine
-// routes it to the nodes that may have its traffic, one flow to one node. These are all nodes or, with the external
+// routes it to the nodes that may receive its traffic, each flow to one node. These are all nodes or, with the external
 // traffic policy Local, those whose health check says that they have endpoints.
 type balancer struct {
 	m      *machine
@@ -116,7 +116,7 @@ func (b *balancer) publish(ctx context.Context, s *corev1.Service, addresses []s
 	return err
 }
 
-// nodes returns the nodes that may have the traffic of a Service.
+// nodes returns the nodes that may receive the traffic of a Service.
 func (b *balancer) nodes(ctx context.Context, s *corev1.Service) []*node {
 	if s.Spec.HealthCheckNodePort == 0 {
 		return b.m.nodes
@@ -145,7 +145,7 @@ func healthy(ctx context.Context, url string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// route makes the routes to addresses via nodes, and removes others that it made.
+// route adds the routes to addresses via nodes, and removes the others that it has added.
 func (b *balancer) route(routes map[string][]string) error {
 	for address := range b.routes {
 		if len(routes[address]) == 0 {

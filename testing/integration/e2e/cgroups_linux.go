@@ -60,7 +60,7 @@ func (n *node) enterCgroups() error {
 	return nil
 }
 
-// makeCgroup makes a cgroup below the root of a hierarchy, and all between.
+// makeCgroup creates a cgroup below the root of a hierarchy, and those between them.
 func makeCgroup(m cgroupMount, dir string) error {
 	if dir == m.at {
 		return nil
@@ -84,7 +84,7 @@ func makeCgroup(m cgroupMount, dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make a cgroup: %w", err)
 	}
-	// Version 1 takes no process into a cgroup that has no processors.
+	// In version 1 a cgroup without processors accepts no process.
 	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 		value, err := os.ReadFile(filepath.Join(parent, name))
 		if err != nil || m.kind == "cgroup2" {
@@ -97,18 +97,18 @@ func makeCgroup(m cgroupMount, dir string) error {
 	return nil
 }
 
-// programGroups match the files that take processes into the cgroups of the node's own programs: of version 2, of both,
-// and of version 1.
+// programGroups match the files that move processes into the cgroups of the node's own programs: if there is only
+// version 2, if there are both versions, and of version 1.
 var programGroups = []string{"/sys/fs/cgroup/init/cgroup.procs", "/sys/fs/cgroup/unified/cgroup.procs",
 	"/sys/fs/cgroup/[!iu]*/cgroup.procs"}
 
-// mountCgroups mounts the hierarchies of a new namespace of cgroups: their roots are the node's.
+// mountCgroups mounts the hierarchies of a new cgroup namespace, whose roots are the node's cgroups.
 func mountCgroups(at string, all []cgroupMount) error {
 	if len(all) == 1 && all[0].kind == "cgroup2" {
 		if err := mount("cgroup2", at, "cgroup2", 0, ""); err != nil {
 			return err
 		}
-		// Version 2 has no processes in a cgroup whose children get controllers.
+		// In version 2 a cgroup whose children get controllers cannot have processes.
 		if err := os.MkdirAll(filepath.Join(at, "init"), 0o755); err != nil {
 			return err
 		}

@@ -67,7 +67,7 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Version == "" {
 		o.Version = cluster.Version(&host{ctx: ctx, dir: o.Dir})
 	}
-	// It stays in this network namespace, though another one serves it.
+	// The listener stays in this network namespace, though a process in another one serves it.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -156,7 +156,8 @@ func (c *Cluster) inside(ctx context.Context, n *nodeConfig, args ...string) *ex
 	return outer
 }
 
-// Restarts is how often nodes were started again, because a test rebooted them, or kubelet or containerd ended.
+// Restarts returns how often nodes were started again, because a test rebooted them, or because kubelet or containerd
+// exited.
 func (c *Cluster) Restarts() (int, error) {
 	var nodes []nodeConfig
 	if err := readJSON(c.Options.file(nodesFile), &nodes); err != nil {
@@ -169,7 +170,7 @@ func (c *Cluster) Restarts() (int, error) {
 	return all, nil
 }
 
-// Kubeconfig is the path of a kubeconfig with all rights, for programs outside of the cluster's namespaces.
+// Kubeconfig returns the path of a kubeconfig with all rights, for programs outside the cluster's namespaces.
 func (c *Cluster) Kubeconfig() string { return c.Options.file("kubeconfig") }
 
 // Down ends a cluster and removes its folder.
@@ -186,7 +187,7 @@ func (c *Cluster) Down(ctx context.Context) error {
 	return os.RemoveAll(c.Options.Dir)
 }
 
-// Programs returns the folder that the script build fills, beside what else it makes.
+// Programs returns the folder into which the script build puts the programs. Its other output is beside it.
 func Programs() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

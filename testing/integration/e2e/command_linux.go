@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// Child runs what a process of this program is for that another one has started, and returns whether it is one.
+// Child runs the function of a child process, if this process is one that another process of this program has started,
+// and reports whether it is.
 func Child(args []string) (bool, error) {
 	if len(args) != 3 {
 		return false, nil

@@ -57,7 +57,7 @@ SystemdCgroup = false
 }
 
 func (n *node) kubeletConfig() string {
-	// The API server sends no certificate: only what is in the machine's namespace reaches kubelet.
+	// The API server has no client certificate for kubelet, which only processes in the machine's namespaces can reach.
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication:
@@ -79,7 +79,7 @@ resolvConf: %s
 %s`, dnsIPv4, clusterDomain, containerdSocket, n.file("resolv.conf"), featureGates(n.m.o.FeatureGates))
 }
 
-// featureGates writes gates as in a configuration file.
+// featureGates formats gates for a configuration file.
 func featureGates(gates string) string {
 	if gates == "" {
 		return ""

@@ -20,14 +20,14 @@
 // proxy. The nodes are in three zones. Pods get their addresses from the plugins ptp and host-local, and host ports
 // from portmap. DNS is CoreDNS.
 //
-// Nothing is written outside of one folder, and of one cgroup in each hierarchy. When the first process ends, the
-// kernel ends all others, and no interface or mount is left. Sysctls that are not a namespace's are left as they are:
-// kubelet is shown the values that it would set.
+// Nothing is written outside one folder, and one cgroup in each hierarchy. When the first process ends, the kernel ends
+// all others, and no interface or mount is left. Sysctls that do not belong to a namespace are left as they are: to
+// kubelet they seem to have the values that it would set.
 //
 // # What differs from a real cluster
 //
-// All nodes have one kernel, and with it one table of loaded modules. Whoever is in the machine's namespaces may do
-// everything: kubelet asks nobody for a password, and proxies have all rights. All images have the same files, Debian
-// with the programs that tests run, whatever their name; the pause container is sleep. CoreDNS has only the plugins
-// that a cluster and the tests configure. There is no route to the world.
+// All nodes share one kernel, and with it one table of loaded modules. Every process in the machine's namespaces may do
+// everything: kubelet authenticates nobody, and proxies have all rights. All images have the same files, Debian with
+// the programs that tests run, whatever their name; the pause container is sleep. CoreDNS has only the plugins that a
+// cluster and the tests configure. There is no route to the Internet.
 package e2e

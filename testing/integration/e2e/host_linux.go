@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// host stands in for the test that the control plane usually belongs to: it belongs to the machine's process.
+// host takes the place of the test to which the control plane usually belongs: here it belongs to the machine's
+// process.
 type host struct {
 	testing.TB
 	ctx      context.Context

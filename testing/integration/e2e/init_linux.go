@@ -41,7 +41,7 @@ func runNode(config string) error {
 }
 
 // enterNamespace waits until the node is connected and in its cgroups, makes these the roots of a namespace, and runs
-// this program again: a namespace of cgroups is one of a thread, and a new program begins with one thread.
+// this program again: a cgroup namespace belongs to a thread, and a new program begins with one thread.
 func (n nodeConfig) enterNamespace() error {
 	if _, err := bufio.NewReader(os.NewFile(3, "connected")).ReadString('\n'); err != nil {
 		return fmt.Errorf("the machine has not connected the node: %w", err)
@@ -53,7 +53,7 @@ func (n nodeConfig) enterNamespace() error {
 	return syscall.Exec("/proc/self/exe", os.Args, append(os.Environ(), "KPL_NODE_CGROUP=1"))
 }
 
-// private are the folders of the root that a node has for itself. Others are those of the machine.
+// private are the folders of the root that each node has for itself. The others are the machine's.
 var private = []string{"var", "run", "proc", "sys", "lost+found"}
 
 // mountRoot makes the node's root filesystem and enters it.
@@ -112,7 +112,7 @@ func (n nodeConfig) mountRoot() error {
 	return enter(root)
 }
 
-// showAtRoot shows an entry of the machine's root in the node's.
+// showAtRoot makes an entry of the machine's root visible in the node's.
 func showAtRoot(root string, e os.DirEntry) error {
 	from, to := filepath.Join("/", e.Name()), filepath.Join(root, e.Name())
 	switch {
@@ -134,7 +134,7 @@ func showAtRoot(root string, e os.DirEntry) error {
 	return mount(from, to, "", syscall.MS_BIND|syscall.MS_REC, "")
 }
 
-// show shows a path of the machine that is in a private folder.
+// show makes a path of the machine visible that is in a private folder.
 func (n nodeConfig) show(root, path string) error {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if !slices.Contains(private, first) {
@@ -180,7 +180,7 @@ func mount(from, to, kind string, flags uintptr, options string) error {
 	return nil
 }
 
-// showSysctls shows kubelet what it would set for the whole machine as set already.
+// showSysctls makes the sysctls that kubelet would set for the whole machine look as if they were set already.
 func showSysctls(root string) error {
 	for name, value := range map[string]string{"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10",
 		"kernel/panic_on_oops": "1", "kernel/keys/root_maxkeys": "1000000",
@@ -252,7 +252,7 @@ func (n nodeConfig) supervise() error {
 		if p.name != "containerd" {
 			continue
 		}
-		// kubelet ends if nobody answers there.
+		// kubelet exits if containerd does not answer.
 		if err := poll(context.Background(), "containerd listens", func() (bool, error) {
 			c, err := net.Dial("unix", containerdSocket)
 			if err != nil {

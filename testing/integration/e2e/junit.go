@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// result is what became of one test. outcome is "passed", "failed", "skipped", or "" if it was not selected.
+// result is the outcome of one test: "passed", "failed", "skipped", or "" if the test was not selected.
 type result struct{ test, outcome, message string }
 
 // readResults reads a report in JUnit's format, as ginkgo writes it.
@@ -43,12 +43,12 @@ func readResults(path string) ([]result, error) {
 		case c.Error != nil:
 			r.outcome, r.message = "failed", c.Error.Message
 		case c.Skipped != nil && c.Skipped.Message == "skipped":
-			r.outcome = "" // by its name
+			r.outcome = "" // not selected by its name
 		case c.Skipped != nil:
 			r.outcome, r.message = "skipped", strings.TrimPrefix(c.Skipped.Message, "skipped - ")
 		}
 		if !isTest && r.outcome != "failed" {
-			continue // what surrounds the tests
+			continue // not a test, but what runs before or after them
 		}
 		out = append(out, r)
 	}

@@ -36,7 +36,8 @@ const (
 )
 
 // runMachine is the process with ID 1 of the machine's namespaces. It runs the control plane and is the parent of every
-// node, until it gets SIGTERM. File 3 is a listener of the namespace that it was started from, file 4 gets "ready".
+// node, until it gets SIGTERM. File 3 is a listener in the namespace in which it was started; "ready" is written to
+// file 4.
 func runMachine(o Options) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -134,7 +135,7 @@ func (m *machine) startNodes(ctx context.Context) error {
 	return nil
 }
 
-// writeNodes writes what [Open] reads, whole or not at all.
+// writeNodes writes the file that [Open] reads, atomically.
 func (m *machine) writeNodes() error {
 	var configs []nodeConfig
 	for _, n := range m.nodes {
@@ -147,7 +148,7 @@ func (m *machine) writeNodes() error {
 	return os.Rename(file+".new", file)
 }
 
-// keepRunning starts a node again whenever its first process ends: to end it is to reboot the node.
+// keepRunning starts a node again whenever its first process ends: ending that reboots the node.
 func (m *machine) keepRunning(ctx context.Context, n *node) {
 	for {
 		select {
@@ -177,7 +178,7 @@ func mountMachine() error {
 	if err := makePrivate(); err != nil {
 		return err
 	}
-	// /sys stays that of outside: it has the cgroups below it.
+	// /sys stays the one from outside: the cgroups are mounted below it.
 	if err := mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return err
 	}
@@ -246,7 +247,7 @@ func copyFile(from, to string) error {
 // startTimeout is how long to wait for a program to start, or to end, on a busy machine.
 const startTimeout = 5 * time.Minute
 
-// poll calls done until it returns true, at most for startTimeout, for what has no event to wait for.
+// poll calls done until it returns true, at most for startTimeout. It is for conditions without an event to wait for.
 func poll(ctx context.Context, what string, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

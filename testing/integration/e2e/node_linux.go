@@ -29,15 +29,15 @@ type node struct {
 	ended chan struct{} // the first process has ended
 }
 
-// nodeConfig is what a node's first process is told.
+// nodeConfig is the configuration of a node's first process.
 type nodeConfig struct {
 	Name string `json:"name"`
 	// Dir is the node's folder: its root filesystem, logs and configuration.
 	Dir string `json:"dir"`
-	// IPs and PodCIDRs have an IPv4 and an IPv6 one each.
+	// IPs and PodCIDRs have one element for IPv4 and one for IPv6.
 	IPs      []string `json:"ips"`
 	PodCIDRs []string `json:"podCIDRs"`
-	// Visible are files and folders of the machine that are seen at their path in folders that the node has for itself.
+	// Visible are the files and folders of the machine that stay visible, at their path, in the node's private folders.
 	Visible []string `json:"visible"`
 	// Zone is the node's zone, of three.
 	Zone string `json:"zone"`

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// Proxy ends the service proxy of all nodes, and starts another one on each, as a shell runs the command. In it
+// Proxy ends the service proxy of all nodes, and starts another one on each, with a command for a shell. In it
 // {kubeconfig} stands for the path of a kubeconfig with all rights, {node} for the node's name, {nodeIPs} for its two
 // addresses, {podCIDRs} for those of its pods, {clusterCIDRs} for those of all pods, and {dir} for a folder of the
-// node. An empty command starts none. Between the two a node runs cleanup, unless that is empty: a proxy leaves its
-// rules when it ends.
+// node. An empty command starts none. Between the two proxies each node runs cleanup, unless that is empty: a proxy
+// leaves its rules when it ends.
 func (c *Cluster) Proxy(ctx context.Context, command, cleanup string) error {
 	for i := range c.nodes {
 		n := &c.nodes[i]
@@ -39,7 +39,7 @@ func (c *Cluster) Proxy(ctx context.Context, command, cleanup string) error {
 // pidFile has the process ID of the node's proxy, in the node's namespace, and that of its group.
 func (c nodeConfig) pidFile() string { return filepath.Join(c.Dir, "proxy.pid") }
 
-// replace replaces what stands for something else in a command.
+// replace replaces the placeholders in a command.
 func (c nodeConfig) replace(of *Cluster, command string) string {
 	return strings.NewReplacer("{kubeconfig}", of.Options.file("kubeconfig-inside"), "{node}", c.Name,
 		"{nodeIPs}", strings.Join(c.IPs, ","), "{podCIDRs}", strings.Join(c.PodCIDRs, ","),
@@ -50,7 +50,7 @@ func (c *Cluster) startProxy(ctx context.Context, n *nodeConfig, command string)
 	if err := os.MkdirAll(filepath.Join(n.Dir, "proxy"), 0o755); err != nil {
 		return err
 	}
-	// Whoever enters the node's namespaces is not in its cgroups yet.
+	// A process that enters the node's namespaces is not in its cgroups yet.
 	script := fmt.Sprintf(`for file in %s; do [ ! -e "$file" ] || echo $$ >"$file"; done; echo $$ >%s; exec %s`,
 		strings.Join(programGroups, " "), n.pidFile(), n.replace(c, command))
 	// The first shell ends, and the node's first process becomes the parent of the proxy.

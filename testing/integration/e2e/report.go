@@ -81,7 +81,7 @@ func firstLine(s string) string {
 	return line
 }
 
-// Again returns the tests that failed also when they ran alone.
+// Again returns the tests that also failed when they ran alone.
 func (r *Report) Again() []string {
 	var out []string
 	for _, f := range r.Failures {
@@ -99,13 +99,13 @@ func (r *Report) Summary() string {
 		len(r.Skipped), len(r.Failures), len(r.Again()))
 }
 
-// Worse returns the tests that failed also alone, and did not with another proxy.
+// Worse returns the tests that failed even alone, but not with another proxy.
 func (r *Report) Worse(than *Report) []string {
 	known := than.Again()
 	return slices.DeleteFunc(r.Again(), func(test string) bool { return slices.Contains(known, test) })
 }
 
-// Comparable says whether two reports are of the same tests of the same Kubernetes.
+// Comparable reports whether two reports are about the same tests of the same Kubernetes version.
 func (r *Report) Comparable(with *Report) bool {
 	return r.Kubernetes == with.Kubernetes && r.FeatureGates == with.FeatureGates && r.Suite.Focus == with.Suite.Focus &&
 		r.Suite.Skip == with.Suite.Skip && r.Selected == with.Selected

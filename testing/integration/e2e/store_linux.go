@@ -46,7 +46,7 @@ type store struct{ dir string }
 
 func (s store) blobs() string { return filepath.Join(s.dir, "blobs/sha256") }
 
-// add adds what write writes.
+// add adds a blob, which write writes.
 func (s store) add(mediaType string, write func(io.Writer) error) (descriptor, error) {
 	blobs := s.blobs()
 	if err := os.MkdirAll(blobs, 0o755); err != nil {

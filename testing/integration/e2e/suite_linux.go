@@ -25,9 +25,9 @@ type Suite struct {
 	Parallel int `json:"parallel"`
 }
 
-// DefaultSuite is what Kubernetes tests of services, DNS and host ports, without network policies, which no service
-// proxy implements, what needs the Internet or measures throughput, and what is slow or disruptive. Where the kernel
-// has no sockets for SCTP, it is also without what needs them.
+// DefaultSuite selects Kubernetes' tests of services, DNS and host ports. It leaves out those of network policies,
+// which no service proxy implements; those that need the Internet or measure throughput; those that are slow or
+// disruptive; and, where the kernel has no sockets for SCTP, those that need them.
 func DefaultSuite() Suite {
 	features := []string{"NetworkPolicy", "Networking-DNS", "Networking-IPv4", "Networking-IPv6",
 		"Networking-Performance", "PerformanceDNS"}
@@ -40,7 +40,7 @@ func DefaultSuite() Suite {
 		Skip: `\[Disruptive\]|\[Flaky\]|\[Slow\]|\[Feature:(` + strings.Join(features, "|") + `)\]`}
 }
 
-// Test runs tests on the cluster, and those that failed once more, one at a time.
+// Test runs tests on the cluster, and then runs those that failed once more, one at a time.
 func (c *Cluster) Test(ctx context.Context, s Suite, tested Tested) (*Report, error) {
 	r := &Report{Tested: tested, Kubernetes: c.Options.Version, FeatureGates: c.Options.FeatureGates,
 		Nodes: c.Options.Nodes, Suite: s, Started: time.Now().UTC().Truncate(time.Second), Processors: runtime.NumCPU()}
@@ -82,7 +82,7 @@ func (c *Cluster) Test(ctx context.Context, s Suite, tested Tested) (*Report, er
 	return r, nil
 }
 
-// outcome is what became of the only test of a run.
+// outcome returns the outcome of the only test of a run.
 func outcome(results []result) string {
 	ran := slices.DeleteFunc(results, func(r result) bool { return r.outcome == "" })
 	if len(ran) != 1 {
@@ -122,7 +122,7 @@ func (c *Cluster) run(ctx context.Context, s Suite, name string) ([]result, erro
 	return results, nil
 }
 
-// load is the load average of one minute.
+// load returns the load average of one minute.
 func load() float64 {
 	b, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
