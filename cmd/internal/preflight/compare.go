@@ -197,7 +197,7 @@ func (m *move) compute(ctx context.Context, c dropin.Config) (*proxy, error) {
 // hosts returns the addresses of the node's interfaces, as far as they are known.
 func (m *move) hosts(node *model.Node) []netip.Addr { return distinct(node.IPs, m.ips, m.given) }
 
-// distinct returns the addresses of lists, each once.
+// distinct returns the addresses of all lists, each once.
 func distinct(lists ...[]netip.Addr) (all []netip.Addr) {
 	for _, a := range slices.Concat(lists...) {
 		if !slices.Contains(all, a) {
@@ -285,10 +285,10 @@ func outside(f model.Family) netip.Addr {
 	return netip.AddrFrom4([4]byte{198, 51, 100, 77})
 }
 
-// senders are those to a service, in each family.
+// senders are the senders of connections to a service, in each family.
 type senders struct {
 	all      model.PerFamily[[]sender] // one of each kind
-	inRanges model.PerFamily[sender]   // one that the source ranges allow, which concern load-balancer IPs alone
+	inRanges model.PerFamily[sender]   // one in the source ranges, which apply only to load-balancer IPs
 }
 
 // senders returns the senders to a service.
@@ -326,8 +326,8 @@ func (from *senders) to(s *model.Service, a netip.Addr) []sender {
 	return all
 }
 
-// noEndpoint returns the address of a pod, or the next one that is no endpoint of a service: what a pod sends to itself
-// is a case of its own.
+// noEndpoint returns the address of a pod or, if that is an endpoint of a service, the next one that is not: what a pod
+// sends to itself is a case of its own.
 func (m *move) noEndpoint(s *model.Service, a netip.Addr) netip.Addr {
 	used := func(a netip.Addr) bool {
 		return slices.ContainsFunc([]*proxy{m.old, m.new}, func(p *proxy) bool {

@@ -50,7 +50,7 @@ func (m *move) ofNode() (list []difference) {
 	return list
 }
 
-// knowsOthers reports whether --host-addresses says which addresses of a family the host has beside those of its Node
+// knowsOthers reports whether --host-addresses names addresses of a family that the host has besides those of its Node
 // object: each of them is compared.
 func (m *move) knowsOthers(f model.Family) bool {
 	return slices.ContainsFunc(m.given, func(a netip.Addr) bool {
@@ -66,7 +66,7 @@ func either(yes bool, is, otherwise string) string {
 	return otherwise
 }
 
-// scheduler says how an endpoint is chosen. In turn and at random count as the same.
+// scheduler says how an endpoint is chosen. Round robin and random choice count as the same.
 func (p *proxy) scheduler() string {
 	if s := p.config.IPVS.Scheduler; p.is(v1alpha2.ProxyModeIPVS) && s != "" && s != "rr" {
 		return "by scheduler " + s
@@ -86,7 +86,7 @@ func (m *move) countNodePorts(f model.Family) (n int) {
 	return n
 }
 
-// exceptVIPs adds to "not served" where health checks answer all the same (S65).
+// exceptVIPs adds to "not served" where health checks still answer (S65).
 func (m *move) exceptVIPs(f model.Family) string {
 	if m.new.elsewhere(f) == served {
 		return ""
@@ -103,7 +103,7 @@ func (m *move) exceptVIPs(f model.Family) string {
 
 const served = "served"
 
-// elsewhere says which of the host's addresses that nobody knows serve node ports.
+// elsewhere says which of the host's unknown addresses serve node ports.
 func (p *proxy) elsewhere(f model.Family) string {
 	if !slices.Contains(p.families, f) {
 		return notServed

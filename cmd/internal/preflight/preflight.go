@@ -162,7 +162,7 @@ func (o *Command) check() error {
 }
 
 // Run runs the command for a node, or for all nodes if there is no name. print prints the list of differences; if it is
-// nil they are printed as text for people. It returns the number of differences; an error may be that not everything
+// nil they are printed as text for people. It returns the number of differences; an error may mean that not everything
 // could be compared.
 func (o *Command) Run(
 	ctx context.Context, objects source.Flags, timeout time.Duration, print func(io.Writer, any) error, out io.Writer,
@@ -178,7 +178,7 @@ func (o *Command) Run(
 	return o.run(ctx, out)
 }
 
-// run runs the program. It returns the number of differences. An error may be that not everything could be compared.
+// run runs the program. It returns the number of differences. An error may mean that not everything could be compared.
 func run(ctx context.Context, args []string, out io.Writer) (int, error) {
 	o, err := parse(args, out)
 	if err != nil {
@@ -205,7 +205,7 @@ type comparison struct {
 	nodes         []string // their names
 }
 
-// read reads the configurations and the cluster's objects. --timeout limits this alone.
+// read reads the configurations and the cluster's objects. --timeout limits only this.
 func (c *comparison) read(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout,
 		fmt.Errorf("no complete list of the cluster's objects after %v: is the API server reachable?", c.timeout))

@@ -10,7 +10,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// ofRefusals returns the differences in what this library does not serve of service ports. Kube-proxy has no limits.
+// ofRefusals returns the differences due to parts of service ports that this library does not serve. Kube-proxy has no
+// such limits.
 func (m *move) ofRefusals() (list []difference) {
 	if m.old.upstream {
 		for _, r := range m.new.refused {
@@ -39,7 +40,7 @@ func (m *move) ofRefusals() (list []difference) {
 	return list
 }
 
-// refusals has the rule by which each reason refuses, and what kube-proxy does instead.
+// refusals has the rule for each reason for a refusal, and what kube-proxy does instead.
 func refusals() map[frontend.Reason]struct{ rule, before string } {
 	return map[frontend.Reason]struct{ rule, before string }{
 		frontend.AddressInUse:           {"S59", "this service or the other one is served there, at random"},
@@ -51,7 +52,7 @@ func refusals() map[frontend.Reason]struct{ rule, before string } {
 	}
 }
 
-// difference returns what is not served, instead of what was.
+// difference returns the refusal as a difference. before is what kube-proxy does instead, if not what refusals says.
 func (r refusal) difference(before string) difference {
 	is := refusals()[r.reason]
 	return difference{Object: r.port.String(), Before: cmp.Or(before, is.before, "may be programmed as it is"),

@@ -88,8 +88,8 @@ func (r replay) forNode(name string) replay {
 	})
 }
 
-// collect returns a source's current objects. Whatever the source logs as an error is one, such as anything malformed
-// in files: nobody knows what is missing.
+// collect returns a source's current objects. If the source logs an error, such as a malformed document, collect
+// returns it as well, because objects may be missing.
 func collect(ctx context.Context, src watch.Source, node string) (replay, error) {
 	var logged logged
 	running, cancel := context.WithCancel(klog.NewContext(ctx,

@@ -75,8 +75,8 @@ func sharePort(a, b *discoveryv1.EndpointSlice) bool {
 	})
 }
 
-// differ says what kube-proxy does with two entries of one address, the later one at the end, or "" if it does not
-// matter.
+// differ says what kube-proxy does with two entries of one address, given in their order; "" if that makes no
+// difference.
 func differ(inOneSlice bool, earlier, later discoveryv1.Endpoint) string {
 	switch {
 	case sameConditions(earlier, later):
@@ -88,14 +88,15 @@ func differ(inOneSlice bool, earlier, later discoveryv1.Endpoint) string {
 	return ""
 }
 
-// hides reports whether a later entry of a slice is not usable, and in kube-proxy replaces an earlier one that is.
+// hides reports whether a later entry of a slice is unusable and, in kube-proxy, replaces an earlier one that is
+// usable.
 func hides(later, earlier discoveryv1.Endpoint) bool {
 	x, y := later.Conditions, earlier.Conditions
 	return !is(x.Ready, true) && !is(x.Terminating, false) &&
 		(is(y.Ready, true) || is(y.Terminating, false) && is(y.Serving, true))
 }
 
-// is returns the value of a condition.
+// is returns the value of a condition, or otherwise if it is not set.
 func is(b *bool, otherwise bool) bool { return b == nil && otherwise || b != nil && *b }
 
 // sameConditions reports whether two entries with the same address have the same conditions.

@@ -113,7 +113,7 @@ func (c *comparison) printRule(b *strings.Builder, list []difference) {
 	b.WriteString("\n")
 }
 
-// kind is equal for differences that are alike but for the object and its address.
+// kind is the same for differences that vary only in the object and its address.
 func (d difference) kind() string {
 	return strings.Join(append([]string{d.Before, d.After}, d.Senders...), "\x00")
 }
@@ -144,7 +144,7 @@ func nodes(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// inGroups returns the differences in groups of the same key, in the order of the largest group, then of the key.
+// inGroups returns the differences in groups of the same key, the largest group first, groups of one size by key.
 func inGroups(list []difference, key func(difference) string) (groups [][]difference) {
 	byKey := map[string][]difference{}
 	for _, d := range list {
@@ -159,7 +159,7 @@ func inGroups(list []difference, key func(difference) string) (groups [][]differ
 	return groups
 }
 
-// explain returns what a rule is about, and how to keep what there was, if that is possible with the mode.
+// explain returns what a rule is about, and how to keep the earlier behaviour, if the mode allows that.
 func explain(rule string, from *v1alpha2.KubeProxyConfiguration, to v1alpha2.ProxyMode) (what, remedy string) {
 	for _, e := range []struct{ rules, what, remedy string }{
 		{"S3 to S5, S4", "malformed fields of objects", ""},
@@ -192,7 +192,7 @@ func explain(rule string, from *v1alpha2.KubeProxyConfiguration, to v1alpha2.Pro
 	return "see docs/semantics.md", ""
 }
 
-// nodePortAddresses says which value of nodePortAddresses a proxy has, so that the next one gets it as well.
+// nodePortAddresses names the value of nodePortAddresses that a proxy has, so that the next one can be given the same.
 func nodePortAddresses(c *v1alpha2.KubeProxyConfiguration) string {
 	list := c.NodePortAddresses
 	switch {

@@ -9,11 +9,11 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 )
 
-// What kube-proxy's modes do otherwise than the rules of docs/semantics.md say, as its conformance reports show it
+// Where kube-proxy's modes depart from the rules of docs/semantics.md, as its conformance reports show
 // (docs/conformance-results.md) and its code explains.
 
-// deviation returns what kube-proxy does with a connection where that is not what the oracle expects of it, and the
-// rule from which it departs; otherwise "".
+// deviation returns what kube-proxy does with a connection if that is not what the oracle expects of it, and the rule
+// from which it departs; otherwise "".
 func (p *proxy) deviation(m *move, port model.PortName, expected oracle.Outcome, from sender) (text, rule string) {
 	switch {
 	case !p.upstream:
@@ -30,15 +30,15 @@ func (p *proxy) deviation(m *move, port model.PortName, expected oracle.Outcome,
 	return "", ""
 }
 
-// choosesLoopback reports whether a range of nodePortAddresses has loopback addresses alone.
+// choosesLoopback reports whether nodePortAddresses has a range of loopback addresses.
 func (p *proxy) choosesLoopback(f model.Family) bool {
 	return slices.ContainsFunc(p.choice.CIDRs, func(c netip.Prefix) bool {
 		return model.FamilyOf(c.Addr()) == f && c.Addr().IsLoopback()
 	})
 }
 
-// iptables is deviation for mode iptables. What it refuses and drops of external traffic is not in OUTPUT, does not
-// depend on source ranges, and holds for node ports at all addresses of the node, whatever nodePortAddresses say.
+// iptables is deviation for mode iptables. Its rules that refuse and drop external traffic are not in OUTPUT, do not
+// depend on source ranges, and apply to node ports at all addresses of the node, whatever nodePortAddresses says.
 func (p *proxy) iptables(m *move, port model.PortName, expected oracle.Outcome, from sender) (text, rule string) {
 	to := expected.Flow.Destination.Addr()
 	host, f := m.isHost(to), expected.Flow.Family()
@@ -59,7 +59,7 @@ func (p *proxy) iptables(m *move, port model.PortName, expected oracle.Outcome, 
 }
 
 // ipvs is deviation for mode ipvs: its virtual server of a service with a Local policy has the endpoints of this node,
-// or all if there are none, for every client; and its source ranges let the node in.
+// or all if there are none, for every client; and its source ranges admit the node.
 func (p *proxy) ipvs(port model.PortName, expected oracle.Outcome, from sender) (text, rule string) {
 	f := expected.Flow.Family()
 	local, all := p.endpoints(port, f, model.LocalSet), p.endpoints(port, f, model.ClusterSet|model.LocalSet)
@@ -189,8 +189,8 @@ func (p *proxy) guardsServiceCIDRs() bool {
 }
 
 // answersHealthChecks reports whether a service's health check answers at an address of the host, or at one that mode
-// ipvs adds to it (S38, S65). There kube-proxy's answers at all addresses of services, this library's not at cluster
-// IPs.
+// ipvs adds to it (S38, S65). At those, kube-proxy's answers at all addresses of services, this library's not at
+// cluster IPs.
 func (p *proxy) answersHealthChecks(m *move, s *model.Service, a netip.Addr) bool {
 	f := model.FamilyOf(a)
 	switch {

@@ -88,7 +88,7 @@ func fromScript(script string, env environment) ([]string, error) {
 	return args, nil
 }
 
-// isCall reports whether a command is a call of the proxy, itself or by a program that starts another one.
+// isCall reports whether a command runs the proxy, directly or with a program that starts another one.
 func isCall(call *syntax.CallExpr) bool {
 	if len(call.Args) == 0 {
 		return false
@@ -106,8 +106,8 @@ func isCall(call *syntax.CallExpr) bool {
 	return ok
 }
 
-// expandCall expands the words of a call. Every variable in them has to be one of the container, or one that a
-// statement of the script itself sets before: what depends on conditions, loops, functions and input is not known.
+// expandCall expands the words of a command. Every variable in them must come from the container's environment or from
+// an earlier top-level assignment of the script: what depends on conditions, loops, functions or input is unknown.
 func expandCall(file *syntax.File, call *syntax.CallExpr, env environment) ([]string, error) {
 	values := maps.Clone(env.values)
 	used := usedIn(call)
