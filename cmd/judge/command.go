@@ -39,13 +39,13 @@ func (o *options) program() (program.Proxy, error) {
 	return p, nil
 }
 
-// findPrograms returns an error if a command is the call of a program that does not exist.
+// findPrograms returns an error if a command calls a program that does not exist.
 func (o *options) findPrograms(ctx context.Context) error {
 	return errors.Join(exists(ctx, o.proxy), exists(ctx, o.cleanup), exists(ctx, o.breaks))
 }
 
-// exists returns an error if a command is the call of a program that does not exist. A script of several commands may
-// find or make it when it runs.
+// exists returns an error if a command calls a program that does not exist. A script of several commands may find or
+// make it when it runs.
 func exists(ctx context.Context, command string) error {
 	file, err := syntax.NewParser().Parse(strings.NewReader(command), "")
 	if err != nil {

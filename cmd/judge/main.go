@@ -42,7 +42,7 @@ func main() {
 	}
 }
 
-// partError says that nothing failed, but that there is no verdict on a part of what was to be run.
+// partError says that nothing failed, but that some of the cases that were to run have no verdict.
 type partError struct{ cases int }
 
 func (e *partError) Error() string {

@@ -16,14 +16,14 @@ type members struct {
 	group int // 0: none
 	// net and mount are the namespaces, "" if it is also the judge's.
 	net, mount string
-	except     int // a process that is none of them
-	// held keeps the mount namespace: when the last process has left it, the kernel gives its number to another one. The
-	// suite keeps the network namespace.
+	except     int // a process that is not a member
+	// held keeps the mount namespace: once the last process has left it, the kernel may reuse its number. The suite keeps
+	// the network namespace.
 	held *os.File
 }
 
-// membersOf returns the members of a command that was started on this thread, which is in the node's network
-// namespace. With group 0 they are all processes in that.
+// membersOf returns the members of a command that was started on this thread, which is in the node's network namespace.
+// With group 0 they are all processes in that namespace.
 func membersOf(group int) members {
 	m := members{group: group, net: notTheJudges(spaceOf("/proc/thread-self", "net"), "net")}
 	if group == 0 {
@@ -38,7 +38,7 @@ func membersOf(group int) members {
 	return m
 }
 
-// release lets go of the mount namespace. No member may be sought afterwards.
+// release closes the mount namespace. The members cannot be found any more after that.
 func (m members) release() {
 	if m.held != nil {
 		_ = m.held.Close()
@@ -87,7 +87,7 @@ func (m members) empty(meanwhile func()) bool {
 	return true
 }
 
-// signal sends a signal to all members that have not been told yet. The group is told as a whole.
+// signal sends a signal to all members that have not received it yet. The group receives it as a whole.
 func (m members) signal(s syscall.Signal, told map[int]bool) {
 	if m.group != 0 && !told[-m.group] {
 		told[-m.group] = true

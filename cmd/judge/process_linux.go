@@ -70,8 +70,8 @@ type guard struct {
 	held *os.File // the guard waits until this is closed
 }
 
-// guardScript waits for the end of its input, and then kills a process group, and what is in two namespaces, until
-// nothing is left. It is in one of them itself.
+// guardScript waits for the end of its input. Then it kills a process group, and all processes in two namespaces except
+// itself, until none is left, in at most nine rounds.
 const guardScript = `read -r _; kill -s KILL -- "-$1"; exec 2>/dev/null
 for try in 1 2 3 4 5 6 7 8 9; do
 	left=

@@ -18,7 +18,7 @@ func untilEnded(out, usage io.Writer) (ctx context.Context, cancel func(), o, u 
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	// A SIGPIPE does not say which descriptor it is about. It may be a connection of the suite that the other side has
-	// reset. The signal is received, not ignored, because child processes would inherit that.
+	// reset. The signal is received, not ignored, because child processes would inherit an ignored one.
 	pipes := make(chan os.Signal, 1)
 	signal.Notify(pipes, syscall.SIGPIPE)
 	ctx, end := context.WithCancelCause(ctx)
@@ -29,7 +29,7 @@ func untilEnded(out, usage io.Writer) (ctx context.Context, cancel func(), o, u 
 	}, &readWriter{out, end}, &readWriter{usage, end}
 }
 
-// readWriter is a writer whose output somebody reads.
+// readWriter is a writer that ends the context when nobody reads its output any more.
 type readWriter struct {
 	io.Writer
 	end context.CancelCauseFunc

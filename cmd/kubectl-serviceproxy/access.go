@@ -96,7 +96,7 @@ func mayRead(ctx context.Context, c kubernetes.Interface) error {
 	return nil
 }
 
-// inTime returns why the context has ended, if it has; otherwise err.
+// inTime replaces an error by the reason why the context has ended, if it has.
 func inTime(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -104,7 +104,7 @@ func inTime(ctx context.Context, err error) error {
 	return err
 }
 
-// nextStep adds to an error of the API server what to do about it.
+// nextStep adds to an error of the API server what the user can do about it.
 func nextStep(err error) error {
 	var unreachable *url.Error
 	switch {
@@ -121,7 +121,7 @@ func nextStep(err error) error {
 	return err
 }
 
-// subjectOf returns the flags that name the user of whom an error says that something is forbidden.
+// subjectOf returns the flags for the user to whom, according to an error, something is forbidden.
 func subjectOf(err error) string {
 	user := "USER"
 	if found := regexp.MustCompile(`User "([^"]+)"`).FindStringSubmatch(err.Error()); found != nil {

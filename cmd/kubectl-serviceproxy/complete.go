@@ -26,7 +26,7 @@ func complete(cmd *cobra.Command, flag string, values cobra.CompletionFunc) {
 	}
 }
 
-// fixed completes one of these values. Files may be meant as well.
+// fixed completes these values. Otherwise the shell completes names of files.
 func fixed(values ...string) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return values, cobra.ShellCompDirectiveDefault
@@ -44,7 +44,7 @@ func listNamespaces(ctx context.Context, c kubernetes.Interface) (runtime.Object
 	return c.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 }
 
-// names returns the names of objects. If they cannot be listed it returns none: what completion does then is nothing.
+// names returns the names of objects. If they cannot be listed it returns none, and nothing is completed.
 func (a *access) names(list lister) (names []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 	defer cancel()
@@ -74,7 +74,7 @@ func (a *access) completeObjects(list lister) cobra.CompletionFunc {
 	}
 }
 
-// completeService completes the name of a Service: of the present namespace or, after a name and a slash, of another.
+// completeService completes the name of a Service: of the current namespace or, after a name and a slash, of another.
 func (a *access) completeService(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -98,7 +98,7 @@ func (a *access) completeService(_ *cobra.Command, args []string, begun string) 
 	return services, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// completeFile completes what a kubeconfig has names for.
+// completeFile completes names that are in the kubeconfig.
 func (a *access) completeFile(names func(api.Config) []string) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		config, err := a.loader().RawConfig()

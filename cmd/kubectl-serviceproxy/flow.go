@@ -75,7 +75,7 @@ func (p *program) flow(ctx context.Context, text string) error {
 	})
 }
 
-// question is a packet whose ends may have names. The oracle knows addresses, and pods that are endpoints.
+// question is a packet whose ends may be given by name. The oracle knows only addresses, and pods that are endpoints.
 type question struct {
 	source, destination string
 	pod                 *corev1.Pod // the source, if it is one that the API server knows by name
@@ -84,7 +84,7 @@ type question struct {
 	port, protocol      string // of the service; "" if not given
 }
 
-// question reads a packet. A pod that the API server knows also tells the node, unless that is given.
+// question reads a packet. A pod that the API server knows also determines the node, unless that is given.
 func (p *program) question(ctx context.Context, text string) (*question, error) {
 	source, destination, ok := strings.Cut(text, "->")
 	if !ok {

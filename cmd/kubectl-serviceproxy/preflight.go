@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/cmd/internal/preflight"
 )
 
-// errDifferences is the result of preflight that are not errors: there are differences, and they are printed.
+// errDifferences is what preflight returns if there are differences, which it has printed. It is not a failure.
 var errDifferences = errors.New("there are differences")
 
 func (p *program) preflightCommand() *cobra.Command {

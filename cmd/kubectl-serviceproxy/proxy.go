@@ -20,7 +20,7 @@ import (
 )
 
 // readProxy returns how the proxy detects local pods, and which addresses serve node ports. Without --proxy the state
-// is that of a proxy that does not know its pods either, which a note says.
+// is that of a proxy that cannot detect its pods, which a note says.
 func (p *program) readProxy(ctx context.Context) (detect localstate.DetectLocal, of oracle.Config, err error) {
 	c := &v1alpha2.KubeProxyConfiguration{}
 	if p.proxy == "" {

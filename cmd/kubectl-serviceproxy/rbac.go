@@ -94,5 +94,5 @@ func bindingName(subjects []rbacv1.Subject) string {
 	for _, s := range subjects {
 		name += ":" + strings.ToLower(s.Kind) + ":" + strings.TrimPrefix(s.Namespace+"."+s.Name, ".")
 	}
-	return strings.ReplaceAll(name, "/", "_") // what a path of the API cannot have
+	return strings.ReplaceAll(name, "/", "_") // not allowed in a path of the API
 }

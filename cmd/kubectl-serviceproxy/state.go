@@ -57,7 +57,7 @@ func (p *program) state(ctx context.Context) error {
 // snapshotPrinter prints a state, or an answer about it.
 type snapshotPrinter func(io.Writer, *sink.Snapshot) error
 
-// printStates prints the state of the node from wherever it comes. details asks for the names of pods.
+// printStates prints the state of the node from any source. details requests the names of pods.
 func (p *program) printStates(
 	ctx context.Context, detect localstate.DetectLocal, details bool, print snapshotPrinter,
 ) error {
@@ -151,7 +151,7 @@ func (p *program) follow(ctx context.Context, feed kubeproxy.Feed, print snapsho
 	return errors.Join(err, failed)
 }
 
-// ofBrain prints the state from a brain, and after that the flags that later show the changes since.
+// ofBrain prints the state from a brain, and then the flags with which a later call prints the changes since.
 func (p *program) ofBrain(ctx context.Context, state localstate.Options, print snapshotPrinter) error {
 	opts, err := p.brain.options(state)
 	if err != nil {

@@ -137,8 +137,8 @@ func newPage(reports []*report.Report) (*page, error) {
 	}
 	p := &page{
 		Policy:  fmt.Sprintf("default-src 'none'; img-src data:; style-src %s; script-src %s", hash(style), hash(script)),
-		Style:   template.HTML("<style>" + string(style) + "</style>"),    //nolint:gosec // both are files of this package
-		Script:  template.HTML("<script>" + string(script) + "</script>"), //nolint:gosec // likewise
+		Style:   template.HTML("<style>" + string(style) + "</style>"),    //nolint:gosec // a file of this package
+		Script:  template.HTML("<script>" + string(script) + "</script>"), //nolint:gosec // a file of this package
 		Several: len(reports) != 1,
 	}
 	alone := func(r *report.Report) bool { return r.Beside == nil }

@@ -54,7 +54,7 @@ func Text(w io.Writer, r *report.Report, all bool) error {
 	return err
 }
 
-// printSupport lists the features of Kubernetes that something is known of, and how many there are besides.
+// printSupport lists the features of Kubernetes for which there is an answer, and counts the others.
 func printSupport(b *strings.Builder, list []report.Support) {
 	unknown := 0
 	for i, s := range list {
