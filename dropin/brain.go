@@ -62,7 +62,7 @@ func (p *proxy) fromBrain(ctx context.Context) (kubeproxy.Feed, error) {
 	if err != nil || slices.Equal(known.EnabledFamilies(), state.EnabledFamilies()) {
 		return feed, err
 	}
-	if state.Families = known.Families; !reflect.DeepEqual(known, state) { // of an override, one family may be left
+	if state.Families = known.Families; !reflect.DeepEqual(known, state) { // a nodeIPOverride may have lost a family
 		return p.brainFeed(known)
 	}
 	return feed, feed.SetFamilies(ctx, known.Families)

@@ -8,12 +8,12 @@
 //
 // # What it guarantees
 //
-// - [Run] returns when its context ends or something fails permanently, with an error that names the cause. No
-// goroutine remains, but the rules do.
-// - Calls of Run are independent of others in the process: each has its own metrics registry, feature gates, servers
-// and clients, and logs to its context's logger. Two calls on one machine need two nodes, with separate addresses for
-// health and metrics; see below for the kernel.
-// - Nothing on the machine is changed before the configuration and the node are known to be valid.
+//   - [Run] returns when its context ends or something fails permanently, with an error that names the cause. No
+//     goroutine remains, but the rules do.
+//   - Calls of Run are independent of others in the process: each has its own metrics registry, feature gates, servers
+//     and clients, and logs to its context's logger. Two calls on one machine need two nodes, with separate addresses
+//     for health and metrics; see below for the kernel.
+//   - Nothing on the machine is changed before the configuration and the node are known to be valid.
 //
 // # What it never does
 //

@@ -42,7 +42,7 @@ type machine struct {
 	nftables nftdataplane.Interface        // nil: the kernel's
 	iptables []iptablesdataplane.Interface // nil: the programs
 	ipvs     ipvsdataplane.Interface       // nil: the kernel's
-	// upstreamIPVS is the kernel's with the dummy interface of Kubernetes' own kube-proxy, if not nil.
+	// upstreamIPVS, if not nil, is the kernel's IPVS with the dummy interface of Kubernetes' own kube-proxy.
 	upstreamIPVS ipvsdataplane.Interface
 	// ipvsLink is the name of the dummy interface of mode ipvs, "" for the default, and ipvsMarks the bits of its marks.
 	ipvsLink  string

@@ -82,8 +82,8 @@ func cleanUpUpstreamIPVS(ctx context.Context, m *machine) error {
 	return errors.Join(append(errs, destroyUpstreamSets())...)
 }
 
-// cleanUpVirtualServers removes the virtual servers of Kubernetes' own kube-proxy, and its dummy interface, but nothing
-// while it is not known which virtual servers are other programs'.
+// cleanUpVirtualServers removes the virtual servers of Kubernetes' own kube-proxy, and its dummy interface. It removes
+// nothing while it is unknown which virtual servers belong to other programs.
 func (m *machine) cleanUpVirtualServers(ctx context.Context, upstream ipvsdataplane.Interface) error {
 	if m.excludeErr != nil {
 		return m.excludeErr

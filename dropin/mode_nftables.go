@@ -51,8 +51,8 @@ func (s *settings) noLoopbackProxy() string {
 	return ""
 }
 
-// nftablesAndLoopback combines the nft backend with the proxy for node ports on loopback addresses, which has no
-// addresses to follow, and no repairs and problems to report.
+// nftablesAndLoopback combines the nft backend with the proxy for node ports on loopback addresses. That proxy follows
+// no addresses, and has no repairs or problems to report.
 type nftablesAndLoopback struct {
 	*sink.TeeSink
 	follower

@@ -38,7 +38,7 @@ type mode struct {
 type backendOptions struct {
 	frontend.Common
 	loopback bool // a proxy in this process serves node ports on loopback addresses (S36a)
-	// otherNodes returns the addresses of the cluster's other nodes; nil with a brain, which does not tell them.
+	// otherNodes returns the addresses of the cluster's other nodes; nil with a brain, which does not send them.
 	otherNodes func() (*otherNodes, error)
 	apiServers []netip.Addr // where the client reaches them
 }

@@ -15,8 +15,8 @@ import (
 )
 
 // otherNodes are the addresses of the cluster's other nodes, for mode ipvs: an ipvs.OtherNodes. It watches all Nodes,
-// which takes traffic and memory in proportion to their number, so it begins when it is asked for the first time.
-// Of the objects it keeps the addresses alone.
+// which takes traffic and memory in proportion to their number, so it begins only when the addresses are first
+// requested. It keeps nothing but the addresses.
 type otherNodes struct {
 	self    string
 	begin   func()
@@ -26,12 +26,12 @@ type otherNodes struct {
 	known  bool
 	byNode map[string][]netip.Addr
 	list   []netip.Addr
-	stale  bool // list is to be made again
+	stale  bool // list has to be rebuilt
 }
 
 var _ watch.Handler = (*otherNodes)(nil)
 
-// newOtherNodes returns the addresses of all nodes but one. They are followed until ctx ends, in wg.
+// newOtherNodes returns the addresses of all nodes but one. Once requested, they are followed until ctx ends, in wg.
 func newOtherNodes(
 	ctx context.Context, wg *sync.WaitGroup, client kubernetes.Interface, self string,
 ) (*otherNodes, error) {
@@ -94,7 +94,8 @@ func (o *otherNodes) Update(changes ...watch.Change) {
 	}
 }
 
-// Synced implements watch.Handler. Without permission to read Nodes none is ever known, and nobody waits for them.
+// Synced implements watch.Handler. Without permission to read Nodes it is not called: the addresses stay unknown, and
+// nobody waits for them.
 func (o *otherNodes) Synced() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

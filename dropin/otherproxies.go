@@ -30,7 +30,7 @@ type others struct {
 }
 
 const (
-	// othersPause is as long as the default interval of full resyncs, so that a Sync follows a check soon.
+	// othersPause is as long as the default interval of full resyncs, so that a Sync follows soon after a check is due.
 	othersPause = time.Hour
 	// comebackPause is the delay of the check after rules of Kubernetes' own kube-proxy were first removed. In mode
 	// iptables it restores them within half a minute, in mode nftables with the next change.

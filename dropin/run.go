@@ -273,7 +273,7 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 	served := addresses.nodePorts.Addresses
 	if b, ok := backend.(follower); ok {
 		b.OnAddresses(requestSync)
-		served = b.NodePortAddresses // another tracker may know of one before the rules do
+		served = b.NodePortAddresses // another tracker may know an address before the rules do
 	}
 	var rules sink.Sink = backend
 	if p.page != nil {

@@ -49,7 +49,7 @@ type Config struct {
 	IPVSMarks uint32
 	// Limits limit the cost of a Service and of a namespace, in all modes.
 	Limits frontend.Limits
-	// EndpointLimits bound the endpoints of a Service and of a namespace. Behind a brain the brain's count.
+	// EndpointLimits bound the endpoints of a Service and of a namespace. With a brain, the brain's limits apply instead.
 	EndpointLimits localstate.EndpointLimits
 	// Flags are the flag values that /flagz shows. Nothing else uses them.
 	Flags map[string]string

@@ -39,7 +39,7 @@ func (s *sinks) Sync(ctx context.Context) error {
 // follower is a backend that follows the addresses of the host that serve node ports, and repairs its rules.
 type follower interface {
 	// OnAddresses sets the function that is called when the addresses have changed, and OnRepair the one that is called
-	// when rules that others had removed are back.
+	// when rules that others had removed have been restored.
 	OnAddresses(changed func())
 	OnRepair(repaired func(model.Family))
 	NodePortAddresses() nodeaddr.Addresses

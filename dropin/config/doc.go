@@ -11,11 +11,10 @@
 //
 // # Errors and warnings
 //
-// - A malformed file, an unknown version, or a value of a wrong type is an error. It names all wrong values.
+//   - A malformed file, an unknown version, or a value of a wrong type is an error. It names all wrong values.
 //   - Unknown and duplicate fields are warnings.
-//
-// - Values that [Validate] finds invalid are an error that names all of them. If configHardFail is false they are
-// warnings, and the defaults are used instead.
+//   - Values that [Validate] finds invalid are an error that names all of them. If configHardFail is false they are
+//     warnings, and the defaults are used instead.
 //
 // Messages use the field names of the file's version.
 //

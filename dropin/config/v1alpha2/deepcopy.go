@@ -7,7 +7,7 @@ func (c *KubeProxyConfiguration) DeepCopy() *KubeProxyConfiguration {
 	if c == nil {
 		return nil
 	}
-	// By way of the fields as a file has them, which no value of this type can fail.
+	// The conversion to the fields of a file cannot fail for this type.
 	fields, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
 	out := &KubeProxyConfiguration{}
 	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(fields, out)

@@ -49,8 +49,8 @@ func SetDefaults(c *KubeProxyConfiguration) {
 	conntrack.Min = cmp.Or(conntrack.Min, ptr.To[int32](128*1024))
 	conntrack.TCPEstablishedTimeout = cmp.Or(conntrack.TCPEstablishedTimeout,
 		ptr.To(metav1.Duration{Duration: 24 * time.Hour}))
-	// Where the client's socket stays half open longer than this, the kernel forgets the address translation before the
-	// connection ends, and a new connection from the same port meets the old one's end at the server.
+	// If the client's socket stays half closed for longer than this, the kernel forgets the address translation before the
+	// connection ends, and a new connection from the same port meets the server's end of the old one.
 	conntrack.TCPCloseWaitTimeout = cmp.Or(conntrack.TCPCloseWaitTimeout, ptr.To(metav1.Duration{Duration: time.Hour}))
 
 	c.SyncPeriod.Duration = cmp.Or(c.SyncPeriod.Duration, 30*time.Second)

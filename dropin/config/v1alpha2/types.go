@@ -9,9 +9,9 @@ import (
 const (
 	// GroupName is the API group of kube-proxy's configuration.
 	GroupName = "kubeproxy.config.k8s.io"
-	// APIVersion is what apiVersion says in a file of this version.
+	// APIVersion is the value of apiVersion in a file of this version.
 	APIVersion = GroupName + "/v1alpha2"
-	// Kind is what kind says in a file.
+	// Kind is the value of kind in a file.
 	Kind = "KubeProxyConfiguration"
 )
 
@@ -21,8 +21,7 @@ type KubeProxyConfiguration struct {
 	// TypeMeta has apiVersion and kind, which a file must have: see APIVersion and Kind.
 	metav1.TypeMeta `json:",inline"`
 
-	// FeatureGates turns features on or off by their names. Which names there are is up to the program. Default: none
-	// are named.
+	// FeatureGates turns features on or off by name. The program determines which names there are. Default: none.
 	FeatureGates map[string]bool `json:"featureGates,omitempty"`
 
 	// ClientConnection says how to talk to the API server: kubeconfig, the path to a kubeconfig file (default "", the
@@ -48,19 +47,19 @@ type KubeProxyConfiguration struct {
 	// MetricsBindAddress is the IP and port where metrics are served. Without a port, 10249. Default "127.0.0.1:10249",
 	// or "[::1]:10249" if the first nodeIPOverride is IPv6.
 	MetricsBindAddress string `json:"metricsBindAddress"`
-	// BindAddressHardFail ends the program if one of these two addresses cannot be bound; otherwise it goes on without.
-	// Default true (in v1alpha1 false).
+	// BindAddressHardFail ends the program if one of these two addresses cannot be bound; if it is false, the program
+	// continues without. Default true (in v1alpha1 false).
 	BindAddressHardFail *bool `json:"bindAddressHardFail"`
 	// EnableProfiling serves /debug/pprof with the metrics. Default false.
 	EnableProfiling bool `json:"enableProfiling"`
 	// ShowHiddenMetricsForVersion is a version of Kubernetes, such as "1.36", whose hidden metrics are to be shown.
 	// Default "".
 	ShowHiddenMetricsForVersion string `json:"showHiddenMetricsForVersion,omitempty"`
-	// ConfigHardFail ends the start if something in the configuration is wrong; otherwise there is a warning, and the
-	// default is used instead. Default true.
+	// ConfigHardFail ends the start if something in the configuration is wrong; if it is false, there is a warning, and
+	// the default is used instead. Default true.
 	ConfigHardFail *bool `json:"configHardFail"`
 
-	// Mode is which backend to use. Default "": the program's choice.
+	// Mode selects the backend. Default "": the program's choice.
 	Mode ProxyMode `json:"mode,omitempty"`
 	// IPTables is for mode iptables.
 	IPTables IPTablesConfiguration `json:"iptables"`
@@ -76,17 +75,17 @@ type KubeProxyConfiguration struct {
 	// Windows is for all modes on Windows.
 	Windows WindowsConfiguration `json:"windows"`
 
-	// DetectLocalMode is how to tell that traffic comes from a pod of this node (S30). Default "", which means the same
-	// as ClusterCIDR.
+	// DetectLocalMode is how to detect traffic from a pod of this node (S30). Default "", which means the same as
+	// ClusterCIDR.
 	DetectLocalMode LocalMode `json:"detectLocalMode,omitempty"`
 	// DetectLocal is what DetectLocalMode needs.
 	DetectLocal DetectLocalConfiguration `json:"detectLocal"`
 
 	// NodePortAddresses are CIDRs and keywords, in any order: node ports are served on the host's addresses that any of
 	// them covers (S35). The keywords are primary, for the node's own IPs; localhost, for 127.0.0.0/8 and ::1/128; and
-	// all. A keyword may occur once, and is about both families. A family about which the list says nothing serves on
-	// all its addresses: 127.0.0.0/8 alone says nothing about IPv6. Default: none, which means primary in mode nftables
-	// and all in the others.
+	// all. A keyword may occur once, and applies to both families. A family that the list does not cover at all serves
+	// node ports on all its addresses, for example IPv6 with 127.0.0.0/8 alone. Default: none, which means primary in mode
+	// nftables and all in the others.
 	//
 	// Of loopback addresses mode iptables serves 127.0.0.0/8, with IPTables.LocalhostNodePorts (S36), and a program may
 	// have mode nftables serve 127.0.0.1 and ::1 (S36a). The other modes serve none.
@@ -144,11 +143,11 @@ type IPVSConfiguration struct {
 	// StrictARP sets arp_ignore and arp_announce so that the node does not answer ARP requests for service IPs on its
 	// other interfaces. Default false.
 	StrictARP bool `json:"strictARP"`
-	// TCPTimeout is how long an idle TCP connection is kept. Default 0: as the kernel has it.
+	// TCPTimeout is how long an idle TCP connection is kept. Default 0: the kernel's value stays.
 	TCPTimeout metav1.Duration `json:"tcpTimeout"`
-	// TCPFinTimeout is how long a TCP connection is kept after a FIN. Default 0: as the kernel has it.
+	// TCPFinTimeout is how long a TCP connection is kept after a FIN. Default 0: the kernel's value stays.
 	TCPFinTimeout metav1.Duration `json:"tcpFinTimeout"`
-	// UDPTimeout is how long an idle UDP flow is kept. Default 0: as the kernel has it.
+	// UDPTimeout is how long an idle UDP flow is kept. Default 0: the kernel's value stays.
 	UDPTimeout metav1.Duration `json:"udpTimeout"`
 }
 
@@ -176,10 +175,10 @@ type WinkernelConfiguration struct {
 
 // ConntrackConfiguration sets the kernel's connection tracking (S42).
 type ConntrackConfiguration struct {
-	// MaxPerCore is how many connections it must be possible to track for each CPU core; a higher limit of the kernel's
-	// stays. 0 leaves the limit alone, and Min does nothing then. Default 32768.
+	// MaxPerCore is the minimum, for each CPU core, of the kernel's limit of tracked connections; a higher limit stays. 0
+	// leaves the limit alone, and Min has no effect then. Default 32768.
 	MaxPerCore *int32 `json:"maxPerCore"`
-	// Min is how many connections it must be possible to track, however few cores there are. Default 131072.
+	// Min is the minimum of that limit however few cores there are. Default 131072.
 	Min *int32 `json:"min"`
 	// TCPEstablishedTimeout is how long an idle TCP connection is kept. 0 leaves it alone. Default "24h".
 	TCPEstablishedTimeout *metav1.Duration `json:"tcpEstablishedTimeout"`
@@ -187,9 +186,9 @@ type ConntrackConfiguration struct {
 	TCPCloseWaitTimeout *metav1.Duration `json:"tcpCloseWaitTimeout"`
 	// TCPBeLiberal treats TCP packets outside of the window as valid. Default false, which is the kernel's default.
 	TCPBeLiberal bool `json:"tcpBeLiberal"`
-	// UDPTimeout is how long an idle UDP flow that had no answer is kept. Default 0: as the kernel has it.
+	// UDPTimeout is how long an idle UDP flow that had no answer is kept. Default 0: the kernel's value stays.
 	UDPTimeout metav1.Duration `json:"udpTimeout"`
-	// UDPStreamTimeout is how long an idle UDP flow that had answers is kept. Default 0: as the kernel has it.
+	// UDPStreamTimeout is how long an idle UDP flow that had answers is kept. Default 0: the kernel's value stays.
 	UDPStreamTimeout metav1.Duration `json:"udpStreamTimeout"`
 }
 
@@ -198,10 +197,9 @@ type DetectLocalConfiguration struct {
 	// BridgeInterface is the name of the bridge that the node's pods are behind, for mode BridgeInterface.
 	BridgeInterface string `json:"bridgeInterface,omitempty"`
 	// ClusterCIDRs hold the addresses of the cluster's pods, for mode ClusterCIDR: one CIDR, or one of each IP family.
-	// A family without one cannot tell its local traffic.
+	// A family without one has no detection of local traffic.
 	ClusterCIDRs []string `json:"clusterCIDRs,omitempty"`
-	// InterfaceNamePrefix is what the names of the pods' interfaces on the host start with, for mode
-	// InterfaceNamePrefix.
+	// InterfaceNamePrefix is the prefix of the names of the pods' interfaces on the host, for mode InterfaceNamePrefix.
 	InterfaceNamePrefix string `json:"interfaceNamePrefix,omitempty"`
 }
 
@@ -215,7 +213,7 @@ const (
 	ProxyModeKernelspace ProxyMode = "kernelspace" // Windows
 )
 
-// LocalMode is a way to tell that traffic comes from a pod of this node (S30).
+// LocalMode is a way to detect traffic from a pod of this node (S30).
 type LocalMode string
 
 const (
@@ -223,9 +221,10 @@ const (
 	LocalModeClusterCIDR LocalMode = "ClusterCIDR"
 	// LocalModeNodeCIDR: its source is in the podCIDRs of the Node object.
 	LocalModeNodeCIDR LocalMode = "NodeCIDR"
-	// LocalModeBridgeInterface: it comes in by detectLocal.bridgeInterface.
+	// LocalModeBridgeInterface: it arrives through detectLocal.bridgeInterface.
 	LocalModeBridgeInterface LocalMode = "BridgeInterface"
-	// LocalModeInterfaceNamePrefix: it comes in by an interface whose name starts with detectLocal.interfaceNamePrefix.
+	// LocalModeInterfaceNamePrefix: it arrives through an interface whose name starts with
+	// detectLocal.interfaceNamePrefix.
 	LocalModeInterfaceNamePrefix LocalMode = "InterfaceNamePrefix"
 )
 
