@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// budget is what families know of the limits.
+// budget has the limits, which both families share.
 type budget struct {
 	Limits
-	// due are the tenants that may exceed them, or did.
+	// due has the tenants that may exceed a limit, or did.
 	due       map[*tenant]bool
 	affinity  bool // sticky endpoints are limited
 	blockSize int  // see admission
-	decided   int  // ports, for tests
+	decided   int  // ports decided about, for tests
 }
 
 // tenant is the services of a namespace, and what they ask for.
@@ -29,10 +29,9 @@ type tenant struct {
 	}
 }
 
-// admission is what has been decided about the ports of a service in a family, once its namespace asked for too much.
-// There may be hundreds of thousands of ports, so a change decides again only about those for which it may make a
-// difference: those of a block of which a port has changed, or for which more or less is left than its decisions hold
-// for.
+// admission has the decisions about the ports of a service in a family, made once its namespace has asked for too much.
+// There may be hundreds of thousands of ports, so a change repeats only the decisions that it may affect: those of a
+// block in which a port has changed, or whose decisions do not hold for the budget that is left now.
 type admission struct {
 	ports   []*port // that the service asks for, by name; nil: not known
 	blocks  []block // of as many ports each as budget.blockSize says
@@ -44,14 +43,14 @@ type block struct {
 	serves  bool   // any port
 	cost    Budget // of its ports that are served
 	limited int    // ports that are not, or without affinity
-	// While what is left before it is at least low and below high, the same ports are served, for the same reasons.
+	// The decisions hold while what is left before the block is at least low and below high.
 	low, high rest
 }
 
-// rest is what is left for ports, by the limit that they would exceed.
+// rest is what is left of the budget, for each limit that ports may exceed.
 type rest [numExcesses]int
 
-// needs returns what of each limit an amount takes.
+// needs returns how much of each limit an amount takes.
 func (b Budget) needs() rest {
 	return rest{ofOwnDestinations: b.Destinations, ofFrontends: b.Frontends, ofDestinations: b.Destinations,
 		ofOwnSticky: b.StickyEndpoints, ofSticky: b.StickyEndpoints}
@@ -66,7 +65,7 @@ func (b *block) holds(r rest) bool {
 	return !b.isDue
 }
 
-// decide decides which ports of a block are served, and which with affinity. It reports whether any of that is new.
+// decide decides which ports of a block are served, and which with affinity. It reports whether any decision changed.
 func (b *block) decide(ports []*port, left rest, tooManyRanges bool) (isNew bool) {
 	*b = block{}
 	for e := range b.high {
@@ -93,7 +92,8 @@ func (b *block) decide(ports []*port, left rest, tooManyRanges bool) (isNew bool
 	return isNew
 }
 
-// exceeded returns the first limit that the next port exceeds, and notes for which amounts that holds.
+// exceeded returns the first limit that the next port exceeds, and narrows low and high to the amounts for which that
+// holds.
 func (b *block) exceeded(needs, left rest) excess {
 	used := b.cost.needs()
 	for e := range numExcesses {
@@ -107,7 +107,7 @@ func (b *block) exceeded(needs, left rest) excess {
 	return noExcess
 }
 
-// admission returns what is known of a service in a family, brought up to date with its list of ports.
+// admission returns the admission of a service in a family, after updating its list of ports.
 func (s *service) admission(f *family) *admission {
 	known := &s.tenant.of[f.index].admissions
 	if *known == nil {
@@ -134,7 +134,7 @@ func (s *service) admission(f *family) *admission {
 	return a
 }
 
-// touch notes that the cost of a port is another one, or that the service asks for it or no longer does.
+// touch notes that the cost of a port has changed, or whether its service asks for it.
 func (p *port) touch() {
 	a := p.service.tenant.of[p.family.index].admissions[p.service]
 	if a == nil {
@@ -148,8 +148,8 @@ func (p *port) touch() {
 	}
 }
 
-// admit decides which ports of a service are served with what is left of its namespace's budget, and reports whether
-// any of that is new.
+// admit decides which ports of a service are served within what is left of its namespace's budget, and reports whether
+// any decision changed.
 func (s *service) admit(f *family, left *Budget, limited *int) (isNew bool) {
 	a, ranges, own, served := s.admission(f), int(s.ranges[f.index]), f.limits.Service, false
 	size := f.limits.blockSize
@@ -173,7 +173,7 @@ func (s *service) admit(f *family, left *Budget, limited *int) (isNew bool) {
 	return isNew
 }
 
-// admit decides which ports are served, and with affinity, where limits are, or were, exceeded.
+// admit decides, for each tenant that exceeds limits or did, which ports are served, and which of them with affinity.
 func (t *Table) admit(update func(*service, *family)) {
 	for _, n := range slices.SortedFunc(maps.Keys(t.budget.due), func(a, b *tenant) int {
 		return cmp.Compare(a.namespace, b.namespace)
@@ -188,13 +188,13 @@ func (t *Table) admit(update func(*service, *family)) {
 					update(s, f)
 				}
 			}
-			n.of[f.index].limited = limited // admissions stay: what comes and goes at a limit must not cost them each time
+			n.of[f.index].limited = limited // admissions are kept, for tenants that exceed a limit again and again
 		}
 	}
 	clear(t.budget.due)
 }
 
-// charge notes that the cost of a port is another one than before.
+// charge notes that the cost of a port has changed.
 func (p *port) charge(before Budget) {
 	if now := p.cost(); now != before {
 		p.touch()
@@ -215,7 +215,7 @@ func (s *service) charge(f *family, more Budget) {
 	}
 }
 
-// join makes a service one of its tenant's.
+// join adds a service to its tenant.
 func (t *Table) join(s *service) {
 	n := t.tenants[s.name.Namespace]
 	if n == nil {
@@ -240,7 +240,7 @@ func (t *Table) forget(s *service) {
 	}
 }
 
-// setAge follows the service's object.
+// setAge sets the age of a service from its object.
 func (t *Table) setAge(s *service) {
 	age := s.object.Created.UnixMicro()
 	if s.object.Created.IsZero() {
@@ -255,7 +255,7 @@ func (t *Table) setAge(s *service) {
 	t.decideAgain(s.tenant)
 }
 
-// decideAgain has what is decided about a tenant decided again, if anything is.
+// decideAgain makes a tenant due again if it has ports that are not served, or without affinity.
 func (t *Table) decideAgain(n *tenant) {
 	for i := range n.of {
 		if n.of[i].limited > 0 {
@@ -268,7 +268,7 @@ func (s *service) compareAge(o *service) int {
 	return cmp.Or(cmp.Compare(s.age, o.age), s.name.Compare(o.name))
 }
 
-// place puts a service where it belongs by its age.
+// place inserts a service into the order by age.
 func (n *tenant) place(s *service) {
 	if n.sorted != nil {
 		at, _ := slices.BinarySearchFunc(n.sorted, s, (*service).compareAge)
@@ -276,7 +276,7 @@ func (n *tenant) place(s *service) {
 	}
 }
 
-// displace takes it out.
+// displace removes it from that order.
 func (n *tenant) displace(s *service) {
 	if at, found := slices.BinarySearchFunc(n.sorted, s, (*service).compareAge); found {
 		n.sorted = slices.Delete(n.sorted, at, at+1)

@@ -23,12 +23,13 @@ type Backend interface {
 	// NodePortAddresses returns the addresses of the host that serve node ports, as the next Sync applies them: for
 	// conntrack.Options.
 	NodePortAddresses() nodeaddr.Addresses
-	// OnAddresses sets what is called, from another goroutine, when addresses of the host have changed that serve node
-	// ports. The next Sync decides anew who owns these (S59), so it should be asked for: with Options.SyncRequests of the
-	// root package.
+	// OnAddresses sets a function that is called, from another goroutine, when the host's addresses that serve node
+	// ports have changed. The next Sync decides anew who owns them (S59), so the function should request one: with
+	// Options.SyncRequests of the root package.
 	OnAddresses(changed func())
-	// OnRepair sets what is called, from another goroutine, when rules that others had removed or changed are back. Flows
-	// that began without them are not rewritten: see CheckAll of conntrack.Reconciler. It must not call the backend.
+	// OnRepair sets a function that is called, from another goroutine, after rules that other programs had removed or
+	// changed were restored. Flows that began without them are not rewritten: see CheckAll of conntrack.Reconciler. The
+	// function must not call the backend.
 	OnRepair(repaired func(model.Family))
 	// CleanUp removes everything that the backend has applied. A later Sync applies everything again.
 	CleanUp(ctx context.Context) error

@@ -41,8 +41,8 @@ func (c *Changes) Retry() bool { return c.family.retry }
 func (c *Changes) All() *Changes { return &Changes{c.table, c.family, true} }
 
 // Difference returns only what differs from what was last accepted, even if Full is true. It is for backends that keep
-// the wanted state themselves, such as those whose dataplane is in the process: for them Full means at most to read the
-// dataplane again.
+// the wanted state themselves, such as those whose dataplane is in the process: for them Full means at most that the
+// dataplane has to be read again.
 func (c *Changes) Difference() *Changes { return &Changes{c.table, c.family, false} }
 
 // Accept says that the backend has recorded the changes, including those that are not in the dataplane yet: they are

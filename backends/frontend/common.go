@@ -15,7 +15,7 @@ type Common struct {
 	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the node supports it.
 	Families []model.Family
 	// NodePortAddresses says which of the host's addresses serve node ports (S35). Default, the zero Choice: all of
-	// them. The backends that filter packets except loopback addresses. HNS serves node ports on all addresses, and its
+	// them. Backends that filter packets exclude loopback addresses. HNS serves node ports on all addresses, and its
 	// backend refuses any other choice.
 	NodePortAddresses nodeaddr.Choice
 	// Host is the source of the host's addresses. Default: this host, in the network namespace of the thread that calls
@@ -30,8 +30,8 @@ type Common struct {
 	// Limits bound what a service and a namespace may cost.
 	Limits Limits
 	// OnProblem, if given, is called once for each part of a service port that is not served, during Sync, for example
-	// to create an Event. Problems are logged in any case. Of a service with more than nine in a family for the
-	// same reason that begin at once, eight are told, and a ninth says how many more there are.
+	// to create an Event. Problems are logged in any case. If more than nine with the same reason begin at once in a
+	// family of a service, eight are reported, and a ninth says how many more there are.
 	OnProblem func(ctx context.Context, p Problem)
 	// Metrics, if given, is the registry for the backend's metrics, which its package documentation lists: they are
 	// registered until Close. Give each of several backends a distinct label with prometheus.WrapRegistererWith.

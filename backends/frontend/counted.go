@@ -12,8 +12,8 @@ import (
 // removed since they were last accepted.
 type counted[T comparable] struct {
 	compare func(a, b T) int
-	n       RefCounts[T]   // how many ask for a thing
-	touched noted[T, bool] // since it was last accepted: whether it was there then
+	n       RefCounts[T]   // how many ports ask for each value
+	touched noted[T, bool] // those that may have changed since the last accept: whether they were there then
 }
 
 func newCounted[T comparable](compare func(a, b T) int) counted[T] {
@@ -52,7 +52,7 @@ func (c *counted[T]) changes(full bool) (d Diff[T]) {
 	return d
 }
 
-// noted has what may differ from what was last accepted, as it was then.
+// noted has the values that may differ from what was last accepted, as they were then.
 type noted[K comparable, V any] map[K]V
 
 // note records a value before it changes, unless an earlier one is recorded already.

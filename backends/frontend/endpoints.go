@@ -31,7 +31,7 @@ func (e *endpoints) makeRoom(n int) {
 }
 
 // place puts an endpoint into the sets that it belongs to now, and takes it out of the others. It reports whether a
-// set, or an endpoint in a set, is different now.
+// set, or an endpoint in a set, has changed.
 func (e *endpoints) place(i int, ep *model.Endpoint, member [numSets]bool) bool {
 	changed := false
 	entry := &e.all[i]

@@ -18,7 +18,7 @@ type family struct {
 	owners     owners
 	hairpins   counted[netip.Addr]
 	clusterIPs counted[netip.Addr]
-	// healthChecks are of all services, whatever their families.
+	// healthChecks has those of all services, whatever their families.
 	healthChecks counted[HealthCheck]
 	dirty        []*port // that may differ from what was last accepted
 	accepted     bool    // changes have been accepted at least once: until then all ports are dirty
@@ -27,7 +27,8 @@ type family struct {
 	index    int // in the table
 	limits   *budget
 	excesses excesses
-	// reported are the errors of refused ports, and of those that exceed limits, of which portErrors is made.
+	// reported has the error of the refused ports and that of the ports that exceed limits, from which portErrors was
+	// made.
 	reported   [2]error
 	portErrors error
 
@@ -59,8 +60,8 @@ type port struct {
 	service *service
 	name    model.PortName
 
-	// current is the port as wanted, nil if it carries no traffic in this family; accepted is what of that was last
-	// accepted. The two may be one: see edit.
+	// current is the port as wanted, nil if it carries no traffic in this family; accepted is the port as it was last
+	// accepted. Both may be the same Port: see edit.
 	current, accepted *Port
 
 	endpoints endpoints
@@ -71,11 +72,11 @@ type port struct {
 	// did not have.
 	frontends noted[Key, Frontend]
 
-	// Types are small, because a port with 8 bytes more takes 32.
+	// Types are small: a port that is 8 bytes bigger would take 32 bytes more.
 	omitted  int32  // frontends beyond the limit of its service
 	demand   int32  // frontends within that limit, whether or not it is served
 	wantedIn uint32 // the round in which it was last wanted
-	asks     bool   // its service has it
+	asks     bool   // its service has this port
 	excess   excess // why it is not served, or without affinity
 	isSticky bool   // it asks for affinity, and that is limited
 	isDirty  bool
@@ -91,7 +92,7 @@ func (p *port) mark() {
 	}
 }
 
-// gain says that the port has a frontend from now on.
+// gain records that the port has a frontend from now on.
 func (p *port) gain(fr Frontend) {
 	p.noteFrontend(fr.Key, Frontend{})
 	p.owned[fr.Kind]++
@@ -100,7 +101,7 @@ func (p *port) gain(fr Frontend) {
 	}
 }
 
-// lose says that the port does not have a frontend any more.
+// lose records that the port no longer has a frontend.
 func (p *port) lose(fr Frontend) {
 	p.noteFrontend(fr.Key, fr)
 	p.owned[fr.Kind]--
@@ -109,7 +110,7 @@ func (p *port) lose(fr Frontend) {
 	}
 }
 
-// noteFrontend remembers a frontend as it is, before it changes; zero if the port does not have it.
+// noteFrontend records a frontend as it is before it changes; zero if the port does not have it.
 func (p *port) noteFrontend(k Key, before Frontend) {
 	p.mark()
 	if p.accepted != nil {
@@ -122,7 +123,7 @@ func (p *port) isUnused() bool {
 	return p.current == nil && p.accepted == nil && !p.isDirty && !p.asks && len(p.endpoints.all) == 0
 }
 
-// update takes over what the service says of a port.
+// update records what the service says about a port.
 func (p *port) update(next Port, asked []Frontend) {
 	before := p.current
 	if before != nil {
@@ -274,7 +275,7 @@ type loss struct {
 	n     int
 }
 
-// settle ends a wave: keys get their owners, and backend sets have no gaps any more.
+// settle ends a wave: it gives keys their owners, and closes the gaps in backend sets.
 func (f *family) settle(report func(Problem)) {
 	lost := map[pair]*loss{}
 	f.owners.settle(func(loser, owner *port, k Key) {
@@ -301,7 +302,7 @@ func (f *family) settle(report func(Problem)) {
 	}
 }
 
-// inUse returns the problem of a pair.
+// inUse returns the problem of a pair's loser.
 func (f *family) inUse(p pair, l *loss) Problem {
 	message := fmt.Sprintf("%v belongs to %v", l.first, p.owner.name)
 	if l.n > 1 {

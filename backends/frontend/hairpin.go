@@ -11,7 +11,7 @@ import (
 // their own source address: such connections have to be masqueraded (S29). With Full all of them are reported as added.
 func (c *Changes) Hairpins() Diff[netip.Addr] { return c.family.hairpins.changes(c.asNew) }
 
-// countHairpin follows an endpoint, of which routes use those sets.
+// countHairpin counts an endpoint, or no longer does. used has those sets of the endpoint's port that routes use.
 func (p *port) countHairpin(e *endpoint, used model.EndpointSets) {
 	hairpin := used != 0 && p.reachesItself(e.Endpoint, used)
 	if hairpin == e.hairpin {

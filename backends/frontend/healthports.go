@@ -9,12 +9,12 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// healthPorts finds health checks of load balancers (S38) whose port is a node port: what is for it gets to the
-// service that has the node port. The API server gives each number once, but what it has given can be written by hand,
-// or come from a backup.
+// healthPorts finds health checks of load balancers (S38) whose port is also a node port: requests to it reach the
+// service that has the node port. The API server allocates each number only once, but a number that is taken can be
+// written by hand, or come from a backup.
 type healthPorts struct {
 	services map[uint16]map[model.ServiceName]bool // by port of their health check
-	touched  map[uint16]bool                       // ports to look at
+	touched  map[uint16]bool                       // ports to check
 }
 
 // set notes that a service answers health checks on a port, or no longer does.
@@ -44,7 +44,8 @@ func (h *healthPorts) touch(k Key) {
 	}
 }
 
-// findHealthPorts reports the health checks that a node port hides, once, and forgets those that none does any more.
+// findHealthPorts reports, once each, the health checks that a node port hides, and forgets those that are no longer
+// hidden.
 func (t *Table) findHealthPorts(ctx context.Context) {
 	h := t.healthPorts
 	for _, port := range slices.Sorted(maps.Keys(h.touched)) {

@@ -33,7 +33,7 @@ func (k Key) String() string {
 	return fmt.Sprintf("%v/%v", netip.AddrPortFrom(k.Addr, k.Port), k.Protocol)
 }
 
-// Kind is the kind of address that a frontend is of its service.
+// Kind says what kind of address of its service a frontend is.
 type Kind uint8
 
 const (

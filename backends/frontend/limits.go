@@ -15,9 +15,9 @@ import (
 //
 // What exceeds a limit is not served; other namespaces, and what is within the limits, are not affected. It is a
 // [Problem] of its service port, and Sync returns it as a [*sink.PortError] until the service keeps to the limits: then
-// it is served at once. Who exceeds the limits of a namespace depends on nothing but its services as they are: the
-// oldest come first, then the first by name, and of a service its ports by name. A port that does not fit is not served
-// at all, and what comes after it may still fit. Sticky endpoints are limited by [Options].LimitAffinity alone, in the
+// it is served at once. Which ports exceed the limits of a namespace depends only on its current services: the oldest
+// come first, then the first by name, and the ports of a service by name. A port that does not fit is not served at
+// all, and what comes after it may still fit. Sticky endpoints are limited by [Options].LimitAffinity alone, in the
 // same order: what exceeds that limit is served without session affinity, which is a Problem but no error.
 type Limits struct {
 	// Service is what one service may ask for. Default for what is 0: 131,072 frontends, 16,384 source ranges, 1,048,576
@@ -32,9 +32,10 @@ type Limits struct {
 type Budget struct {
 	// Frontends are the ways to reach service ports. Further ones of a service are not served: see [TooManyFrontends].
 	Frontends int
-	// SourceRanges are those of each service with load-balancer IPs. The load-balancer IPs of a service with more are
-	// not served, rather than to everybody or to some of its clients, and a service with more than are left in its
-	// namespace is not served at all: see [TooManySourceRanges].
+	// SourceRanges are those of each service with load-balancer IPs. A service that exceeds its own limit has its
+	// load-balancer IPs not served, because with some of the ranges they would be closed to some of its clients, and
+	// with none open to everybody. One that needs more than its namespace has left is not served at all: see
+	// [TooManySourceRanges].
 	SourceRanges int
 	// Destinations are the endpoints of each service port times its frontends, or once if it has none: see
 	// [TooManyDestinations].
@@ -77,7 +78,7 @@ func (b Budget) minus(o Budget) Budget {
 		b.StickyEndpoints - o.StickyEndpoints}
 }
 
-// exceeds reports whether a budget is more than another one in anything.
+// exceeds reports whether any amount of a budget is greater than that of another.
 func (b Budget) exceeds(o Budget) bool {
 	left := o.minus(b)
 	return min(left.Frontends, left.SourceRanges, left.Destinations, left.StickyEndpoints) < 0
@@ -93,7 +94,7 @@ const (
 	ofDestinations
 	ofRanges
 	ofOwnSticky // of the service; the port is served
-	ofSticky    // likewise
+	ofSticky    // of the namespace; the port is served
 	numExcesses
 )
 
@@ -135,7 +136,7 @@ func (p *port) cost() Budget {
 	return b
 }
 
-// excesses are the problems of a family's ports that exceed limits, and the errors that Sync returns of those that are
+// excesses has the problems of a family's ports that exceed limits, and the errors that Sync returns for those that are
 // not served.
 type excesses struct {
 	of     map[*port][]Problem
@@ -149,7 +150,7 @@ func (e *excesses) note(p *port, found []Problem) {
 	}
 	for _, problem := range e.of[p] {
 		if !slices.ContainsFunc(found, func(other Problem) bool { return other.Reason == problem.Reason }) {
-			delete(p.service.problems, problem.key()) // it is told again
+			delete(p.service.problems, problem.key()) // it is reported again
 			p.family.owners.reporter.mark(p.service.name)
 		}
 	}

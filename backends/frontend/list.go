@@ -38,7 +38,7 @@ func (l *list[K, V]) add(v V) int {
 	return i
 }
 
-// remove removes an element, whose place the last one takes.
+// remove removes an element; the last one takes its place.
 func (l *list[K, V]) remove(i int) {
 	last := len(l.all) - 1
 	if last == 0 {

@@ -7,20 +7,20 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// nodePorts makes owners decide as well between a node port and an external IP, VIP or cluster IP of the same number
-// that is one of the node's addresses on which node ports are served (S59): there the port that owns the node port asks
-// for the address, too, by a claim of kind NodePort. Such a claim, which exists only where another port asks for the
-// address, makes no frontend: whoever has the address, the node port is served on all others.
+// nodePorts makes owners also settle contests between a node port and an external IP, VIP or cluster IP of the same
+// port number that is one of the node's addresses that serve node ports (S59). There the port that owns the node port
+// asks for the address, too, with a claim of kind NodePort. Such a claim exists only while another port asks for the
+// address, and creates no frontend: whether or not it wins, the node port is served on all other addresses.
 type nodePorts struct {
 	list []netip.Addr // as given
-	// addresses are those on which node ports are served, added those of the present wave.
+	// addresses are those on which node ports are served; added are those that the present wave has added.
 	addresses, added map[netip.Addr]bool
 	// asked are the addresses that ports ask for, by node port.
 	asked map[Key][]netip.Addr
-	// claims are the ports that own a node port and ask for the address because of that.
+	// claims has the ports that ask for an address because they own the node port.
 	claims map[Key]nodePortClaim
-	// changed are the addresses whose claims the present wave may have changed. passed are the node ports whose owner it
-	// has changed, with the one before: nil if there was none, or if its service is gone.
+	// changed are the addresses whose claims the present wave may have changed. passed has the node ports whose owner
+	// it has changed, with the previous owner: nil if there was none, or if its service is gone.
 	changed map[Key]bool
 	passed  map[Key]*port
 }
@@ -46,7 +46,7 @@ func (n *nodePorts) noteAsked(k Key) {
 	}
 }
 
-// noteOwner notes that a node port gets another owner than before.
+// noteOwner notes that the owner of a node port changes.
 func (n *nodePorts) noteOwner(k Key, before *port) {
 	if _, noted := n.passed[k]; noted || len(n.addresses) == 0 || !k.IsNodePort() {
 		return
@@ -57,7 +57,7 @@ func (n *nodePorts) noteOwner(k Key, before *port) {
 	n.passed[k] = before
 }
 
-// setAddresses sets the addresses on which node ports are served. If there are new ones, it looks at all frontends.
+// setAddresses sets the addresses on which node ports are served. If there are new ones, it checks all frontends.
 func (o *owners) setAddresses(list []netip.Addr) {
 	n := &o.nodePorts
 	if slices.Equal(n.list, list) {
@@ -131,7 +131,7 @@ func (o *owners) claimNodePorts() {
 			o.unsettle(k, o.byKey[k]).heirs = served.service
 		}
 	}
-	if len(n.changed) > 0 || len(n.passed) > 0 || len(n.added) > 0 { // most waves have nothing of that
+	if len(n.changed) > 0 || len(n.passed) > 0 || len(n.added) > 0 { // most waves change none of these
 		n.changed, n.passed, n.added = map[Key]bool{}, map[Key]*port{}, map[netip.Addr]bool{}
 	}
 }

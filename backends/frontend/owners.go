@@ -12,17 +12,17 @@ import (
 //     external IP.
 //  2. The service port that has the key keeps it for as long as it asks for it. Then another port of its service comes
 //     first: a port that is renamed gives nothing up.
-//  3. Among newcomers, and that is everybody after a restart, the oldest service gets it; then the lower kind; then the
+//  3. Among newcomers, which after a restart are all ports, the oldest service gets it; then the lower kind; then the
 //     first by name. A service of unknown age is younger than all others.
 //
-// The others get it when that one goes. Asking for a key, giving it up and passing it on do not become more expensive
-// with the number of those who wait for it, apart from a copy of their list for each wave that changes it.
+// The next one gets the key when its owner gives it up. The cost of asking for a key, giving it up and passing it on
+// does not grow with the number of ports that wait for it, except that each wave that changes their list copies it.
 type owners struct {
 	byKey map[Key]holder
 	// unsettled are the contests that began, or changed, in the present wave.
 	unsettled []*contest
 	wave      uint64
-	compared  int // claims with others, since the start
+	compared  int // comparisons of claims, since the start
 	nodePorts nodePorts
 	reporter  *reporter
 	health    *healthPorts // of all families
@@ -33,7 +33,7 @@ type claim struct {
 	port       *port
 	kind       Kind
 	restricted bool
-	wave       uint64 // in which it came
+	wave       uint64 // in which it was added
 }
 
 func (c claim) frontend(k Key) Frontend {
@@ -72,12 +72,12 @@ type holder struct {
 type contest struct {
 	key    Key
 	rivals []rival // those that do not have the key
-	sorted int     // so many of them are in the order of rivals, those that follow are new
+	sorted int     // how many of them are sorted; those that follow are new
 	// The rest is about the present wave.
 	before    *port    // the owner when it began, if there was one
 	heirs     *service // the service whose port had the key and gave it up
 	unsettled bool
-	compared  int // claims with others
+	compared  int // comparisons of claims
 }
 
 // rival is a claim to a key that another port has.
@@ -85,19 +85,19 @@ type rival struct {
 	claim
 	age  int64 // of its service
 	gone bool  // in the present wave
-	// updated: its kind or restriction is another one since the present wave.
+	// updated: its kind or restriction has changed in the present wave.
 	updated bool
 }
 
 func newRival(c claim) rival { return rival{claim: c, age: c.port.service.age} }
 
-// compare orders by who is to get the key.
+// compare orders claims: the one that comes first gets the key.
 func (c *contest) compare(a, b rival) int {
 	c.compared++
 	return a.compare(b)
 }
 
-// compare orders by who is to get a key.
+// compare orders claims: the one that comes first gets the key.
 func (r rival) compare(o rival) int {
 	return cmp.Or(first(r.kind == ClusterIP, o.kind == ClusterIP), cmp.Compare(r.age, o.age),
 		cmp.Compare(r.kind, o.kind), r.port.name.Compare(o.port.name))
@@ -112,7 +112,7 @@ func (o *owners) owner(k Key) *port {
 	return h.port
 }
 
-// add lets a port ask for a frontend.
+// add records that a port asks for a frontend.
 func (o *owners) add(p *port, fr Frontend) {
 	o.nodePorts.noteAsked(fr.Key)
 	c := claim{port: p, kind: fr.Kind, restricted: fr.Restricted, wave: o.wave}
@@ -140,8 +140,8 @@ func (o *owners) unsettle(k Key, h holder) *contest {
 	return h.contest
 }
 
-// remove withdraws a port's request for a frontend. If the service itself goes there are no heirs, even if another one
-// of its name comes.
+// remove withdraws a port's request for a frontend. If the service itself is deleted, there are no heirs, even if
+// another one of its name is added.
 func (o *owners) remove(p *port, fr Frontend) { o.withdraw(p, fr, p.service.object != nil) }
 
 func (o *owners) withdraw(p *port, fr Frontend, hasHeirs bool) {
@@ -186,11 +186,11 @@ func (o *owners) update(p *port, before, after Frontend) {
 	}
 }
 
-// maxTold is how many of those who wait for a key are told that it has passed to another one than before.
+// maxTold is how many of the ports that wait for a key are reported when its owner has changed.
 const maxTold = 8
 
 // settle ends a wave: every contested key gets its owner. It reports newcomers that do not get the key, and the port
-// that loses it; if it has passed to another owner, the first of those that wait as well.
+// that loses it; if the owner has changed, it also reports the first of the ports that wait.
 func (o *owners) settle(report func(loser, owner *port, k Key)) {
 	var ofNodePorts, others []*contest
 	for _, c := range o.unsettled {
@@ -248,7 +248,7 @@ func (o *owners) decide(list []*contest, report func(loser, owner *port, k Key))
 	}
 }
 
-// withdrawn tells the reporter of the claims that are gone.
+// withdrawn tells the reporter about claims that are gone.
 func (o *owners) withdrawn(c *contest) {
 	if o.reporter == nil {
 		return
@@ -270,7 +270,7 @@ func (c *contest) find(p *port, k Kind) *rival {
 	if i, found := slices.BinarySearchFunc(old, x, c.compare); found && !old[i].gone {
 		return &old[i]
 	}
-	for i := range c.rivals { // it is new, or its service is another one now
+	for i := range c.rivals { // it is new, or belongs to another service now
 		c.compared++
 		if r := &c.rivals[i]; r.port == p && r.kind == k && !r.gone {
 			return r

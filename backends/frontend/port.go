@@ -84,7 +84,7 @@ func (p *Port) equal(o *Port) bool {
 		sameRanges(p.SourceRanges, o.SourceRanges)
 }
 
-// sameRanges reports whether two lists are equal. Of one service they usually are one.
+// sameRanges reports whether two lists are equal. Those of one service are usually the same list.
 func sameRanges(a, b []netip.Prefix) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }

@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// portErrors are errors of service ports, by name. There may be tens of thousands, of which one changes: the others
-// stay the same pointers, so that nobody who gets the joined error has to look at them again.
+// portErrors are errors of service ports, by name. There may be tens of thousands. When one changes, the others stay
+// the same pointers, so that receivers of the joined error need not check them again.
 type portErrors struct {
 	of      map[*port]*sink.PortError
 	changed map[*port]bool // since they were joined
@@ -17,7 +17,7 @@ type portErrors struct {
 	joined  error
 }
 
-// set gives a port an error; nil takes it away.
+// set sets the error of a port; nil removes it.
 func (l *portErrors) set(p *port, err *sink.PortError) {
 	before, known := l.of[p]
 	switch {
@@ -37,7 +37,7 @@ func (l *portErrors) set(p *port, err *sink.PortError) {
 	l.changed[p] = true
 }
 
-// error joins the errors. It is the same one as before if nothing was set.
+// error joins the errors. It returns the same error as before if nothing was set.
 func (l *portErrors) error() error {
 	if len(l.changed) == 0 {
 		return l.joined

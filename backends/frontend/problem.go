@@ -28,8 +28,8 @@ type Reason string
 
 const (
 	// AddressInUse: another service port owns one or more of its addresses or its node port. It is reported once for
-	// each pair of service ports in a wave, when they begin to ask for it or lose it; the message names one of the
-	// addresses. If it then passes to yet another owner, the first eight of those who wait are told again.
+	// each pair of service ports in a wave, when one begins to ask for it or loses it; the message names one of the
+	// addresses. If it then passes to another owner, it is reported again for the first eight of the ports that wait.
 	AddressInUse Reason = "AddressInUse"
 	// HealthCheckPortInUse: another service port owns the number of the service's healthCheckNodePort as a node port, and
 	// gets what load balancers send there (S38).

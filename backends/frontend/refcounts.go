@@ -5,10 +5,10 @@ package frontend
 // empty and ready to use. It is not safe for concurrent use.
 //
 // Count what the dataplane has, not what is wanted: call Add before a port is written, and Remove after what used the
-// thing is gone, so that nothing is taken away from under a port that was refused.
+// thing is gone, so that nothing is removed that a refused port still uses.
 type RefCounts[K comparable] map[K]int
 
-// Add counts another user, and reports whether it is the first: then the thing has to be made.
+// Add counts another user, and reports whether it is the first; if so, the object has to be created.
 func (r *RefCounts[K]) Add(k K) (first bool) {
 	if *r == nil {
 		*r = RefCounts[K]{}
@@ -17,8 +17,8 @@ func (r *RefCounts[K]) Add(k K) (first bool) {
 	return (*r)[k] == 1
 }
 
-// Remove counts one user less, and reports whether it was the last: then the thing may go. If there are no users, it
-// does nothing and returns false.
+// Remove drops one user and reports whether it was the last; if so, the object may go. If there are no users, it does
+// nothing and returns false.
 func (r RefCounts[K]) Remove(k K) (last bool) {
 	switch r[k] {
 	case 0:

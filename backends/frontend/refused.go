@@ -11,9 +11,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Refuse says that the dataplane did not take the port as wanted, and why: the package documentation has the way from
-// there to the Event. All other ports are accepted as usual.
-// has says what the dataplane has of the port now:
+// Refuse says that the dataplane did not take the port as wanted, and why: the package documentation says how that
+// becomes an Event. All other ports are accepted as usual. has says what the dataplane has of the port now:
 //
 //   - Before: it still has what it had.
 //   - nil: it has nothing of the port.
@@ -50,9 +49,9 @@ func (c *PortChange) RefuseAgain() {
 	}
 }
 
-// Report is for a backend that remembers what the dataplane lacks of the port: errs say what that is, and replace what
-// was said before. The port is refused with After or, without errs, accepted. servesExternal, which is not called then,
-// reports whether any of its node port, VIPs and external IPs is served: see [sink.PortError].
+// Report is for a backend that remembers what the dataplane lacks of the port: errs say what that is, and replace
+// earlier ones. With errs the port is refused with After, without them it is accepted. servesExternal, which is called
+// only with errs, reports whether any of its node port, VIPs and external IPs is served: see [sink.PortError].
 func (c *PortChange) Report(errs []error, servesExternal func() bool) {
 	switch l := &c.port.family.ledger; {
 	case len(errs) > 0:
@@ -66,8 +65,8 @@ func (c *PortChange) Report(errs []error, servesExternal func() bool) {
 // backend that tries a refused port again of its own accord.
 func (c *PortChange) Accept() { c.port.family.ledger.decided[c.port] = nil }
 
-// Refused returns why the port is refused, nil if it is not. Before the present call of Apply has said anything about
-// the port, that is as of when it was last delivered.
+// Refused returns why the port is refused, nil if it is not. Until the present call of Apply says something about the
+// port, it returns what was said last.
 func (c *PortChange) Refused() error {
 	l := &c.port.family.ledger
 	r, decided := l.decided[c.port]
@@ -96,7 +95,7 @@ type ledger struct {
 type refusal struct {
 	has     *Port // what the dataplane has of it
 	inDoubt bool
-	// lacksExternal: of has, nothing is served to outside clients.
+	// lacksExternal: nothing of has is served to outside clients.
 	lacksExternal bool
 	errs          []error
 	err           error // one of errs; all of them, once it counts
@@ -129,7 +128,7 @@ func (f *family) begin() {
 	}
 }
 
-// prepare comes before the ports are accepted.
+// prepare is called before the ports are accepted.
 func (l *ledger) prepare() {
 	for p, r := range l.decided {
 		if p.mark(); !r.keeps(p) {
@@ -173,7 +172,8 @@ func (l *ledger) accept(p *port) {
 	}
 }
 
-// moveFrontends takes the frontends that the dataplane has of a port now from refused ports that it had them of.
+// moveFrontends takes the frontends that the dataplane now has of a port away from the refused ports that still had
+// them.
 func (l *ledger) moveFrontends(p *port, has *Port) {
 	if len(l.obsolete) == 0 {
 		return
@@ -205,7 +205,7 @@ func (l *ledger) renew(p *port) {
 	}
 }
 
-// finish comes after the ports were accepted.
+// finish is called after the ports were accepted.
 func (l *ledger) finish() {
 	if len(l.decided) > 0 {
 		l.decided = map[*port]*refusal{}

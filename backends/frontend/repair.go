@@ -16,23 +16,24 @@ const (
 	maxPause = 30 * time.Second
 )
 
-// Look is the result of one look at the dataplane.
+// Look is the result of one check of the dataplane.
 type Look struct {
-	// Repaired: something was different, and is not any more.
+	// Repaired: something had been changed, and was repaired.
 	Repaired bool
-	// Followed: what was different was not changed by others. The backend has followed something, such as addresses.
+	// Followed: the difference was not a change by others: the backend has followed something, such as the host's
+	// addresses.
 	Followed bool
-	// Rest is the minimum pause before the next look, if looking is expensive.
+	// Rest is the minimum pause before the next check, if checks are expensive.
 	Rest time.Duration
 }
 
-// Repair looks at the dataplane, and repairs it, until ctx ends: when wake, if it is not nil, has a value because the
+// Repair checks the dataplane, and repairs it, until ctx ends: when wake, if it is not nil, has a value because the
 // dataplane has reported a change, and at intervals of every, if that is positive. Families are repaired independently:
-// one that cannot be repaired does not delay the other. It does not look before the first Sync and after CleanUp.
+// one that cannot be repaired does not delay the other. It does not check before the first Sync and after CleanUp.
 //
-// look checks whether another program has changed the backend's objects in one family, and repairs them. c has what
-// was handed over up to the last Sync, in [Changes.All], and what of it has not been accepted; [Changes.Accept] says
-// that the repair has applied that as well. An error is logged, and look is called again after a pause.
+// look checks whether another program has changed the backend's objects in one family, and repairs them. c has the
+// state as of the last Sync, in [Changes.All], and those of its changes that have not been accepted; [Changes.Accept]
+// says that the repair has applied these as well. An error is logged, and look is called again after a pause.
 //
 // There is a pause after a repair, too, because another program may make the same change again and again. It begins
 // with 100 ms, or Look.Rest if that is longer, and doubles each time, up to 30 s, until nothing has been changed for
@@ -84,7 +85,7 @@ func (t *Table) Repair(ctx context.Context, every time.Duration, wake <-chan str
 	}
 }
 
-// repairLoop has the times of the looks at one family.
+// repairLoop has the times of the checks of one family.
 type repairLoop struct {
 	family    *family
 	due       bool
@@ -93,7 +94,7 @@ type repairLoop struct {
 	pause     time.Duration
 }
 
-// look looks once.
+// look checks a family once.
 func (t *Table) look(ctx context.Context, l *repairLoop, look func(context.Context, *Changes) (Look, error)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,7 +14,7 @@ var _ sink.ProblemReporter = (*Table)(nil)
 // ReportProblems implements [sink.ProblemReporter]. The problems are those of Options.OnProblem, except
 // InvalidEndpoint. Call it before the first Sync.
 //
-// Of an address that passes from one owner to another, those who still wait for it are not reported: there may be
+// When an address passes from one owner to another, services that still wait for it are not reported: there may be
 // thousands, and only [Table.Problems] names the owner.
 func (t *Table) ReportProblems(report func(name model.ServiceName, any bool)) {
 	t.reporter = &reporter{report: report, changed: map[model.ServiceName]bool{},
@@ -53,7 +53,7 @@ func (t *Table) Problems(name model.ServiceName) []string {
 	return append(texts, text)
 }
 
-// reporter tells of which services something is not served. A nil reporter is for a table that nobody asks.
+// reporter reports the services of which a part is not served. It is nil for a table without ReportProblems.
 type reporter struct {
 	report  func(name model.ServiceName, any bool)
 	changed map[model.ServiceName]bool             // those to be reported
@@ -130,7 +130,7 @@ type told struct {
 }
 
 // forgetProblems removes the problems of a service that the present round has not found, except those of endpoints and
-// of others' node ports, of which the service says nothing.
+// of others' node ports, about which the service says nothing.
 func (t *Table) forgetProblems(s *service) {
 	n := len(s.problems)
 	maps.DeleteFunc(s.problems, func(k Problem, found told) bool {

@@ -74,8 +74,8 @@ func sameFrontends(a, b *model.Service) bool {
 		slices.Equal(a.LoadBalancerSourceRanges, b.LoadBalancerSourceRanges)
 }
 
-// addresses are those of a service in one family, each once. A cluster IP is nothing else, and one that is a VIP as
-// well as an external IP is a VIP: otherwise its source ranges would have no effect.
+// addresses are those of a service in one family, each once. A cluster IP counts as nothing else, and an address that
+// is both a VIP and an external IP counts as a VIP: otherwise its source ranges would have no effect.
 type addresses struct {
 	cluster         netip.Addr
 	vips, externals []netip.Addr
@@ -111,7 +111,7 @@ func distinct(f model.Family, list []netip.Addr, others ...[]netip.Addr) []netip
 }
 
 // frontends returns the frontends of a service port, sorted by key, and how many more it has beyond a limit: these are
-// the last ones of its external IPs, then of its VIPs. It does not look at them.
+// the last ones of its external IPs, then of its VIPs. It does not visit these.
 func frontends(a *addresses, sp *model.ServicePort, p *Port, limit int) (list []Frontend, omitted int) {
 	external := p.Routes.External.Endpoints != 0
 	var total int

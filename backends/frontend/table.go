@@ -27,14 +27,15 @@ type Options struct {
 	// Errors need no family in their text: Sync adds it.
 	Apply func(ctx context.Context, c *Changes) error
 	// OnProblem, if given, is called once for each part of a service that is not served, during Sync, for example to
-	// create an Event. Problems are logged in any case. Of a service with more than nine in a family for the
-	// same reason that begin at once, eight are told, and a ninth says how many more there are.
+	// create an Event. Problems are logged in any case. If more than nine with the same reason begin at once in a
+	// family of a service, eight are reported, and a ninth says how many more there are.
 	OnProblem func(ctx context.Context, p Problem)
 	// Limits bound what a service and a namespace may cost.
 	Limits Limits
-	// LimitAffinity limits sticky endpoints as well. It is for dataplanes where everybody pays for them.
+	// LimitAffinity limits sticky endpoints as well. It is for dataplanes where they slow down the changes of all
+	// services.
 	LimitAffinity bool
-	// OnRepair, if given, is called when what others had changed in a family is repaired, with the table locked: by
+	// OnRepair, if given, is called, with the table locked, after changes by others in a family were repaired: by
 	// [Table.Repair], or by Apply that calls [Changes.Repaired].
 	OnRepair func(model.Family)
 	// NodePortAddresses, if given, returns the addresses of one family on which the backend serves node ports (S35). It
@@ -80,12 +81,12 @@ type Table struct {
 
 	// calls are those since the last Sync, in order.
 	calls []call
-	node  *model.Node // to be
+	node  *model.Node // as of the next Sync
 	// resyncAll and resyncFailed say for which families the next Sync reports everything as new.
 	resyncAll, resyncFailed bool
 
 	repairs  repairs
-	reporter *reporter // nil: nobody asks
+	reporter *reporter // nil without ReportProblems
 
 	mu       sync.Mutex // guards the rest
 	families []*family
@@ -107,7 +108,7 @@ type Table struct {
 type call struct {
 	service  *model.Service
 	endpoint *model.Endpoint // nil if it is about a service
-	gone     bool            // of the object, only the name or key matters
+	gone     bool            // it is deleted: only the name or key matters
 }
 
 var (

@@ -118,7 +118,7 @@ func (t *Table) setService(ctx context.Context, s *service, next *model.Service)
 		return
 	}
 	if before != nil && !isSame(before, next) {
-		t.deleteService(s) // another one of that name: it has nothing to keep
+		t.deleteService(s) // a new service of that name, which keeps nothing of the old one
 		before = nil
 	}
 	s.object = next
@@ -156,7 +156,7 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 	hasRefusedVIPs := tooMany && hasVIP(f.family, next)
 	t.setRanges(s, f, len(ranges))
 	var addrs addresses
-	known := false // addrs are
+	known := false // whether addrs has been computed
 	for i := range next.Ports {
 		sp := &next.Ports[i]
 		wanted := Port{Name: next.PortName(*sp), Routes: *sp.Routes.At(f.family), AffinityTimeout: affinity}
@@ -301,14 +301,14 @@ func (t *Table) found(ctx context.Context, s *service, p Problem) {
 	s.problems[p.key()] = told{t.round, p.Message}
 }
 
-// announced identifies problems that may be thousands, of the ports of one service.
+// announced identifies a kind of problem that the ports of one service may have by the thousand.
 type announced struct {
 	service model.ServiceName
 	family  model.Family
 	reason  Reason
 }
 
-// announceAtMost is how many new problems of one kind a service has reported one by one in an update.
+// announceAtMost is how many new problems of one kind of a service are reported one by one in an update.
 const announceAtMost = 8
 
 // more are the problems beyond that.
