@@ -129,7 +129,7 @@ func (p *plan) chainOf(a action) string {
 	return name
 }
 
-// suffixOf returns what the name of a chain ends with that begins with the rules of masquerading.
+// suffixOf returns the suffix of the name of a chain that begins with the rules for this masquerading.
 func suffixOf(m model.Masquerade) string {
 	switch m {
 	case model.MasqueradeAlways:

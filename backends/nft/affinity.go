@@ -15,8 +15,8 @@ import (
 )
 
 // Most service ports share chains, and each of their frontends has its own slots. Those with session affinity (S32)
-// have their own chains in addition. Those with more than maxSharedSlots slots, all of which a change of their size
-// would touch, have their own chains, and their slots only once, keyed by a number. The package documentation draws
+// have their own chains in addition. Those with more than maxSharedSlots slots have their own chains, because a change
+// of their size would touch all slots; their slots exist only once, keyed by a number. The package documentation draws
 // both.
 //
 // The entries of clients of a removed endpoint are left to time out: the rules that look for them are gone.
@@ -27,10 +27,10 @@ const maxSharedSlots = 1024
 // ownPort is a service port that has its own chains. It is immutable once its plan is made.
 type ownPort struct {
 	name     string        // the prefix of the names of its chains
-	comment  string        // of these
+	comment  string        // of its chains
 	affinity time.Duration // the timeout of its session affinity, 0 if it has none
 	numbered bool          // it has slots by number
-	random   string        // the prefix of the names of the chains that pick one of these at random
+	random   string        // the prefix of the names of the chains that pick a slot at random
 	ids      [2]uint32     // of its backend sets, in the order of frontend.RouteSets
 	// masquerade is what the chain of each backend set does first, and for all traffic alike.
 	masquerade [2]model.Masquerade

@@ -38,7 +38,7 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 // Dataplane matter. Missing tables are not an error.
 func CleanUp(ctx context.Context, o Options) error { return o.spec().CleanUp(ctx) }
 
-// spec returns what the backend does.
+// spec returns how the backend does what all backends do.
 func (o *Options) spec() *lifecycle.Spec[*family] {
 	err := o.complete()
 	return &lifecycle.Spec[*family]{Name: "nft", Common: o.Common, MasqueradeMark: &o.MasqueradeMark, Invalid: err,

@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// The clients of service ports with session affinity (S32) are in sets with room for 65,535 each. There is a limited
-// number of these: for each rule that uses a set the kernel looks for its name among those of all sets, and 8,000 of
-// them took 5 s to make.
+// The clients of service ports with session affinity (S32) are in sets with room for 65,535 each. Their number is
+// limited: for each rule that uses a set the kernel looks for its name among those of all sets, and 8,000 of them took
+// 5 s to make.
 //
 //   - The first service ports of a namespace have a set each.
 //   - The others of the namespace share one. In its keys a number stands for the port.
@@ -155,7 +155,7 @@ func (c *clientSets) sharedBy(name string, ns *namespaceClients) *dp.Set {
 	return ns.shared
 }
 
-// leave takes a service port out of its set, and reports whether nobody uses that any more.
+// leave takes a service port out of its set, and reports whether no port uses the set any more.
 func (c *clientSets) leave(port model.PortName) (set string, unused bool) {
 	s := c.of[port]
 	if s == nil {
@@ -180,8 +180,8 @@ func (c *clientSets) leave(port model.PortName) (set string, unused bool) {
 	return s.Name, unused
 }
 
-// portClients returns the name of the set of a service port. It has little but a hash: the longer the names are, the
-// longer the kernel takes to compare them.
+// portClients returns the name of the set of a service port. It is little more than a hash: the kernel takes longer to
+// compare longer names.
 func portClients(port model.PortName) string {
 	sum, _ := identify(port)
 	return clientsPrefix + nameOf(sum)

@@ -85,7 +85,7 @@ func (f *family) compare(ctx context.Context, cfg *config, c *frontend.Changes) 
 	}
 	changed, err = f.execute(ctx, p)
 	if err == nil && before != nil && !there {
-		c.Repaired() // a Sync may have been quicker than the look that the change asked for
+		c.Repaired() // a Sync may come before the check that the change causes
 	}
 	return changed, err
 }
@@ -135,8 +135,8 @@ func compatible(t *dp.Table) bool {
 }
 
 // adopt plans with the existing sets. It plans to delete their elements; those that the plan adds again stay. If
-// before, the table as it was, is nil, slot maps have to be rewritten. Those, and slot maps of another definition, get
-// a free name.
+// before, the table as it was, is nil, slot maps have to be rewritten. They, and slot maps with another definition, get
+// an unused name.
 func (p *plan) adopt(read *dp.Table, before *table) {
 	for id, s := range p.base.sets {
 		slots := setID(id).hasSlots()

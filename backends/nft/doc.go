@@ -12,7 +12,7 @@
 //     differences. Endpoints are the exception: they are written into new maps, next to the old ones. Clients with
 //     session affinity keep their endpoint. A table of another layout is replaced in one transaction.
 //   - No service exhausts what others need: the endpoints of one with many addresses, ports or endpoints are stored
-//     once, so is a list of source ranges, and the clients with session affinity of a namespace are in sets of its own,
+//     once, as is a list of source ranges. The clients with session affinity of a namespace are in sets of its own,
 //     unless more than 512 namespaces have such ports.
 //   - Changes that other programs make to its tables are noticed at once, from the kernel's notifications and from the
 //     generation of the ruleset, which every transaction names. The table is then read, compared and repaired; the same
@@ -20,14 +20,14 @@
 //   - A transaction that the kernel refuses fails its family as a whole, and Sync returns the error. The backend does
 //     not search for a service port that caused it, as that of iptables does: New has tested what the kernel may lack.
 //   - "nft list ruleset" works at every moment, with the nft of Debian 12 (1.0.6) and later, and what it prints loads
-//     again. Beside changes it takes longer (docs/nft.md).
+//     again. It takes longer while rules change (docs/nft.md).
 //
 // # What it never does
 //
 // It touches only the tables of its name (Options.TableName), one in family ip and one in family ip6. It starts no
 // program. It does not clean up, except on request ([Backend.CleanUp], [CleanUp]). It does not delete the flows of
 // removed endpoints: wrap it with package conntrack. It serves no node ports on loopback addresses (S36), and leaves
-// packets to these alone: put userspace.NewLoopback beside it for that (S36a).
+// packets to these alone: run userspace.NewLoopback next to it for that (S36a).
 //
 // # Kernels
 //
@@ -78,7 +78,7 @@
 //
 //	 port-... ──► dnat to port-endpoints[ its number . random number from 0 to 49,999 ]
 //
-//	forward, output (all packets, after everybody's address translation)
+//	forward, output (all packets, after all address translation)
 //	        └── begins a connection? in a service CIDR (if all cluster IPs are)? ──► cluster-ips-check
 //	                                         ├── address in cluster-ips? ──── reject          S33
 //	                                         └── address in a service CIDR? ─ drop            S33
@@ -98,7 +98,7 @@
 //
 // A service port with session affinity (S32) also has its own chains, and a set of its clients, keyed by their address
 // and a number that stands for an endpoint of the port. (nft can write a number in a key only as "numgen random mod 1
-// offset 7", which is always 7.) Of a namespace with more than 16 such ports the others share one set, clients-...,
+// offset 7", which is always 7.) In a namespace with more than 16 such ports the others share one set, clients-...,
 // with one more number in the key, which stands for the port.
 //
 //	affinity-...-cluster ─┬─ source . 7 in affinity-...? ── note it again, dnat to endpoint 1, whose number is 7
@@ -115,9 +115,9 @@
 //
 // Rules give an entry its timeout when the client opens a connection. So when a timeout is lowered, the backend reads
 // the set and gives the new timeout to the clients of this port that would stay for longer. A client that goes on
-// connecting keeps its endpoint; all others are free that long after the change. A set is read only for that, and
-// after a restart if the rules of the port have changed. A Sync reads no further set after 16,384 clients; the backend
-// reads the others in the background, in a tenth of the time at most.
+// connecting keeps its endpoint; all others lose theirs at most that long after the change. A set is read only for
+// that, and after a restart if the rules of the port have changed. A Sync reads no further set after 16,384 clients;
+// the backend reads the others in the background, in a tenth of the time at most.
 //
 // # What is known about a table
 //

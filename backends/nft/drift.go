@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 )
 
-// lookForDrift notices that another program has changed the table. Then the table is compared as a whole, see compare.
+// lookForDrift checks whether another program has changed the table, which is then compared as a whole: see compare.
 func (f *family) lookForDrift() {
 	if (f.state == known || f.state == leftovers) && f.dataplane.Drifted(f.key) {
 		f.state = suspect
@@ -35,6 +35,6 @@ func (f *family) repair(ctx context.Context, c *frontend.Changes) (frontend.Look
 	if changed {
 		klog.FromContext(ctx).Info("Repaired a table that another program had changed", "table", f.key)
 	}
-	// On a node where other programs keep changing rulesets, looking takes a tenth of the time at most.
+	// On a node where other programs keep changing rulesets, checking takes a tenth of the time at most.
 	return frontend.Look{Repaired: changed, Rest: 9 * time.Since(began)}, nil
 }

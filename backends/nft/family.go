@@ -32,7 +32,7 @@ type family struct {
 	// table is the part of the kernel's table that this process wrote or read: all of it, unless the state is unknown.
 	table *table
 	// lowered has the sets of clients where some may have a longer affinity timeout than their service port. again
-	// makes the backend look when the next of them are due.
+	// makes the backend check when the next of them is due.
 	lowered loweredTimeouts
 	again   chan struct{}
 }
@@ -55,7 +55,7 @@ const (
 	suspect
 )
 
-// table is what a table holds.
+// table is the content of a table.
 type table struct {
 	there   bool
 	replace bool // it is of another layout, and is deleted with all that it holds
@@ -64,7 +64,7 @@ type table struct {
 	sets    *sets
 	slots   [numSets]int // elements of the maps with slots; of others not all are counted
 	chains  map[string][]dp.RuleID
-	// extraSets are those that not every table has: of clients, and of source ranges.
+	// extraSets are the sets that not every table has: those of clients, and of source ranges.
 	extraSets map[string]bool
 	clients   *clientSets
 	names     map[actions]string // of the shared chains

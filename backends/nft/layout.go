@@ -14,7 +14,7 @@ import (
 // layoutComment is the comment of the table. A table with another comment is replaced.
 const layoutComment = "service proxy of kube-proxy-lib, layout 4"
 
-// The chains that every table has beside those of package rules. Others are named in action.go and affinity.go.
+// The chains that every table has besides those of package rules. Others are named in action.go and affinity.go.
 const (
 	masqueradeChain = "masquerade-traffic"
 	clusterIPsChain = "cluster-ips-check"
@@ -85,7 +85,7 @@ func newSets() *sets {
 	}
 }
 
-// sizeFor returns a size that leaves room to double.
+// sizeFor returns a size in which n can double.
 func sizeFor(n int) uint32 {
 	return max(minSlots, uint32(1)<<bits.Len(uint(max(2*n-1, 0))))
 }
@@ -185,7 +185,7 @@ func (c *config) clusterIPsChain(s *sets) rules.Chain {
 	return rules.NewChain(clusterIPsChain, append([]dp.Rule{refuse}, rules.DropUnused(c.serviceCIDRs)...)...)
 }
 
-// toClusterIPsChain are rules by which connections go there that may be to a service address.
+// toClusterIPsChain returns rules that send new connections there that may be to a service address.
 func (c *config) toClusterIPsChain(strays bool) (list []dp.Rule) {
 	check := dp.Goto{Chain: clusterIPsChain}
 	if strays || len(c.serviceCIDRs) == 0 {

@@ -15,14 +15,15 @@ import (
 )
 
 // The rules of a service port give its affinity timeout (S32) to clients that open a connection; all others keep the
-// one that they have. So after a timeout was lowered, the set of clients is read, and whoever would stay for longer
-// than the new timeout is given that, from then on. Nobody loses an endpoint for that: a client that opens its next
-// connection within the new timeout still finds it. After a timeout was raised, nothing has to be done: clients that do
-// not return go when they would have gone before.
+// one that they have. So after a timeout was lowered, the set of clients is read, and clients that would stay for
+// longer than the new timeout are given that, from then on. Nobody loses an endpoint for that: a client that opens its
+// next connection within the new timeout still finds it. After a timeout was raised, nothing has to be done: the
+// entries of clients that do not return time out as before.
 //
-// A set may have 65,535 clients, and whose timeouts change every second must not make others wait. So there are turns:
-// one reads sets until it has read clientsOfTurn elements, at least one set. The first turn belongs to the Sync that
-// lowers the timeout; the backend takes the others in the background. After each it rests for nine times as long.
+// A set may have 65,535 clients, and a service whose timeout changes every second must not make others wait. So there
+// are turns: one reads sets until it has read clientsOfTurn elements, at least one set. The first turn belongs to the
+// Sync that lowers the timeout; the backend takes the others in the background. After each it pauses for nine times as
+// long.
 const (
 	clientsOfTurn = 1 << 14
 	// clientsOfTransaction is how many clients a transaction gives a timeout. It fits into the smallest socket buffer.
@@ -46,7 +47,7 @@ type loweredSet struct {
 	partial int                     // how often it was read without finding anybody, while some may have been left out
 }
 
-// maxPartial is how often. Rules that add clients all the time leave no list complete.
+// maxPartial is the limit of loweredSet.partial. While rules keep adding clients, no list is complete.
 const maxPartial = 5
 
 // add adds the service ports of a plan, whose rules have the new timeouts by now.
@@ -62,8 +63,8 @@ func (l *loweredTimeouts) add(p *plan) {
 	}
 }
 
-// lowerTimeouts takes a turn if one is due, and makes the backend look when the next one is. What fails is tried again.
-// It is not a failure of the Sync: all rules are right.
+// lowerTimeouts takes a turn if one is due, and makes the backend check when the next one is. What fails is tried
+// again. It is not a failure of the Sync: all rules are right.
 func (f *family) lowerTimeouts(ctx context.Context) {
 	l := &f.lowered
 	if len(l.sets) == 0 || f.state != known && f.state != leftovers {
@@ -89,7 +90,7 @@ func (f *family) lowerTimeouts(ctx context.Context) {
 		l.timer = time.AfterFunc(time.Until(l.notBefore), func() {
 			select {
 			case f.again <- struct{}{}:
-			default: // it is about to look anyway
+			default: // it is about to check anyway
 			}
 		})
 	}
@@ -113,7 +114,8 @@ func (f *family) lowerSome(ctx context.Context) error {
 }
 
 // lowerIn gives the clients of a set that would stay for too long the timeouts of their service ports. It returns how
-// many elements it has read, and is done when it finds no such client.
+// many elements it has read, and is done when it has found no such client in a complete list, or in maxPartial
+// incomplete ones.
 func (f *family) lowerIn(ctx context.Context, l *loweredSet) (read int, done bool, err error) {
 	var set *dp.Set
 	timeouts := map[uint32]time.Duration{} // by the numbers that stand for the ports, 0 if the set has only one

@@ -23,7 +23,7 @@ type plan struct {
 	goneChains []string
 	goneSets   []string
 	goneIDs    []uint32
-	lowered    []model.PortName // service ports whose clients may have a longer affinity timeout than these
+	lowered    []model.PortName // service ports whose clients may have a longer affinity timeout
 	all        bool             // everything is planned as new, after the table was read
 	wanted     map[string]bool  // the chains that were asked for
 	wantedSets map[string]bool  // and the sets

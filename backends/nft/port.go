@@ -74,7 +74,7 @@ type slotsChange struct {
 
 // changeFrontends plans where the frontends of a service port go, and the slots of its backend sets.
 func (p *plan) changeFrontends(c *frontend.PortChange, before, after *side) {
-	all := false // frontends that do not change themselves are concerned, too
+	all := false // also concerns frontends that have not changed
 	for kind := range numKinds {
 		was, is := before.kinds[kind], after.kinds[kind]
 		all = all || was != is && was.chain != "" && is.chain != ""
