@@ -127,8 +127,8 @@ func (f *family) read(ctx context.Context) error {
 	return nil
 }
 
-// cleanUp removes all our chains and the jumps to them. The error says which ones are left, empty, because others jump
-// to them.
+// cleanUp removes all our chains and the jumps to them. The error names the chains that are only emptied, because
+// others jump to them.
 func cleanUp(ctx context.Context, d dp.Interface) error {
 	all := func(dp.Table, string) bool { return true }
 	if err := dp.RemoveChains(ctx, d, chainPrefix, all, dp.NAT, dp.Filter); err != nil {

@@ -18,7 +18,7 @@ import (
 // for each service port whose rules iptables or the kernel refuses, for example because a match is missing. Such a
 // service port is left out. It is tried again when it changes, and at the next retry or resync.
 //
-// DescribeService returns the rules of a service as iptables-save prints them, for each family, and of chains that it
+// DescribeService returns the rules of a service as iptables-save prints them, for each family, but of chains that it
 // shares only those that packets for the service match. The rules are those that the backend applies; they are not read
 // from the kernel.
 //

@@ -123,7 +123,7 @@ func (c *config) forwardRules() []string {
 		"-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
 }
 
-// localnetRules keep loopback addresses, which route_localnet opens, closed to others (S36).
+// localnetRules keep other machines from reaching loopback addresses, which route_localnet opens (S36).
 func (c *config) localnetRules() []string {
 	if !c.localhostNodePorts {
 		return nil

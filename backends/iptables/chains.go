@@ -125,7 +125,7 @@ func (c *chains) done(b dp.TableBatch) {
 func (c *chains) untouchAll() {
 	c.unreadable = false
 	if len(c.touched) > 64 {
-		c.touched = map[string]bool{} // clearing costs as much as the map ever held
+		c.touched = map[string]bool{} // clearing a map costs as much as it ever held
 	} else {
 		clear(c.touched)
 	}

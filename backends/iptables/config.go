@@ -32,7 +32,7 @@ type config struct {
 	family    model.Family
 	mark      uint32
 	localPods model.LocalPods
-	// nodePorts are matches for the addresses that serve node ports, as far as they are addresses of the node; "" is
+	// nodePorts are matches for those addresses that serve node ports, for packets to addresses of the node; "" matches
 	// all of these.
 	nodePorts          []string
 	localhostNodePorts bool
@@ -79,7 +79,7 @@ func (c *config) isLocalPod() []string {
 	return matches
 }
 
-// markUnlessLocalPod returns rules that set the mark on what does not come from a pod of this node; none if all does.
+// markUnlessLocalPod returns rules that mark packets that do not come from a pod of this node; none if all packets do.
 func (c *config) markUnlessLocalPod() []string {
 	const note = "pods of this node excepted"
 	matches := c.isLocalPod()

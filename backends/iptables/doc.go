@@ -9,11 +9,11 @@
 //   - A restart keeps traffic. The first Sync reads our chains as an earlier process left them, rewrites those that
 //     differ, and removes those that are no longer needed; nothing is flushed. Jumps to our chains are put into the
 //     built-in ones together with them, never before.
-//   - Endpoints are added and removed atomically: all that packets notice in a table changes at once. With iptables-nft
-//     many new chains come before that, in transactions of their own, and many old ones go after it. A change that adds
-//     more rules to table filter than it removes writes that table first, any other writes table nat first: a service
-//     that gets its first endpoint is served before its refusal is removed, and one that loses its last is refused
-//     before it is no longer served.
+//   - Endpoints are added and removed atomically: all that packets notice in a table changes at once. With
+//     iptables-nft, if there are many, new chains are made before that and old ones removed after it, in transactions
+//     of their own. A change that adds more rules to table filter than it removes writes that table first, any other
+//     writes table nat first: a service that gets its first endpoint is served before its refusal is removed, and one
+//     that loses its last is refused before it is no longer served.
 //   - Changes by others are noticed and repaired, usually within a second, and at a resync at the latest.
 //   - A service port that iptables or the kernel refuses, for example because a match is missing, is left out and named
 //     in a [sink.PortError]. Everything else is served. It is tried again when it changes, at a retry and at a resync.
@@ -32,7 +32,7 @@
 //
 // iptables 1.6.2 or later, tried with 1.8.9; see package dataplane for which programs are chosen. The kernel needs the
 // matches addrtype, comment, conntrack, mark, statistic and recent and the targets DNAT, MARK, MASQUERADE and REJECT,
-// as kube-proxy does. Without the match bpf the backend uses rules for single endpoints instead (S29).
+// as for kube-proxy. Without the match bpf the backend uses rules for single endpoints instead (S29).
 //
 // # The path of a packet
 //
@@ -42,8 +42,8 @@
 //	        │                                              │
 //	        └───────────────────┬──────────────────────────┘
 //	                            ▼
-//	 KPL-SERVICES ── 0. KPL-MARKED                  if others have set the bit of the mark: 1 to 3 without touching it
-//	                 1. KPL-TCP, -UDP, -SCTP        frontends that mark by themselves whom to masquerade, or nobody
+//	 KPL-SERVICES ── 0. KPL-MARKED                  if others have set our mark: steps 1 to 3 without touching the mark
+//	                 1. KPL-TCP, -UDP, -SCTP        frontends whose own rules set the mark, or that need none
 //	                 2. mark all but this node's pods
 //	                    KPL-P-TCP, -UDP, -SCTP      cluster IPs (S28)
 //	                 3. mark all

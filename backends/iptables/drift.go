@@ -12,8 +12,8 @@ import (
 
 // The kernel does not report changed rules, and reading all of them is expensive. Asking for the kernel's generation
 // costs microseconds, so everything is read and compared only if that has changed. It also changes when others write
-// their own rules: after a read that found no difference, the next look waits for a hundred times as long as the read
-// took, so that looking takes 1% of a processor at most.
+// their own rules: after a read that found no difference, the next check comes after a hundred times as long as the
+// read took, so that checking takes 1% of a processor at most.
 const restAfterReading = 100
 
 // restAfterRepair is the pause after a read that found a difference, or failed.
@@ -56,7 +56,7 @@ func (f *family) repair(ctx context.Context) (repaired bool, err error) {
 	}
 	for _, c := range f.tables {
 		if trusted && c.unreadable {
-			// Rewriting it after each change by others would be too expensive: the next resync does.
+			// Rewriting it after each change by others would be too expensive: the next resync does that.
 			c.untouchAll()
 		}
 	}

@@ -17,10 +17,10 @@ type entry struct {
 	to    target
 }
 
-// target is the rest of the rules of an entry. The zero target is no rule.
+// target is what the rules of an entry do with packets that match. The zero target means no rule.
 type target struct {
 	endpoints []netip.AddrPort // to one of these, at random
-	rule      string           // or else this
+	rule      string           // or else this rule
 }
 
 func (t target) isZero() bool { return t.rule == "" && len(t.endpoints) == 0 }

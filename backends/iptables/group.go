@@ -10,7 +10,7 @@ import (
 
 // group is the frontends of one leaf that have the same number of endpoints. They share the draw of a random number: a
 // chain with a rule for each number jumps to a chain that has one endpoint of each frontend. A rule without a draw
-// costs the kernel about half, with each change of the table.
+// costs the kernel about half as much at each change of the table.
 //
 //	KPL-P-TCP-80.03/10      a chance of 1 in 10 -> KPL-P-TCP-80.03/10/0, of 1 in 9 -> KPL-P-TCP-80.03/10/1, ...
 //	KPL-P-TCP-80.03/10/0    the first endpoint of each frontend that has 10

@@ -61,8 +61,8 @@ func (p *plan) update(before *config, c, changes *frontend.Changes) {
 	p.setBase()
 }
 
-// setHealthChecks accepts health checks, even those of services that have only the other family: the node answers on
-// its addresses of both.
+// setHealthChecks plans the rules that accept health checks, also for services of only the other family: the node
+// answers health checks on its addresses of both.
 func (p *plan) setHealthChecks(c *frontend.Changes) {
 	changes, t := c.HealthChecks(), p.healthChecks
 	for _, h := range changes.Removed {

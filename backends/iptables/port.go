@@ -18,7 +18,7 @@ type port struct {
 	traffic [numKinds]traffic // of the frontends of each kind
 	chains  []ownChain
 	sets    [2]ownSet // that of each of frontend.RouteSets
-	// sources is its list of source ranges, if that has chains, and shared are those that the port uses.
+	// sources is its list of source ranges, if that has chains, and shared has the shared chains that the port uses.
 	sources *sources
 	shared  []sharedChain
 }
@@ -125,7 +125,7 @@ func (p *plan) setFrontend(k frontend.Key, owner model.PortName, before, after t
 	}
 }
 
-// maxAffinity is 49 days, in seconds: the kernel multiplies them by its ticks, up to 1,000 in one, in 32 bits.
+// maxAffinity is 49 days, in seconds: the kernel converts them to ticks, up to 1,000 in a second, in 32 bits.
 const maxAffinity = 1 << 32 / 1000
 
 // affinityRules send a client to its previous endpoint, or to a random one if it has none (S32). Each endpoint has a

@@ -35,15 +35,15 @@ type search struct {
 	failed error
 }
 
-// refusal is why the rules of a service port are refused. If that is together with those of others, the port may not be
-// at fault.
+// refusal is why the rules of a service port are refused. If they were refused together with those of other ports, this
+// one may not be at fault.
 type refusal struct {
 	port    *frontend.PortChange
 	err     error
 	inDoubt bool
 }
 
-// isAboutRules reports whether an error of a restore may go away with a rule.
+// isAboutRules reports whether the error of a restore may go away if a rule is left out.
 func isAboutRules(err error) bool {
 	var refused *dp.RestoreError
 	if !errors.As(err, &refused) {

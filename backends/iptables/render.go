@@ -16,8 +16,8 @@ type renderer struct {
 	users [2]int
 }
 
-// routesOf returns the routes of a kind of frontends, with nothing in them but what happens to their traffic now: it
-// goes to an endpoint and may be masqueraded or, if there is none, it is refused.
+// routesOf returns the routes of a kind of frontend, reduced to what happens to their traffic now: it goes to an
+// endpoint and may be masqueraded or, if there is none, it is refused.
 func (r *renderer) routesOf(kind frontend.Kind) frontend.SourceRoutes {
 	now := func(rt model.Route) model.Route {
 		if r.from.Size(rt.Endpoints) == 0 {
@@ -66,8 +66,8 @@ func (c *config) render(change *frontend.PortChange) *port {
 			r.renderRefusal(kind, routes)
 		}
 	}
-	// A set that only one frontend uses, and directly, needs no own chain. Node ports have one anyway: with a group
-	// below them the names of their chains would be too long.
+	// A set that only one frontend uses, and directly, needs no chain of its own. Node ports have one anyway: with a
+	// group below them the names of their chains would be too long.
 	for i, set := range frontend.RouteSets() {
 		own := &p.sets[i]
 		if r.users[i] == 1 && from.AffinityTimeout == 0 && from.Size(set) <= maxInline {

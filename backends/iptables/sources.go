@@ -11,8 +11,8 @@ import (
 // rendered where the rules of the port are: see render.go, fromRanges.
 //
 //	KPL-ALLOW-PORT:   -j KPL-SOURCES-LIST, then what the port does with its traffic
-//	KPL-SOURCES-LIST: for each range: -s RANGE -j RETURN; then, in table nat, -j ACCEPT: it is translated by nobody
-//	                  else either, and table filter drops it; in table filter: -j DROP
+//	KPL-SOURCES-LIST: for each range: -s RANGE -j RETURN; then, in table nat, -j ACCEPT: no other program
+//	                  translates it either, and table filter drops it; in table filter: -j DROP
 const maxOwnRanges = 8
 
 // sources is a long list of source ranges.

@@ -7,9 +7,9 @@ import (
 	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/iptables/dataplane"
 )
 
-// split divides the changes of a table that name more chains than most into several, to be applied in this order. All
-// that packets notice changes at once, with one of them. Before it come the new chains, to which nothing that is in
-// force jumps yet, each after those that it jumps to; behind it go the chains to which nothing jumps any more.
+// split divides the changes of a table that name more chains than most into several batches, to be applied in this
+// order. One of them makes all changes that packets notice. Before it come the new chains, to which no active chain
+// jumps yet, each after those that it jumps to. After it come the removals of chains to which nothing jumps any more.
 func (c *chains) split(b dp.TableBatch, most int) []dp.TableBatch {
 	total := len(b.Remove)
 	for i := range b.Chains {

@@ -12,17 +12,18 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// A tree of chains leads a packet to the rules for its frontend without walking past all others. Chains divide the port
-// numbers by ranges until one number is left, and then the addresses by their bits, beginning with the lowest: these
-// differ however a cluster allocates its addresses. iptables matches any bits: 0.0.0.2/0.0.0.3 are the addresses that
-// end in binary 10. When few frontends are left, they are in one chain, one after the other, or in groups: see group.
+// In a tree of chains a packet gets to the rules for its frontend without walking past all others. Chains divide the
+// port numbers by ranges until one number is left, and then the addresses by their bits, beginning with the lowest:
+// these differ however a cluster allocates its addresses. iptables matches any bits: 0.0.0.2/0.0.0.3 are the addresses
+// that end in binary 10. When few frontends are left, they are in one chain, one after the other, or in groups: see
+// group.
 //
 // Adding or removing a frontend changes one or two chains; occasionally a chain is divided, or several are merged.
 const (
 	maxPassed     = 96 // rules that a packet may have to walk past in a chain that is not divided
-	mergeBelow    = 24 // at most so many frontends below a node for its chains to be merged
+	mergeBelow    = 24 // the chains below a node with at most so many frontends are merged
 	portChildren  = 16
-	addrBits      = 2 // bits of the address that one level looks at
+	addrBits      = 2 // bits of the address that one level matches
 	maxAddrLevels = 4 // nf_tables follows 15 jumps one after the other, and there are others before and after these
 )
 
@@ -38,9 +39,9 @@ type tree struct {
 type node struct {
 	tree        *tree
 	name        string
-	digit       uint16                // which of the children it is above it
-	jump        string                // and the rule there for packets that belong here
-	first, last uint16                // the ports that lead here
+	digit       uint16                // which child of its parent it is
+	jump        string                // and the rule in the parent for packets that belong here
+	first, last uint16                // packets to these ports get here
 	levels      int                   // of addresses above this one
 	count       int                   // entries here and below
 	leaf        []*entry              // sorted by key
@@ -182,7 +183,7 @@ func (n *node) childFor(k frontend.Key) *node {
 		c.levels++
 		c.name = n.name
 		if n.levels == 0 {
-			c.name += "." // "-" would make of port 16 and the digits 31 the name of the chain of ports 16 to 31
+			c.name += "." // with "-", digits 31 below port 16 would make the name of the chain of ports 16 to 31
 		}
 		c.name += strconv.Itoa(int(d))
 		match = addrMatch(k.Addr.BitLen()/8, n.shift, d)
