@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// addresses are those of the dummy interface, and those of other machines, which are not there. The packet filter
-// guards an address from before it is added until after it is removed. When an address changes from one kind to the
-// other, packets to its virtual servers get there by the old way until they do by the new one.
+// addresses are the service addresses on the dummy interface, and those of other machines, which are not put there. The
+// packet filter guards an address from before it is added until after it is removed. When an address changes from one
+// kind to the other, packets reach its virtual servers by the old way until they do by the new one.
 type addresses struct {
 	dataplane dp.Interface
 	filter    *filter
@@ -63,8 +63,8 @@ func guards(a netip.Addr) []element {
 	return []element{{set: boundIPs, key: rules.AddrKey(a)}, {set: boundToItself, key: rules.HairpinKey(a)}}
 }
 
-// guardAll guards the addresses again after the filter's content was forgotten. That includes those that nobody needs:
-// their guards go when they are removed.
+// guardAll guards the addresses again after the filter's content was forgotten. That includes those that no virtual
+// server needs: their guards go when they are removed.
 func (a *addresses) guardAll() {
 	a.others.markAll(a.filter)
 	for addr := range a.users {
@@ -75,7 +75,7 @@ func (a *addresses) guardAll() {
 	}
 }
 
-// prepare has the filter do what an address needs before it is applied.
+// prepare adds to the filter what an address needs before it is applied.
 func (a *addresses) prepare(addr netip.Addr) {
 	switch {
 	case a.users[addr] == nil:
@@ -105,7 +105,7 @@ func (a *addresses) belongsToOthers(addr netip.Addr) bool {
 	return a.others.have(addr, a.bound[addr])
 }
 
-// follow takes in whose addresses are other machines'. It reports whether an address that is needed is concerned.
+// follow updates which addresses are other machines'. It reports whether that affects an address that is needed.
 func (a *addresses) follow(apiServers []netip.AddrPort) (concerned bool) {
 	if !a.others.follow(apiServers, len(a.external) > 0) {
 		return false
@@ -150,8 +150,8 @@ func (a *addresses) retry() {
 	}
 }
 
-// add adds the addresses that virtual servers need, or has packets to those of other machines delivered. One that
-// cannot be added, such as an IPv6 multicast address, does not affect the others.
+// add adds the addresses that virtual servers need, or makes the kernel deliver packets to those of other machines. One
+// that cannot be added, such as an IPv6 multicast address, does not affect the others.
 func (a *addresses) add(ctx context.Context) error {
 	needed := func(addr netip.Addr) bool { return a.users[addr] != nil }
 	return a.each(needed, func(addr netip.Addr) (err error) {

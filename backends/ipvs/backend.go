@@ -59,7 +59,7 @@ func CleanUp(ctx context.Context, o Options) error {
 	}).CleanUp(ctx)
 }
 
-// spec returns what the backend does.
+// spec returns how the backend does what all backends do.
 func (o *Options) spec(open func(context.Context, *lifecycle.Spec[*family]) error) *lifecycle.Spec[*family] {
 	err := o.complete()
 	return &lifecycle.Spec[*family]{Name: "ipvs", Common: o.Common, MasqueradeMark: &o.MasqueradeMark, Invalid: err,
@@ -67,7 +67,7 @@ func (o *Options) spec(open func(context.Context, *lifecycle.Spec[*family]) erro
 		Describe: (*family).describeService, Remove: (*family).cleanUp, RemoveShared: o.deleteLink}
 }
 
-// openKernel opens the parts of the kernel that the options do not give; IPVS only if it is wanted.
+// openKernel opens the parts of the kernel that the options do not give; IPVS only if ipvs is set.
 func (o *Options) openKernel(ctx context.Context, s *lifecycle.Spec[*family], ipvs bool) error {
 	if ipvs {
 		err := lifecycle.Default(s, &o.Dataplane, func() (dp.Interface, error) { return dp.NewKernel(ctx, o.Link) })
@@ -208,8 +208,8 @@ func (f *family) nextConfig(c *frontend.Changes) *config {
 	return next
 }
 
-// look drains, and repairs what others have changed. Of virtual servers it finds those that have gone; everything else
-// about them is compared at each resync.
+// look drains, and repairs what others have changed. Of their changes to virtual servers it finds only deletions; the
+// comparison at each resync finds all others.
 func (f *family) look(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
 	if !f.known {
 		if !f.missing.failed {
@@ -220,7 +220,7 @@ func (f *family) look(ctx context.Context, c *frontend.Changes) (frontend.Look, 
 		return frontend.Look{Repaired: true}, err
 	}
 	now := time.Now()
-	// Somebody may have woken it for another reason. The ticker need not be exact.
+	// This may run more often, for another reason. The ticker need not be exact.
 	var undrained error // repairs do not wait for what cannot be deleted
 	if now.Sub(f.drained) > f.options.drainInterval/2 {
 		f.drained = now

@@ -101,7 +101,7 @@ func (d *description) text() string {
 	text := fmt.Sprintf("# %v\n", d.family.key)
 	slices.SortFunc(d.servers, func(x, y *server) int { return x.key.Compare(y.key) })
 	for _, s := range d.servers {
-		if s.key.Mark != 0 { // which chains have in hexadecimal, and ipvsadm has not
+		if s.key.Mark != 0 { // chains have it in hexadecimal, and ipvsadm in decimal
 			text += fmt.Sprintf("# mark 0x%08x\n", s.key.Mark)
 		}
 		text += s.text()

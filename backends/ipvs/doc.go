@@ -24,9 +24,9 @@
 //   - A virtual server that another program has changed is read again as soon as a request meets the difference.
 //   - An address is on the dummy interface only while the packet filter guards it: ports of the node can never be
 //     reached through a service's address, except for health checks (S38).
-//   - What is for a service is not for other programs that translate what is for the node's own addresses, such as
-//     host ports of pods (S62).
-//   - At addresses of API servers, and of other nodes as far as Options.OtherNodes tells them, only the services' ports
+//   - Packets to a service are not translated by other programs that translate packets to the node's own addresses, for
+//     example for host ports of pods (S62).
+//   - At addresses of API servers, and of other nodes as far as Options.OtherNodes knows them, only the services' ports
 //     are taken: such an address is never on the dummy interface (S63).
 //
 // # What it never does
@@ -64,8 +64,8 @@
 //	IPVS, in input at priority 99, in output at -98
 //	        ├── connection known? ─────────────────────────► its endpoint
 //	        ├── virtual server of the packet's mark? ──────► the scheduler chooses an endpoint
-//	        └── virtual server of address, protocol, port? ─► likewise
-//	        The destination is rewritten, and connection tracking is told.
+//	        └── virtual server of address, protocol, port? ─► the scheduler chooses an endpoint
+//	        IPVS rewrites the destination, and notes that in connection tracking.
 //	                                ▼
 //	nat postrouting, priority 100
 //	        ├── mark of S31? ──────────────────────────► clear it, masquerade
@@ -75,7 +75,7 @@
 // through IPVS in forward, which restores the service's address.
 //
 // An external address of a service with traffic policy Local serves different endpoints to different sources (S27).
-// IPVS does not look at sources. So there are up to two more virtual servers for such a port, which IPVS finds by
+// IPVS does not distinguish sources. So there are up to two more virtual servers for such a port, which IPVS finds by
 // packet mark: one for pods of this node, one for the node itself.
 //
 // # Why nftables, and not iptables with ipsets
@@ -97,7 +97,7 @@
 //     policy Local: by their address alone, until the set of endpoints changes.
 //   - External IPs and VIPs are addresses of the node: new connections to their ports that no service has are refused,
 //     while other backends leave them alone.
-//   - Processes of the node cannot send datagrams to services that are larger than the MTU of the path to the endpoint:
+//   - Processes of the node cannot send services datagrams that are larger than the MTU of the path to the endpoint:
 //     they get EMSGSIZE. A service's address is the node's own, so the path seems to have the loopback interface's MTU,
 //     and IPVS refuses what does not fit the real one. Datagrams of pods and from outside come in fragments, and pass.
 //   - Node ports are not served on loopback addresses (S36). Each node port has a virtual server at each address of the

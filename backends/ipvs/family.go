@@ -26,7 +26,7 @@ type family struct {
 	nodePorts *nodeaddr.Tracker
 	hosts     *nodeaddr.Tracker // all addresses of the host
 
-	ports     *ports // what is wanted, of the following
+	ports     *ports // what is wanted of the following parts
 	servers   *servers
 	addresses *addresses
 	filter    *filter
@@ -118,8 +118,8 @@ func (f *family) reset(next *config) {
 	f.addresses.guardAll()
 }
 
-// commit applies everything. An error of a request is that of the service port that it was made for, which is refused;
-// what nobody wants any more stays until it can be deleted. After any other error the kernel has to be read.
+// commit applies everything. If a request fails, the service port that it was made for is refused; an obsolete object
+// stays until it can be deleted. After any other error the kernel has to be read.
 func (f *family) commit(ctx context.Context, c *frontend.Changes) error {
 	err := f.execute(ctx, c)
 	f.refuse(c)
@@ -159,8 +159,8 @@ func (f *family) execute(ctx context.Context, c *frontend.Changes) error {
 	return errs.Err()
 }
 
-// grow has the virtual servers that may have changed serve new connections. It returns those for which that has not
-// failed, and those of them that were other programs'.
+// grow makes the virtual servers that may have changed serve new connections. It returns those for which that did not
+// fail, and those of them that were other programs'.
 func (f *family) grow(ctx context.Context, errs *failures.List) (grown, taken []*server) {
 	for _, s := range f.servers.takeDirty() {
 		err := s.grow(ctx, f.dataplane)

@@ -40,7 +40,7 @@ type chainLeaf = diffstore.AnyLeaf[chain]
 // rangesLeaf has the elements of a set.
 type rangesLeaf = diffstore.AnyLeaf[[]nft.Element]
 
-// chain is a chain with the IDs of its rules. Of one that was read there is nothing else.
+// chain is a chain with the IDs of its rules. One that was read has nothing else.
 type chain struct {
 	*rules.Chain
 	ids []nft.RuleID
@@ -101,8 +101,9 @@ func (f *filter) addChain(c rules.Chain) {
 	f.chains.Get(c.Name).Set(chain{&c, nft.RuleIDs(c.Rules, f.key.Family)})
 }
 
-// hold has the table have chains for a service port, until they are released as often. Those that restrict traffic to
-// sources come with the chain of that list, and the set that it refers to, if any. hold returns all their names.
+// hold keeps chains in the table for a service port, until they are released as often. Chains that restrict traffic to
+// sources come with the chain of that list, and with the set that it refers to, if any. hold returns the names of them
+// all.
 func (f *filter) hold(sources *rules.Sources, chains []rules.Chain) (names []string) {
 	if sources != nil {
 		c, set, ranges := sources.Chain()
@@ -120,8 +121,8 @@ func (f *filter) hold(sources *rules.Sources, chains []rules.Chain) (names []str
 	return names
 }
 
-// release has those chains go that nothing holds any more, with the sets of source ranges that they refer to. Nothing
-// that is wanted may point at them.
+// release drops chains that nothing holds any more, with the sets of source ranges that they refer to. Nothing that is
+// wanted may point at them.
 func (f *filter) release(names []string) {
 	for _, name := range names {
 		if !f.uses.Remove(name) {
@@ -154,7 +155,7 @@ func (f *filter) unset(list ...element) {
 	}
 }
 
-// show has packets to a virtual server go to its chain, unless it cannot serve them.
+// show makes packets to a virtual server go to its chain, unless it cannot serve them.
 func (f *filter) show(s *server) {
 	chain := s.chain
 	if s.owner == nil || s.blocked || s.key.Mark != 0 {
@@ -250,7 +251,7 @@ func (f *filter) sameLayout(table *nft.Table) bool {
 	return len(table.Sets) == len(sets) && rules.IsCompatible(table, layoutComment, chains, sets)
 }
 
-// commit applies the wanted content. With final it also deletes chains, which packets may be on their way to until
+// commit applies the wanted content. With final it also deletes chains, to which packets may be on their way until
 // then, and their sets.
 func (f *filter) commit(ctx context.Context, final bool) error {
 	err := rules.Retry(func() error {

@@ -33,7 +33,7 @@ func (o *Options) checkMarks(masquerade uint32) error {
 }
 
 // deliveryBit returns the bit of packets to services at addresses of other machines (S63): the highest one of Marks.
-// Those of S27 are made of the other ones, because the two may meet in one packet.
+// The marks of S27 use the other bits, because a packet may have both.
 func (o *Options) deliveryBit() uint32 { return 1 << (bits.Len32(o.Marks) - 1) }
 
 // markFor returns the mark of a port: the one that it had before, unless another program has that, or a new one.

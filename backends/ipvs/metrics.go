@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// familyMetrics are those of the mode, of one family. Kube-proxy has one in it, of iptables beside IPVS.
+// familyMetrics are the metrics of one family. Kube-proxy's mode ipvs has only one of its own, for the iptables that it
+// uses next to IPVS.
 type familyMetrics struct {
 	filterFailures, requests, requestFailures, resyncs, repairs prometheus.Counter
 	servers, draining                                           prometheus.Gauge

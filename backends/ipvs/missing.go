@@ -20,7 +20,7 @@ type missing struct {
 	failed bool          // the last ones could not be restored: everything is to be read again
 }
 
-// listShare is the pause between two lists, in times of what a list takes.
+// listShare is the pause between two lists, as a multiple of the time that a list takes.
 const listShare = 200
 
 // listServers lists the virtual servers of both families.

@@ -38,8 +38,8 @@ type Options struct {
 	// Scheduler chooses the endpoint of a new connection: rr, wrr, lc, sh, mh, or any other that the kernel has. New
 	// fails if the kernel does not have it. Default: rr, round robin. mh hashes the client's port, too.
 	Scheduler string
-	// ExcludeCIDRs are addresses of virtual servers of others. The backend neither changes nor deletes a foreign
-	// virtual server there, and does not serve a service port at its address and port.
+	// ExcludeCIDRs are ranges in which other programs have virtual servers. The backend neither changes nor deletes
+	// those, and serves no service port whose address and port one of them has.
 	ExcludeCIDRs []netip.Prefix
 	// StrictARP makes the node answer ARP requests only for addresses of the receiving interface (arp_ignore and
 	// arp_announce), so that the service addresses on the dummy interface stay unknown to the network. MetalLB needs
@@ -59,8 +59,8 @@ type Options struct {
 	// dummy interface of that name. Default: kpl-ipvs0. Programs that look for kube-proxy's, kube-ipvs0, find it under
 	// that name.
 	Link string
-	// OtherNodes are the addresses of the cluster's other nodes, where only single ports are taken. Default: none is
-	// known, and what is not an address of an API server is put on the interface.
+	// OtherNodes knows the addresses of the cluster's other nodes, where only the services' ports are taken. Default:
+	// none is known, and every address that is not an API server's is put on the interface.
 	OtherNodes OtherNodes
 	// APIServers are addresses by which the program reaches the API server, such as a virtual IP of all of them, in
 	// addition to the endpoints of default/kubernetes: of a service that lists one, only its ports are taken there (S63).
@@ -71,7 +71,7 @@ type Options struct {
 	Dataplane Dataplane
 	NFTables  NFTables
 
-	// drainInterval is not defaultDrainInterval in tests.
+	// drainInterval replaces defaultDrainInterval in tests.
 	drainInterval time.Duration
 }
 

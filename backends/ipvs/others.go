@@ -85,8 +85,8 @@ func (o *others) have(addr netip.Addr, bound bool) bool {
 		slices.ContainsFunc(o.apiServers, func(a netip.AddrPort) bool { return a.Addr() == addr })
 }
 
-// follow takes in the API servers, and the nodes' addresses if one of the services' addresses may be among them. It
-// reports whether anything has changed.
+// follow updates the API servers, and, if a service's address may be among them, the nodes' addresses. It reports
+// whether anything has changed.
 func (o *others) follow(apiServers []netip.AddrPort, external bool) (changed bool) {
 	changed = !slices.Equal(o.apiServers, apiServers)
 	o.apiServers = apiServers
@@ -102,7 +102,7 @@ func (o *others) follow(apiServers []netip.AddrPort, external bool) (changed boo
 }
 
 // chains mark packets to ports of other machines' addresses before they are routed, and clear the mark when they have
-// been delivered. They are there while there are such ports, because every packet of the node passes them.
+// been delivered. They exist only while there are such ports, because every packet of the node passes them.
 func (o *others) chains(s *sets) []rules.Chain {
 	return []rules.Chain{
 		{Chain: nft.Chain{Name: "deliver-prerouting", Hook: nft.Prerouting, Priority: deliveryPriority, Filter: true},
@@ -116,7 +116,7 @@ func (o *others) chains(s *sets) []rules.Chain {
 // deliveryPriority is the priority that nft calls mangle: before routing, and before IPVS compares marks.
 const deliveryPriority = -150
 
-// takePort has the filter mark packets to a virtual server.
+// takePort makes the filter mark packets to a virtual server.
 func (o *others) takePort(f *filter, key dp.ServerKey) {
 	list := o.ports[key.Addr]
 	if list[key] {
@@ -142,7 +142,7 @@ func (o *others) releasePort(f *filter, key dp.ServerKey) {
 	}
 }
 
-// markAll has the filter mark packets again after its content was forgotten.
+// markAll makes the filter mark packets again after its content was forgotten.
 func (o *others) markAll(f *filter) {
 	for _, list := range o.ports {
 		for key := range list {
@@ -160,7 +160,7 @@ func otherPort(k dp.ServerKey) element {
 	return element{set: otherIPs, key: rules.Key(k.Addr, k.Protocol, k.Port)}
 }
 
-// deliver has the kernel deliver what is marked, or no longer.
+// deliver makes the kernel deliver marked packets while services have ports at other machines' addresses.
 func (o *others) deliver(ctx context.Context, d dp.Interface) error {
 	bit := o.bit
 	if len(o.ports) == 0 {
@@ -183,7 +183,7 @@ func (o *others) read(ctx context.Context, d dp.Interface) (err error) {
 }
 
 // repair restores what another program has deleted of the rule and the route. The kernel does not report that, so they
-// are looked at from time to time.
+// are checked from time to time.
 func (o *others) repair(ctx context.Context, d dp.Interface) (repaired bool, err error) {
 	if o.delivered == 0 {
 		return false, nil

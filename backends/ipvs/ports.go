@@ -68,7 +68,7 @@ func (p *ports) reset(c *config) {
 	p.freed = nil
 }
 
-// update takes in the changes of a wave.
+// update records the changes of a wave.
 func (p *ports) update(c *frontend.Changes) {
 	var again []*frontend.PortChange
 	for pc := range c.Ports() {
@@ -103,8 +103,8 @@ func (p *ports) retry(c *frontend.Changes, own *port) {
 	}
 }
 
-// avoid gives other marks to ports with one by which another program has a virtual server, among those that have just
-// been tried: that is never taken over. It reports whether there are any.
+// avoid gives other marks to the ports of virtual servers that were just tried and by whose mark another program has
+// one: that is never taken over. It reports whether there are any.
 func (p *ports) avoid(c *frontend.Changes, tried []*server) bool {
 	var names []model.PortName
 	for _, s := range tried {
@@ -119,7 +119,7 @@ func (p *ports) avoid(c *frontend.Changes, tried []*server) bool {
 	return len(names) > 0
 }
 
-// put takes in a service port that is new or has changed, or withdraws one that is gone.
+// put records a service port that is new or has changed, or withdraws one that is gone.
 func (p *ports) put(c *frontend.PortChange) {
 	if c.After == nil {
 		if old := p.byName[c.Before.Name]; old != nil {

@@ -75,12 +75,12 @@ func newSets() *sets {
 const markPrefix = "mark-"
 
 // bind is the last rule of the chains that packets to a service pass. To other programs the addresses of services are
-// the node's own, and what such a program translates of the node's own, for example to a pod with a host port, it would
-// take from services (S62). So the chains of this table, which come first (S67), bind what is for a service to its
-// destination: later chains do not see it.
+// the node's own. A program that translates packets to the node's addresses, for example to a pod with a host port,
+// would take those to services as well (S62). So the chains of this table, which come first (S67), bind what is for a
+// service to its destination: later chains do not see it.
 func bind() nft.Rule { return rules.Rule(nft.KeepDestination{}) }
 
-// Chains that are always there, beside those of package rules.
+// Chains that are always there, besides those of package rules.
 const (
 	keepChain       = "keep-source"
 	masqChain       = "masquerade-traffic"
@@ -124,12 +124,12 @@ func markChain(name string, mark uint32) rules.Chain {
 	return rules.NewChain(name, rules.Rule(nft.SetMark{Bit: mark}), bind())
 }
 
-// newPort returns a service port as it is wanted, without virtual servers, and has the filter hold the chains that it
+// newPort returns a service port as it is wanted, without virtual servers, and makes the filter hold the chains that it
 // needs. old is what it was before, if anything.
 //
 // A port has a mark for each kind of source whose backend set is not that of all others (S27). Marks of masqueraded
-// sources have the masquerade bit, too, because IPVS compares the whole mark. If none is left, these sources are served
-// like all others. A port keeps the mark that it had before.
+// sources have the masquerade bit, too, because IPVS compares the whole mark. If no mark is left, these sources are
+// served like all others. A port keeps the mark that it had before.
 func (p *ports) newPort(c *frontend.Port, old *port) *port {
 	cluster, extern := c.RoutesOf(frontend.ClusterIP), c.RoutesOf(frontend.ExternalIP)
 	isEmpty := func(r model.Route) bool { return c.Size(r.Endpoints) == 0 }

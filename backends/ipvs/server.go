@@ -26,7 +26,7 @@ type server struct {
 	set      model.EndpointSets // that it balances over
 	chain    string             // that packets to it go to, in the filter
 	nodePort bool               // it serves a node port, at an address of the node
-	// clusterIP: its address is a cluster IP. Of one without an owner, it was when that was last known.
+	// clusterIP: its address is a cluster IP. Without an owner, this is as last known.
 	clusterIP bool
 
 	shown string // the chain that the filter's element for it has, "" for none
@@ -39,12 +39,12 @@ type server struct {
 
 	destinations map[netip.AddrPort]*destination
 	changed      map[netip.AddrPort]bool // destinations that may have to be changed
-	draining     map[netip.AddrPort]bool // destinations that have gone
+	draining     map[netip.AddrPort]bool // destinations that were removed
 
-	taken    bool                     // over from another program, by the last grow
+	taken    bool                     // it was taken over from another program by the last grow
 	excluded bool                     // it must not take over that of another program
 	barred   bool                     // it would take the node's connections to an API server: it must not exist
-	blocked  bool                     // by that, so that it cannot exist
+	blocked  bool                     // it cannot exist: it is barred, or excluded and another program's is there
 	err      error                    // why it is not as it is wanted
 	refused  map[netip.AddrPort]error // why a destination is not
 }
@@ -290,7 +290,7 @@ func (s *server) shrink(ctx context.Context, d dp.Interface) error {
 	return s.delete(ctx, d)
 }
 
-// retire takes all endpoints out of a virtual server that has gone.
+// retire takes all endpoints out of a virtual server that is no longer wanted.
 func (s *server) retire(ctx context.Context, d dp.Interface, list []dp.Destination) error {
 	s.adopt(s.actual, list)
 	for _, x := range s.destinations {
@@ -326,7 +326,7 @@ func (s *server) deleteDraining(ctx context.Context, d dp.Interface, done func(n
 	return errs.Err()
 }
 
-// drain deletes endpoints that have gone, when their connections have ended.
+// drain deletes removed endpoints whose connections have ended.
 func (s *server) drain(ctx context.Context, d dp.Interface) error {
 	if s.owner == nil {
 		return s.shrink(ctx, d)
@@ -360,7 +360,7 @@ func newServers() *servers {
 func (v *servers) at(key dp.ServerKey) *server {
 	s := v.byKey[key]
 	if s == nil {
-		// Of one by mark that was read, the protocol is not known: it may have connections to wait for.
+		// If it is by mark and was read, its protocol is not known: it may have connections to wait for.
 		s = &server{key: key, protocol: cmp.Or(key.Protocol, model.TCP)}
 		s.forget()
 		v.byKey[key] = s

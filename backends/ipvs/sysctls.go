@@ -16,9 +16,9 @@ import (
 // masqueraded.
 const trackConnections = "net/ipv4/vs/conntrack"
 
-// forwardIPv6 makes the kernel forward IPv6 packets. It also makes it ignore router advertisements, from which a node
-// may have its own address and default route, unless accept_ra is 2: so it is the administrator's. Upstream kube-proxy
-// sets only its counterpart of IPv4, too.
+// forwardIPv6 makes the kernel forward IPv6 packets. Unless accept_ra is 2, the kernel then ignores router
+// advertisements, from which a node may have its own address and default route: so setting it is left to the
+// administrator. Upstream kube-proxy, too, sets only the IPv4 counterpart.
 const forwardIPv6 = "net/ipv6/conf/all/forwarding"
 
 // SetParameters sets the kernel parameters that a backend needs, as its first Sync does. A privileged process can call
@@ -65,7 +65,7 @@ func (o *Options) prepare(ctx context.Context, f model.Family) error {
 			"parameter", forwardIPv6)
 	}
 	if t := o.Timeouts; t.TCP != 0 || t.TCPFin != 0 || t.UDP != 0 {
-		// One that the kernel does not take is no reason to serve nothing.
+		// A timeout that the kernel refuses is no reason to serve nothing.
 		if err := o.Dataplane.SetTimeouts(ctx, dp.Timeouts(t)); err != nil {
 			klog.FromContext(ctx).Error(err, "Could not set the connection timeouts")
 		}
