@@ -27,8 +27,8 @@ func (s settings) of(lb dp.LoadBalancer) *dp.LoadBalancer {
 	return &lb
 }
 
-// made returns what HNS has of a load balancer that it was asked for, and remembers what it has changed: load balancers
-// with these settings are as they should be.
+// made returns the load balancer that HNS has created for a request, and remembers which settings HNS has changed: load
+// balancers with these settings are as they should be.
 func (f *family) made(asked *dp.LoadBalancer, id string, has settings) *dp.LoadBalancer {
 	lb := has.of(*asked)
 	lb.ID = id
@@ -50,8 +50,8 @@ func (f *family) alteredFrom(asked *dp.LoadBalancer) settings {
 // maxRepairs is how often a load balancer is repaired that is found in the same wrong state each time.
 const maxRepairs = 3
 
-// isFutile reports whether to repair a load balancer once more would not help: it was repaired several times, and is
-// the same again.
+// isFutile reports whether repairing a load balancer once more would not help: HNS is known to change its settings, or
+// it was repaired several times and is the same again.
 func (f *family) isFutile(ctx context.Context, b *balancer, actual *dp.LoadBalancer) bool {
 	if b.have == nil || b.have.SameAs(actual) {
 		return false
@@ -73,7 +73,7 @@ func (f *family) isFutile(ctx context.Context, b *balancer, actual *dp.LoadBalan
 			"loadBalancer", b.key, "has", *actual, "want", *b.have)
 	}
 	if onlySettings {
-		f.altered[want] = has // HNS makes that of others, too
+		f.altered[want] = has // HNS will do that to others, too
 	}
 	b.have.ID = actual.ID
 	return true

@@ -46,7 +46,7 @@ func CleanUp(ctx context.Context, o Options) error {
 	return o.spec().CleanUp(ctx)
 }
 
-// spec returns what the backend does.
+// spec returns how the backend does what all backends do.
 func (o *Options) spec() *lifecycle.Spec[*family] {
 	err := o.complete()
 	return &lifecycle.Spec[*family]{Name: "hns", Common: o.Common, Invalid: err, Open: o.open,

@@ -28,7 +28,7 @@ func (f *family) commit(ctx context.Context, refuse func(model.PortName, error))
 		}
 		f.undone = nil
 	}()
-	// More can turn out to be different on the way, when HNS says so.
+	// While this is applied, HNS may report that more is different.
 	for range 3 {
 		f.followReplaced()
 		due := slices.SortedFunc(maps.Keys(f.dirty), func(a, b *balancer) int { return a.key.Compare(b.key) })
@@ -112,7 +112,7 @@ func (f *family) prepare(ctx context.Context, due []*balancer) (renewed bool, er
 	return false, nil
 }
 
-// putAll makes the load balancers that are due.
+// putAll applies the load balancers that are due.
 func (f *family) putAll(ctx context.Context, due []*balancer, refuse func(model.PortName, error)) error {
 	var gone []dp.Key
 	var err error
@@ -260,11 +260,11 @@ func (f *family) replace(ctx context.Context, b *balancer, next *dp.LoadBalancer
 				"err", err)
 			f.features.ModifyLoadBalancer = false
 		case errors.Is(err, dp.ErrNotFound) && !f.listedEndpoints:
-			return err // the load balancer, or an endpoint: look
+			return err // the load balancer or an endpoint is gone: find out which
 		case !errors.Is(err, dp.ErrNotFound):
 			f.count(f.metrics.updates, b, err)
 			if !failed || endsCommit(err) {
-				// It still serves what it did. The next time it is replaced.
+				// It still serves what it did. The next attempt replaces it.
 				return fmt.Errorf("update: %w", err)
 			}
 		}
@@ -278,7 +278,7 @@ func (f *family) replace(ctx context.Context, b *balancer, next *dp.LoadBalancer
 func (f *family) create(ctx context.Context, b *balancer, next *dp.LoadBalancer) error {
 	made, err := f.dataplane.CreateLoadBalancer(ctx, *next)
 	if errors.Is(err, dp.ErrAlreadyExists) && !f.listedBalancers {
-		// Somebody else has made one in the meantime, or HNS has restored one.
+		// Another program has created one in the meantime, or HNS has restored one.
 		if _, err := f.compare(ctx); err != nil {
 			return err
 		}

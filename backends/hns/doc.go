@@ -7,7 +7,7 @@
 //
 // # What it guarantees
 //
-//   - The cost of a wave is proportional to what it changes: a replaced endpoint is one look at the network, a call to
+//   - The cost of a wave is proportional to what it changes: a replaced endpoint is one read of the network, a call to
 //     create the new HNS endpoint, one to update the load balancer of each address of its service, and one to delete
 //     the old HNS endpoint. For a new pod of this node the endpoints of the network are listed once, to find the one of
 //     its CNI plugin.
@@ -19,8 +19,8 @@
 //   - Changes by others are repaired within a minute, and at every resync; so is a network that was recreated.
 //   - A load balancer that HNS refuses fails only its service port: a [sink.PortError]. So does an endpoint that is a
 //     cluster IP, or the source VIP: in overlay networks HNS has one endpoint for each address, and that one is needed.
-//   - What HNS makes of a load balancer that it was asked for is not repaired. One that is found in the same wrong
-//     state again, after three repairs, is left so until something about it changes; that is logged.
+//   - Settings that HNS changes when it creates a load balancer are not repaired. A load balancer that is found in the
+//     same wrong state again after three repairs is left so until something about it changes; that is logged.
 //   - While HNS restarts and does not answer, it is not mistaken for an empty one. If it says that it is not running,
 //     the Sync ends with that error at once, whatever is left to do, and nothing counts as refused (S54).
 //
@@ -72,7 +72,7 @@
 //     endpoints are added or removed clients may get another one.
 //   - Source ranges (S26): load-balancer IPs are open to all sources.
 //   - External traffic policy Local: pods of the node, and the node itself, reach local endpoints alone (S27), because
-//     a load balancer does not look at sources.
+//     a load balancer does not distinguish sources.
 //   - A load balancer has one target port. If endpoints differ in it, as with a named port, those with the most
 //     frequent one are used, because the others may not listen on that port. Upstream uses the port that it saw last
 //     for all of them.

@@ -31,12 +31,12 @@ type endpoints struct {
 	byID          map[string]*dp.Endpoint
 	used          frontend.RefCounts[string] // by load balancers that HNS has, by ID
 	usedByOthers  map[string]bool            // by those of others, when they were listed last
-	unused        map[string]bool            // of the backend, perhaps
+	unused        map[string]bool            // endpoints of the backend that may be unused
 	replaced      map[string]bool            // by another endpoint: load balancers that have one of these are due
-	// made is what this process has asked for, by ID. HNS may have made something else of it: to ask for the same again
+	// made is what this process has asked for, by ID. HNS may have created something else; asking for the same again
 	// would not help.
 	made map[string]elsewhere
-	// HNS was seen to change these fields: those of endpoints that an earlier process made say nothing.
+	// HNS was seen to change these fields: in endpoints that an earlier process made they say nothing.
 	changesMAC, changesProvider bool
 }
 
@@ -105,7 +105,7 @@ func (e *endpoints) serves(id string, want *dp.Endpoint) bool {
 	return (e.changesMAC || strings.EqualFold(x.MAC, want.MAC)) && (e.changesProvider || x.Provider == want.Provider)
 }
 
-// remove removes an endpoint that HNS has no longer.
+// remove removes an endpoint that HNS no longer has.
 func (e *endpoints) remove(id string) {
 	x := e.byID[id]
 	delete(e.unused, id)
@@ -121,14 +121,14 @@ func (e *endpoints) remove(id string) {
 	}
 }
 
-// release counts a user of an endpoint less.
+// release drops one user of an endpoint.
 func (e *endpoints) release(id string) {
 	if x := e.byID[id]; e.used.Remove(id) && x != nil && isOwn(x) {
 		e.unused[id] = true
 	}
 }
 
-// setHave notes what load balancer HNS has.
+// setHave records the load balancer that HNS has.
 func (f *family) setHave(b *balancer, lb *dp.LoadBalancer) {
 	if lb != nil {
 		for _, id := range lb.Endpoints {
@@ -238,7 +238,7 @@ func (f *family) remoteEndpoint(ctx context.Context, x dp.Endpoint) (string, err
 	case endsCommit(err):
 		return "", err
 	case err != nil && !f.listedEndpoints:
-		// Somebody else may have created it in the meantime.
+		// Another program may have created it in the meantime.
 		if err := f.readEndpoints(ctx); err != nil {
 			return "", err
 		}

@@ -37,8 +37,8 @@ type family struct {
 	endpoints  *endpoints
 	balancers  map[dp.Key]*balancer
 	ports      map[model.PortName][]dp.Key // what each service port asks for
-	dirty      map[*balancer]bool          // for the next commit to look at
-	// altered is what HNS makes of what is asked for, where that differs.
+	dirty      map[*balancer]bool          // for the next commit to check
+	// altered has the settings that HNS makes of requested ones, where the two differ.
 	altered map[settings]settings
 	undone  []*balancer // deletions and repairs that failed in this commit
 	// What has been read for the current commit, and the addresses whose endpoints HNS has refused to create in it.
@@ -62,7 +62,7 @@ type balancer struct {
 	have  *dp.LoadBalancer // nil: HNS has none
 	vip   string           // ID of the endpoint of the address itself, in overlay networks
 	last  kind             // what it was for, when a service port last asked for it
-	// seen is what HNS had instead when it was compared last, for the number of times that repairs is.
+	// seen is what HNS had instead at the last comparison, and repairs is how often it has had that.
 	seen    *dp.LoadBalancer
 	repairs int
 	err     error // why the last attempt to make it as it should be failed

@@ -73,7 +73,7 @@ func kindOf(k frontend.Kind) kind {
 }
 
 // kind returns what a load balancer is for. That of one that an earlier process left, and that no service asks for, is
-// taken from its address and flags, which do not tell a load-balancer IP from an external one.
+// taken from its address and flags, which do not distinguish a load-balancer IP from an external one.
 func (b *balancer) kind() kind {
 	if _, s := b.want(); s != nil {
 		return s.kind

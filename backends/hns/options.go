@@ -40,7 +40,7 @@ type Options struct {
 	// Dataplane is HNS. Default: this machine's.
 	Dataplane Dataplane
 
-	// In tests checkInterval is not defaultCheckInterval, but negative for none, and hostMAC is not that of this host.
+	// Tests set checkInterval instead of defaultCheckInterval, negative for none, and hostMAC instead of looking it up.
 	checkInterval time.Duration
 	hostMAC       func(nodeIP netip.Addr) (string, error)
 }

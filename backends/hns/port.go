@@ -195,8 +195,8 @@ type choice struct {
 	onlyLocal bool
 }
 
-// choose takes the endpoints that a load balancer can have: those with the most frequent target port, the lowest of
-// several. HNS would send clients to that port of the others, too, which may not listen there.
+// choose takes the endpoints that a load balancer can have: those with the most frequent target port, or with the
+// lowest of several such ports. HNS would send clients to that port of the others, too, which may not listen there.
 func (s *spec) choose(endpoints []*model.Endpoint, onlyLocal bool, nodeIPs []netip.Addr, lacks func(capability)) {
 	counts := map[uint16]int{}
 	usable := func(e *model.Endpoint) bool {
@@ -276,7 +276,7 @@ func newUnsupported(onProblem func(context.Context, frontend.Problem)) *unsuppor
 	return &unsupported{onProblem: onProblem, told: map[model.ServiceName]map[capability]bool{}}
 }
 
-// tell logs what HNS cannot do for a service port.
+// tell logs and reports what HNS cannot do for a service port.
 func (u *unsupported) tell(ctx context.Context, f model.Family, p model.PortName, list []capability) {
 	for _, c := range list {
 		if u.told[p.Service][c] {

@@ -25,14 +25,14 @@ type record struct {
 	loaded bool // from the file
 }
 
-// mustRewrite is a number of lines that has the file rewritten before anything is appended.
+// mustRewrite is a number of lines at which the file is rewritten before anything is appended.
 const mustRewrite = 1 << 30
 
 func newRecord(path string) *record { return &record{path: path, keys: map[dp.Key]bool{}} }
 
 // load reads the file, once. A last line without an end is from a process that died while it wrote: nothing was
-// created. Damaged lines, as after a loss of power, are skipped and go: their load balancers count as those of others
-// until a service has their address and port.
+// created. Damaged lines, as after a loss of power, are skipped and dropped: their load balancers count as those of
+// others until a service has their address and port.
 func (r *record) load(ctx context.Context) error {
 	if r.loaded || r.path == "" {
 		return nil
@@ -147,7 +147,7 @@ func (r *record) rewrite(created, deleted []dp.Key) error {
 	return nil
 }
 
-// writeSynced writes a file that is whole after a loss of power.
+// writeSynced writes a file that is complete after a loss of power.
 func writeSynced(path, text string) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
