@@ -39,11 +39,10 @@ func own(fr frontend.Frontend) []netip.AddrPort {
 }
 
 // Localhost serves each port of a cluster IP on a port of 127.0.0.1 or ::1. Its number is derived from the cluster IP,
-// port and protocol, so it is the same after a restart. If another program or service uses that, up to seven more
-// derived numbers are tried, and then any that is free, which may change with a restart, as a number may that two
-// services derive. External IPs and
-// VIPs are not served. Node ports keep their number, and are served on loopback addresses only: see
-// [Options.LocalhostNodePorts].
+// port and protocol, so it is the same after a restart. If another program or service uses that number, up to seven
+// more derived numbers are tried, and then any free one. A restart may change such a number, and one that two services
+// derive. External IPs and VIPs are not served. Node ports keep their number, and are served on loopback addresses
+// only: see [Options.LocalhostNodePorts].
 type Localhost struct{}
 
 // Ports are mapped to numbers below the ephemeral ports of every common system, and below node ports.

@@ -12,8 +12,8 @@ type contact struct {
 	at       time.Time
 }
 
-// Limits of the clients with affinity that are remembered: by a port, and by all ports together. A port may remember a
-// few beyond the latter.
+// Limits of the clients with affinity that are remembered: by a port, and by all ports together. A port may exceed the
+// latter by a few.
 const (
 	maxContacts    = 1 << 16
 	maxAllContacts = 1 << 18
@@ -23,8 +23,8 @@ const (
 // contacts are the clients with session affinity of a port. The port's lock guards them.
 type contacts struct {
 	byClient map[netip.Addr]contact
-	all      *atomic.Int64 // number of those of all ports
-	sweeping bool          // a sweep will come
+	all      *atomic.Int64 // number of clients of all ports
+	sweeping bool          // a sweep is scheduled
 }
 
 // put remembers the endpoint of a client. Too many clients make it forget another one, the one idle for longest among a

@@ -56,7 +56,7 @@ type running = lifecycle.Running
 // that the rest of the program keeps some. Until Close it follows the host's addresses in the background. It logs with
 // the logger of ctx; the end of ctx ends neither Sync nor connections.
 func New(ctx context.Context, o Options) (*Backend, error) {
-	o.Metrics = nil // they are of a Loopback
+	o.Metrics = nil // only a Loopback has them
 	return newBackend(ctx, o, false)
 }
 
@@ -101,7 +101,7 @@ func (f *family) look(ctx context.Context, c *frontend.Changes) (frontend.Look, 
 	return frontend.Look{}, f.sync(ctx, c)
 }
 
-// sync takes over changes, and opens and closes listeners accordingly.
+// sync records changes, and opens and closes listeners accordingly.
 func (f *family) sync(ctx context.Context, c *frontend.Changes) error {
 	b := f.backend
 	b.mu.Lock()

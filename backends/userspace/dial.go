@@ -13,12 +13,12 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// errItself is why an endpoint is not used that is an address at which this backend listens: a connection would come
-// back to it, without end.
+// errItself is why an endpoint is not used at whose address this backend listens: a connection would come back to it,
+// without end.
 var errItself = errors.New("this backend itself listens there")
 
-// dial connects to the endpoint of a decision, and logs why it cannot: now and then, if the reason is no endpoint's.
-// The caller calls ownSockets.disconnect in the end.
+// dial connects to the endpoint of a decision, and logs why it cannot, only now and then if that is not the endpoint's
+// fault. The caller calls ownSockets.disconnect in the end.
 func (b *Backend) dial(ctx context.Context, timeout time.Duration, protocol model.Protocol, d decision) (net.Conn,
 	error) {
 	conn, err := b.tryDial(ctx, timeout, protocol, d)
@@ -51,7 +51,7 @@ func (b *Backend) tryDial(ctx context.Context, timeout time.Duration, protocol m
 		return nil, err
 	}
 	b.own.connect(protocol, conn)
-	if b.own.listensAt(protocol, d.endpoint) { // since a moment ago
+	if b.own.listensAt(protocol, d.endpoint) { // it has begun to just now
 		b.own.disconnect(protocol, conn)
 		reset(conn)
 		return nil, errItself
@@ -59,7 +59,7 @@ func (b *Backend) tryDial(ctx context.Context, timeout time.Duration, protocol m
 	return conn, nil
 }
 
-// isFaultOfEndpoint reports whether another endpoint may do better.
+// isFaultOfEndpoint reports whether a connection to another endpoint may succeed.
 func isFaultOfEndpoint(err error) bool {
 	return !errors.Is(err, context.Canceled) && !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE)
 }

@@ -15,8 +15,8 @@
 //
 // # What it does
 //
-//   - If an endpoint does not accept a connection, two others are tried, the first ones for a second only. For ten
-//     seconds others are preferred to it, also for clients with affinity to it.
+//   - If an endpoint does not accept a connection, two others are tried. All attempts but the last take a second at
+//     most. For ten seconds other endpoints are preferred to the one that failed, also for clients with affinity to it.
 //   - It does not connect to itself: endpoints that are addresses at which it listens are not used.
 //   - It proxies TCP in both directions, with half-close, and with splice(2) on Linux. If one side resets its
 //     connection, so does the other.
@@ -30,10 +30,10 @@
 //   - Established connections continue when their endpoint or their service is deleted.
 //   - There are at most 16,384 TCP connections, 4,096 UDP flows and 32,768 listeners at a time, fewer where the process
 //     may not open that many files: a connection takes two file descriptors, on Linux six, the others one. At the limit
-//     a newcomer replaces the longest idle connection or flow of whoever has most: of the namespace with most, in it of
-//     the port with most, in that of the client with most. So a flood takes nothing from those who have less. Among
-//     equals a connection that is not idle is not replaced: the new one is reset. Of listeners a port can have half,
-//     and a namespace three quarters.
+//     a newcomer replaces a connection or flow of the namespace with most, in it of the port with most, in that of the
+//     client with most, and of these the one idle for longest. So a flood takes nothing from clients that have less.
+//     Among equals a connection that is not idle is not replaced: the new one is reset. Of listeners a port can have
+//     half, and a namespace three quarters.
 //   - A port remembers the endpoints of 65,536 clients with affinity, and all ports together of four times as many.
 //   - A connection ends when neither side has sent anything for a day, or for an hour once one side has ended its half:
 //     the times for which kube-proxy has the kernel remember connections. TCP keepalives find dead peers within
@@ -42,12 +42,12 @@
 //
 // # Node ports on loopback addresses
 //
-// [NewLoopback] makes a sink that serves node ports on 127.0.0.1 and ::1 and nothing else (S36a). It stands beside a
+// [NewLoopback] makes a sink that serves node ports on 127.0.0.1 and ::1 and nothing else (S36a). It runs next to a
 // backend in the kernel, which can hardly do that; docs/node-services.md says more.
 //
-// It passes through its own [Backend] only what it needs: services with node ports, which have no other address there.
-// A node port has one route, for every client: to the set that serves clients outside of the node, and refusing while
-// that is empty. Options.LocalhostNodePorts is something else: it has a backend that serves everything do so on
+// It passes to its own [Backend] only what that needs: services with node ports, which have no other address there. A
+// node port has one route, for every client: to the set that serves clients outside of the node, and refusing while
+// that is empty. Options.LocalhostNodePorts is something else: with it a backend that serves everything does so on
 // 127.0.0.0/8 as well, with the routes of the node (S36).
 //
 // With Options.Metrics it exports kube-proxy's metrics, with the same names and labels:

@@ -27,7 +27,7 @@ type family struct {
 	frontends map[frontend.Key]target
 	nodePorts []netip.Addr
 	listeners map[frontend.Key]listener      // node ports have an address in the key
-	shares    map[frontend.Key]*share        // that the listeners take a place of
+	shares    map[frontend.Key]*share        // in which the listeners have a place
 	addresses frontend.RefCounts[netip.Addr] // frontends of each
 	round     uint64
 
@@ -54,7 +54,7 @@ func newFamily(b *Backend, f model.Family, m *metrics) *family {
 	return fam
 }
 
-// absorb takes over changes. It cannot fail: it only notes what apply has to do.
+// absorb records changes. It cannot fail: it only notes what apply has to do.
 func (f *family) absorb(c *frontend.Changes) {
 	if node := c.Node(); node != nil && !slices.Equal(*f.localPods.Load(), node.LocalPods.CIDRs) {
 		f.localPods.Store(&node.LocalPods.CIDRs)
@@ -267,7 +267,7 @@ func (f *family) openListener(ctx context.Context, at frontend.Key, t target) er
 	return nil
 }
 
-// targetAt returns what a listener is for. Where both are, an external IP that is an address of the node has it (S59).
+// targetAt returns what a listener is for. At an address of the node, an external IP comes before a node port (S59).
 func (f *family) targetAt(at frontend.Key) (target, bool) {
 	t, ok := f.frontends[at]
 	if !ok && slices.Contains(f.nodePorts, at.Addr) {
@@ -321,8 +321,8 @@ func (f *family) refuse(c *frontend.Changes) {
 	f.tried = map[*port]bool{}
 }
 
-// servesExternal reports whether a port is served to outside clients, by a backend beside this one if it is for
-// loopback addresses alone.
+// servesExternal reports whether a port is served to outside clients: if this backend is for loopback addresses alone,
+// by the backend next to it.
 func (f *family) servesExternal(p *port) bool {
 	if f.backend.loopbackOnly {
 		return true

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Loopback is a sink that serves node ports on 127.0.0.1 and ::1, and nothing else (S36a). It stands beside a backend
-// in the kernel that leaves loopback addresses alone:
+// Loopback is a sink that serves node ports on 127.0.0.1 and ::1, and nothing else (S36a). It runs next to a backend in
+// the kernel that leaves loopback addresses alone:
 //
 //	loopback.Beside(nftBackend)
 //
@@ -29,9 +29,9 @@ type Loopback struct {
 var _ sink.Describer = (*Loopback)(nil)
 
 // NewLoopback returns a Loopback, which serves nothing before the first Sync. Of o it does not use Addresses,
-// LocalhostNodePorts and OnProblem: the backend beside it reports the same problems. NodePortAddresses
-// has to choose 127.0.0.1 or ::1, and the host has to have the address; otherwise it is not served. Like New it follows
-// the host's addresses until Close, and has lower limits where the process may not open many files.
+// LocalhostNodePorts and OnProblem: the backend next to it reports the same problems. NodePortAddresses has to choose
+// 127.0.0.1 or ::1, and the host has to have the address; otherwise it is not served. Like New it follows the host's
+// addresses until Close, and has lower limits where the process may not open many files.
 func NewLoopback(ctx context.Context, o Options) (*Loopback, error) {
 	o.Addresses, o.LocalhostNodePorts, o.OnProblem = nil, false, nil
 	b, err := newBackend(ctx, o, true)
@@ -50,7 +50,7 @@ func (l *Loopback) Beside(kernel sink.Sink) *sink.TeeSink {
 	return sink.Tee(inKernel{sink.NewForward(kernel), l}, l)
 }
 
-// inKernel is the backend that a Loopback stands beside.
+// inKernel is the backend that a Loopback runs next to.
 type inKernel struct {
 	*sink.Forward
 	loopback *Loopback
@@ -73,7 +73,7 @@ func exceedsLimits(e *sink.PortError) bool {
 // Sync implements [sink.Sink]. A node port that cannot be served, because another program of the host has the address
 // for example, is a [sink.PortError]; a Sync after ResyncFailed tries again. Runners do that.
 func (l *Loopback) Sync(ctx context.Context) error {
-	// The backend beside this one logs the same services.
+	// The backend next to this one logs the same services.
 	return l.FilterSink.Sync(klog.NewContext(ctx, klog.FromContext(ctx).WithName("loopback")))
 }
 
@@ -93,11 +93,11 @@ func hasNodePort(p model.ServicePort) bool { return p.NodePort != 0 && p.Protoco
 // nodePortsOnly passes services on as they are served on loopback addresses.
 type nodePortsOnly struct {
 	*sink.Forward
-	services map[model.ServiceName]*model.Service // as they came
-	excesses refusals.Ports                       // of the backend beside
+	services map[model.ServiceName]*model.Service // as they were set
+	excesses refusals.Ports                       // of the backend next to it
 }
 
-// follow takes over what the backend beside has returned from Sync.
+// follow records which node ports exceed limits, from what the Sync of the backend next to it has returned.
 func (n *nodePortsOnly) follow(err error) {
 	for _, name := range n.excesses.Note(err) {
 		if s := n.services[name]; s != nil {
@@ -122,9 +122,9 @@ func (n *nodePortsOnly) DeleteService(name model.ServiceName) {
 	n.Forward.DeleteService(name)
 }
 
-// onLoopback returns a service with its node ports alone, without those that exceed limits. They have one route,
-// whoever connects: to the set that serves clients outside of the node, so that with traffic policy Local only
-// endpoints of this node are used. Without any, connections are refused.
+// onLoopback returns a service with its node ports alone, without those that exceed limits. They have one route, for
+// all clients: to the set that serves clients outside of the node, so that with traffic policy Local only endpoints of
+// this node are used. Without any, connections are refused.
 func onLoopback(s *model.Service, excesses refusals.Set) *model.Service {
 	c := *s
 	c.ClusterIPs, c.ExternalIPs, c.LoadBalancerIPs, c.LoadBalancerSourceRanges = nil, nil, nil, nil

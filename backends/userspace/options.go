@@ -45,8 +45,8 @@ func (o Options) withDefaults() Options {
 // tuning are limits and timeouts that only tests change.
 type tuning struct {
 	// MaxConnections limits the TCP connections at a time. Each takes two file descriptors, on Linux six, because
-	// splice(2) needs a pipe in each direction. At the limit a new connection replaces one of whoever has most, see pool,
-	// or is reset.
+	// splice(2) needs a pipe in each direction. At the limit a new connection replaces one of the client with most, see
+	// pool, or is reset.
 	MaxConnections int
 	// MaxFlows limits the UDP flows at a time, in the same way.
 	MaxFlows int

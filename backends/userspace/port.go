@@ -139,8 +139,8 @@ type decision struct {
 	last     bool          // there is no endpoint left that was not tried
 }
 
-// decide returns what happens to a new connection to a frontend. An endpoint that was tried in vain is not chosen
-// again: without any other, the connection is rejected.
+// decide returns what happens to a new connection to a frontend. An endpoint that was tried without success is not
+// chosen again: without any other, the connection is rejected.
 func (p *port) decide(fr frontend.Frontend, from source, tried ...netip.AddrPort) decision {
 	p.mu.Lock()
 	defer p.mu.Unlock()

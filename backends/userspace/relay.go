@@ -15,7 +15,7 @@ type relay struct {
 	client, server net.Conn
 	slot           *slot
 	closeWait      time.Duration // the timeout once one direction has ended
-	look           time.Duration // how often to look whether a side is gone, at least
+	look           time.Duration // at least how often to check whether a side is gone
 
 	mu      sync.Mutex
 	timeout time.Duration // of both directions
@@ -23,7 +23,7 @@ type relay struct {
 	idle    time.Duration // for how long the directions, added up, have had no data
 }
 
-// lookPause is the time between looks whether a side is gone.
+// lookPause is the time between checks whether a side is gone.
 const lookPause = time.Minute
 
 // errGone is why copying ends when the connection that it writes to was reset.
@@ -80,10 +80,10 @@ func (r *relay) copy(to, from net.Conn) error {
 	}
 }
 
-// pause is how long a direction reads before it looks whether data has come. r.mu is held.
+// pause is how long a direction reads before it checks whether data has arrived. r.mu is held.
 func (r *relay) pause() time.Duration { return min(r.look, r.timeout/2) }
 
-// await sets the time at which reading is interrupted for that.
+// await sets the deadline at which reading is interrupted for that check.
 func (r *relay) await(from net.Conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,9 +91,9 @@ func (r *relay) await(from net.Conn) {
 }
 
 // isIdle notes that a direction has read n bytes in a pause, and returns whether the connection has to end. The two
-// directions look at different times: when they have been idle for one and a half timeouts each, they have been idle at
-// the same time for a whole one. The direction that is not idle may be in a write that nobody takes: then the other one
-// counts for both.
+// directions check at different times: when they have been idle for one and a half timeouts each, they have been idle
+// at the same time for a whole one. The direction that is not idle may be in a write that its receiver does not read:
+// then the other one counts for both.
 func (r *relay) isIdle(n int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -97,7 +97,7 @@ func (p *places) release(sh *share) {
 	p.shares.put(sh)
 }
 
-// move has a place count against another port, whatever that has already.
+// move makes a place count against another port, whatever that has already.
 func (p *places) move(sh *share, to model.PortName) *share {
 	if sh.port == to {
 		return sh
@@ -110,9 +110,9 @@ func (p *places) move(sh *share, to model.PortName) *share {
 }
 
 // pool is a limited number of slots for TCP connections or UDP flows. While there are free slots, everybody gets one.
-// After that a newcomer gets the slot of somebody who has more: of the namespace with most slots, in it of the port
-// with most, in that of the client with most. Among equals a slot changes hands only if it has been idle for minIdle.
-// So a flood costs whoever it is for, and never somebody who has less.
+// After that a newcomer gets a slot of a client that has more: of the namespace with most slots, in it of the port with
+// most, in that of the client with most. Among equals a slot changes hands only if it has been idle for minIdle. So a
+// flood costs the service that it is for, and never one that has less.
 type pool struct {
 	limit   int
 	minIdle time.Duration
@@ -139,7 +139,7 @@ func newPool(limit int, minIdle time.Duration) *pool {
 // logPause is the time between log lines about what all listeners find out at the same time.
 const logPause = 10 * time.Second
 
-// seldom tells when something may be logged again.
+// seldom says when something may be logged again.
 type seldom struct{ last atomic.Int64 } // Unix nanoseconds
 
 func (s *seldom) due(now time.Time) bool {
@@ -220,8 +220,8 @@ func (p *pool) setsOf(s *slot) [3]map[*slot]bool {
 	return [3]map[*slot]bool{p.slots, s.share.namespace.slots, s.share.slots}
 }
 
-// victim returns whose slot a newcomer gets. Those with most are looked for among everybody, then in the newcomer's own
-// namespace, then in its own port.
+// victim returns the slot that a newcomer gets. The client with most is looked for among all, then in the newcomer's
+// own namespace, then in its own port.
 func (p *pool) victim(s *slot) *slot {
 	for _, slots := range p.setsOf(s) {
 		if v := biggest(slots); v != nil && p.yields(v, s) {
@@ -232,10 +232,10 @@ func (p *pool) victim(s *slot) *slot {
 }
 
 // evictFrom is the number of slots, or of clients with affinity, among which a victim is looked for when there are too
-// many. Whoever has most of all slots has most of these. To look at all of them would make every newcomer slow.
+// many. The client with most of all slots has most of these, too. Checking all of them would make every newcomer slow.
 const evictFrom = 16
 
-// biggest returns a slot of whoever has most, the one idle for longest, among a few.
+// biggest returns, among a few slots, one of the client with most: the one idle for longest.
 func biggest(slots map[*slot]bool) (victim *slot) {
 	seen := 0
 	for s := range slots {
@@ -249,7 +249,7 @@ func biggest(slots map[*slot]bool) (victim *slot) {
 	return victim
 }
 
-// compare orders slots by who should give them up last to first.
+// compare orders slots: those that should be given up first come last.
 func (s *slot) compare(t *slot) int {
 	return cmp.Or(
 		cmp.Compare(s.share.namespace.taken, t.share.namespace.taken),

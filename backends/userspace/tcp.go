@@ -24,8 +24,8 @@ func (l *tcpListener) start() { l.family.backend.traffic.Go(l.accept) }
 // acceptPause is the pause after a failure to accept, which usually means that file descriptors have run out.
 const acceptPause = 50 * time.Millisecond
 
-// minIdle is how long a connection has been idle at least if another one of the same client takes its place. The time
-// of its last data is known to within lookPause.
+// minIdle is how long a connection must be idle before one of its namespace that has no better claim may take its
+// place. The time of its last data is known to within lookPause.
 const minIdle = 2 * lookPause
 
 func (l *tcpListener) accept() {
