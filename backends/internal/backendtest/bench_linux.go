@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-// Bench is what backends are measured with: a cluster, and how to make a backend, on the dataplane as it is.
+// Bench measures backends: it has a cluster, and a function that makes a backend on the dataplane as it is.
 type Bench struct {
 	Size ClusterSize
 	New  func() Backend
-	// Settle waits until the dataplane has done what it does in the background after a clean-up, so that it does not
-	// count for what is measured next; nil if there is no such thing.
+	// Settle waits until the dataplane has done what it does in the background after a clean-up, so that this does not
+	// count in the next measurement; nil if there is no such thing.
 	Settle func()
 }
 
@@ -33,7 +33,7 @@ func (m Bench) Restart(b *testing.B) {
 	m.firstSyncs(b, func(backend Backend) { check(b, backend.Close()) })
 }
 
-// firstSyncs measures the first Syncs of one backend after the other; end ends each.
+// firstSyncs measures the first Syncs of one backend after another; end is called after each.
 func (m Bench) firstSyncs(b *testing.B, end func(Backend)) {
 	watch := NewStopwatch(b)
 	for b.Loop() {
@@ -62,10 +62,10 @@ func (m Bench) Waves(b *testing.B, change func(d Setter, n int)) {
 	}
 }
 
-// OneEndpointChanged measures waves in which one endpoint goes and another one comes, as when a pod is replaced.
+// OneEndpointChanged measures waves in which one endpoint is removed and another one added, as when a pod is replaced.
 func (m Bench) OneEndpointChanged(b *testing.B) { m.Waves(b, m.Size.ReplaceEndpoint) }
 
-// AddOrDeleteService measures waves in which a service comes, and in the next one goes.
+// AddOrDeleteService measures waves of which one adds a service and the next one deletes it.
 func (m Bench) AddOrDeleteService(b *testing.B) { m.Waves(b, m.Size.AddOrDeleteService) }
 
 func (m Bench) filled() Backend {

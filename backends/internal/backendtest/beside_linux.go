@@ -9,11 +9,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// BesideTenants is a bystander's endpoint that changes beside a tenant, for each pair of dimensions of [Tenants.Pairs],
-// on the dataplane of a backend that open makes. Besides the processor time of such a change it reports by how much
-// that exceeds the one without the tenant, measured before in the same run, and the milliseconds that the tenant takes
-// to come, to change (among other things, session affinity is switched off) and to go. Nothing fails: the kernel's time
-// depends on the machine, so compare pairs.
+// BesideTenants measures the change of a bystander's endpoint next to a tenant, for each pair of dimensions of
+// [Tenants.Pairs], on the dataplane of a backend that open makes. It reports the processor time of such a change, by
+// how much that exceeds the time without the tenant, measured before in the same run, and the milliseconds that it
+// takes to add, change (among other things, session affinity is switched off) and remove the tenant. Nothing fails: the
+// kernel's time depends on the machine, so compare pairs.
 func BesideTenants(b *testing.B, open func(*testing.B) Backend) {
 	for i, s := range pairShapes() {
 		b.Run(s.String(), func(b *testing.B) { besideTenant(b, open(b), s, uint64(i)) })
@@ -32,7 +32,7 @@ func besideTenant(b *testing.B, backend Backend, s shape, seed uint64) {
 	}
 	sync()
 	next := 3
-	change := func() { // one goes and another one comes, or back
+	change := func() { // replaces one, or puts it back
 		for _, s := range others {
 			backend.DeleteEndpoint(bystanderEndpoint(s, 5-next).Key())
 			backend.SetEndpoint(bystanderEndpoint(s, next))

@@ -70,8 +70,8 @@ func (c ClusterSize) Set(d Setter) {
 	}
 }
 
-// ReplaceEndpoint makes wave n of those in which one endpoint goes and another one comes, as when a pod is
-// replaced; each second wave takes it back.
+// ReplaceEndpoint makes wave n of those in which one endpoint is removed and another one added, as when a pod is
+// replaced; every second wave undoes that.
 func (c ClusterSize) ReplaceEndpoint(d Setter, n int) {
 	i := n / 2 * 7 % c.Services
 	gone, come := c.Endpoint(i, 3), c.Endpoint(i, 14)
@@ -82,7 +82,7 @@ func (c ClusterSize) ReplaceEndpoint(d Setter, n int) {
 	d.SetEndpoint(come)
 }
 
-// AddOrDeleteService makes wave n of those in which a service comes with its endpoints, and in the next one goes.
+// AddOrDeleteService makes wave n of those of which one adds a service with its endpoints and the next one deletes it.
 func (c ClusterSize) AddOrDeleteService(d Setter, n int) {
 	s := c.Service(c.Services)
 	if n%2 == 0 {

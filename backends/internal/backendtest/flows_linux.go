@@ -19,8 +19,8 @@ import (
 )
 
 // Flows makes new flows in a namespace in which a service, 10.96.255.1:80/UDP, has up to 12 endpoints, 10.1.0.1 to
-// 10.1.0.12, that answer for as long as the test runs, whether they belong to the service or not: what is lost was led
-// nowhere.
+// 10.1.0.12, that answer for as long as the test runs, whether they belong to the service or not: a flow that is lost
+// was sent nowhere.
 type Flows struct {
 	t        testing.TB
 	ns       netns.NsHandle
@@ -98,8 +98,8 @@ func (f *Flows) Flow(i int, to *unix.SockaddrInet4) (answered bool) {
 	return answered
 }
 
-// Open opens the socket of the i-th client: 20,000 ports of each of many addresses, so that none comes again while the
-// kernel remembers it.
+// Open opens the socket of the i-th client: 20,000 ports of each of many addresses, so that none is used again while
+// the kernel remembers it.
 func (f *Flows) Open(i int, use func(fd int)) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	check(f.t, err)
@@ -119,12 +119,11 @@ func isAnswered(fd int) bool {
 	}
 }
 
-// NoneIsLostDuring does something in a loop, on a thread in the namespace, while it makes new flows, one after the
-// other, each from a port of its own: 10,000, and on until the loop has been gone through often enough. No flow may be
-// lost; one that is not answered within 10 s is.
+// NoneIsLostDuring calls loop again and again, on a thread in the namespace, while it makes new flows, one after the
+// other, each from a port of its own: 10,000, and more until loop has been called often enough. No flow may be lost,
+// that is, not be answered within 10 s.
 //
-// KPL_FLOWS=200000 makes as many as a backend is meant to bear; that takes half a minute on two cores that have nothing
-// else to do.
+// KPL_FLOWS=200000 makes as many as a backend is meant to bear; that takes half a minute on two idle cores.
 func (f *Flows) NoneIsLostDuring(loop func(round int) error, enough int64) {
 	f.t.Helper()
 	ctx, cancel := context.WithCancel(f.t.Context())

@@ -26,7 +26,7 @@ func (l Loaded) During(change func(round int), enough int64) {
 }
 
 // Resized resizes the service: to 12 endpoints and back, and at each second round another endpoint in place of one that
-// is there. It comes to all that it does within 36 rounds.
+// is there. 36 rounds cover everything that it does.
 func (l Loaded) Resized() {
 	l.flows.t.Helper()
 	l.During(func(round int) {
@@ -42,7 +42,7 @@ func (l Loaded) Resized() {
 	}, 36)
 }
 
-// Restarted restarts the backend, which has missed each time that endpoints were replaced.
+// Restarted restarts the backend, each time after it has missed that endpoints were replaced.
 func (l Loaded) Restarted() {
 	l.flows.t.Helper()
 	l.During(func(round int) {

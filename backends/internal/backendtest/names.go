@@ -14,7 +14,7 @@ import (
 
 // FuzzNames is a fuzz target: whatever users call a service, a backend makes the same rules for it. The service has
 // session affinity, for which backends make chains of its own. rules returns what a new backend makes of values,
-// without comments and without what it calls such chains.
+// without comments and without the names of such chains.
 func FuzzNames(f *testing.F, rules func(t testing.TB, values ...any) string) {
 	f.Add("a\"b{\n}", "; flush ruleset #", "`reboot`")
 	f.Add("a\"b{\n}", "-j ACCEPT\nCOMMIT\n*filter", "`reboot`")

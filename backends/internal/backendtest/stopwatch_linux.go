@@ -8,7 +8,7 @@ import (
 )
 
 // Stopwatch adds up the processor time of a benchmark, that of the programs that it ran included, and reports it as
-// cpu-ns/op. It is less at the mercy of what else the machine does than the time that benchmarks report.
+// cpu-ns/op. It depends less on what else the machine does than the time that benchmarks report.
 type Stopwatch struct {
 	Total time.Duration
 	N     int // how often Time was called
@@ -18,7 +18,7 @@ type Stopwatch struct {
 // NewStopwatch returns a stopwatch for a benchmark.
 func NewStopwatch(b *testing.B) *Stopwatch { return &Stopwatch{b: b} }
 
-// Time does what is measured.
+// Time runs what is measured.
 func (s *Stopwatch) Time(f func()) {
 	before := s.cpu()
 	f()
@@ -27,7 +27,7 @@ func (s *Stopwatch) Time(f func()) {
 	s.b.ReportMetric(float64(s.Total.Nanoseconds())/float64(s.N), "cpu-ns/op")
 }
 
-// Alone does what is measured in a loop that else is not: one whose timer is stopped.
+// Alone runs what is measured in a loop whose other parts are not: the benchmark's timer is stopped there.
 func (s *Stopwatch) Alone(f func()) {
 	s.b.StartTimer()
 	s.Time(f)

@@ -53,7 +53,7 @@ func addrs(list ...string) (all []netip.Addr) {
 type shape struct {
 	services, ports, addresses, ranges, endpoints int
 
-	sticky bool // all have session affinity, which a change takes away
+	sticky bool // all have session affinity, which a change removes
 }
 
 const numDimensions = 5
@@ -87,7 +87,7 @@ func cornerShape(which uint64) shape {
 	return s
 }
 
-// pairShapes are all pairs of dimensions at sizes at which a square shows: one of 1,000, and the other of 8.
+// pairShapes are all pairs of dimensions at sizes that show a product: 1,000 of the one, and 8 of the other.
 func pairShapes() (list []shape) {
 	for many := range numDimensions {
 		for some := range numDimensions {
@@ -160,7 +160,7 @@ func newTenant(random *rand.Rand, s shape, overlap bool, maxDestinations int) *t
 		svc := &model.Service{Name: name, UID: name.Name, Created: time.Unix(int64(1000+random.IntN(2000)), 0),
 			ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(1 + i/256), byte(i)})}}
 		for n := range s.addresses {
-			at := 80 + 20*i + n + 256*(i/8*s.addresses/20) // beside the bystander's
+			at := 80 + 20*i + n + 256*(i/8*s.addresses/20) // next to the bystander's
 			if overlap {
 				at = 80 + n
 			}
@@ -253,7 +253,7 @@ func (t *tenant) count(maxDestinations int) {
 }
 
 // change replaces every service by one with the same addresses in another order, other ranges and one port less, and
-// has every third endpoint go.
+// deletes every third endpoint.
 func (t *tenant) change(random *rand.Rand) {
 	for i, old := range t.services {
 		s := *old

@@ -37,15 +37,15 @@ func (w *Work) Add(items, size int) {
 	w.Bytes += size
 }
 
-// Take returns the work, and begins anew.
+// Take returns the work, and starts again from zero.
 func (w *Work) Take() Work {
 	taken := *w
 	*w = Work{}
 	return taken
 }
 
-// Price is how many items the services of a tenant may cost: so many for each of what they ask for, and none for any
-// product of these but frontends, and destinations where the dataplane has them.
+// Price is how many items the services of a tenant may cost: so many for each thing that they ask for. No product of
+// these may cost anything, except frontends, and destinations where the dataplane has them.
 type Price struct {
 	Service, Port, Frontend, Range, Endpoint int
 	// Destination is for each endpoint times the frontends of its port, of which a port has MaxDestinations at most, if
@@ -53,7 +53,7 @@ type Price struct {
 	Destination, MaxDestinations int
 	// StickyPort is for each port with session affinity, besides Port.
 	StickyPort int
-	// Bytes are for each item, and StickyBytes for each endpoint of a port with session affinity besides these.
+	// Bytes are for each item, and StickyBytes, in addition, for each endpoint of a port with session affinity.
 	Bytes, StickyBytes int
 }
 
@@ -70,15 +70,15 @@ type Tenants struct {
 	// New returns a backend with limits on an empty dataplane, and a function that returns what the dataplane has been
 	// asked to do since its last call.
 	New func(t *testing.T, limits frontend.Limits) (TenantBackend, func() Work)
-	// Price is the highest price of what a tenant does in one Sync. Unless Few, some tenant has to cost three quarters of
-	// it.
+	// Price is the highest price of what a tenant does in one Sync. Unless Few is set, some tenant has to cost three
+	// quarters of it.
 	Price Price
 	// Slack is how many more items a bystander's change may cost than without the tenant.
 	Slack int
 	// Text, if given, makes a description of the bystander one that does not change at all. Otherwise it only has to name
 	// the same addresses and pods as often as before.
 	Text func(description string) string
-	// Check, if given, looks at how the bystander is served.
+	// Check, if given, checks how the bystander is served.
 	Check func(t *testing.T)
 	// Few: only corners with two big dimensions, and the seeds that have found something.
 	Few bool
@@ -150,7 +150,7 @@ func (x Tenants) try(t *testing.T, s shape, seed uint64, random bool) (most floa
 	require.NoError(t, b.Sync(t.Context()))
 	change := func() int {
 		work()
-		for _, i := range []int{3, 2} { // one goes and another one comes, and back
+		for _, i := range []int{3, 2} { // replaces one, and puts it back
 			for _, s := range bystanders() {
 				b.DeleteEndpoint(bystanderEndpoint(s, 5-i).Key())
 				b.SetEndpoint(bystanderEndpoint(s, i))

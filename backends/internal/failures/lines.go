@@ -2,9 +2,9 @@ package failures
 
 import "time"
 
-// Lines says when to log what may be the case in many Syncs, a hundred in a second: when it begins, once a minute while
-// it lasts, and when its text changes, but not twice in a second. Its zero value is ready to use. It is not safe for
-// concurrent use.
+// Lines says when to log a condition that may hold in many Syncs, a hundred in a second: when it begins, once a minute
+// while it lasts, and when its text changes, but not twice in a second. Its zero value is ready to use. It is not safe
+// for concurrent use.
 type Lines struct {
 	text string
 	at   time.Time

@@ -29,7 +29,7 @@ import (
 // DefaultMasqueradeMark is the default of the option MasqueradeMark.
 const DefaultMasqueradeMark = 1 << 14
 
-// Spec is what one backend does in its own way. F is its state in one IP family.
+// Spec is what is specific to one backend. F is its state in one IP family.
 type Spec[F any] struct {
 	// Name is the prefix of the backend's errors, Common its options as far as all backends have them, and Invalid what
 	// is wrong with the others.
@@ -48,11 +48,11 @@ type Spec[F any] struct {
 	Apply         func(F, context.Context, *frontend.Changes) error
 	Extra         func(*model.Service) any
 	LimitAffinity bool
-	// Look looks for changes of a family by other programs, and repairs them: see [frontend.Table.Repair].
+	// Look checks for changes of a family by other programs, and repairs them: see [frontend.Table.Repair].
 	Look func(F, context.Context, *frontend.Changes) (frontend.Look, error)
 	// Yield are asked how long the next Sync should wait: see [sink.Yielder].
 	Yield []func() time.Duration
-	// Every is how often to look, if it is positive, and Drift receive a value when there is something to look at.
+	// Every is how often to call Look, if it is positive, and Drift receive a value when there is something to check.
 	Every time.Duration
 	Drift []<-chan struct{}
 	// Describe returns what a family's dataplane has for the ports of a service: see [frontend.Table.View].
@@ -71,7 +71,7 @@ type Spec[F any] struct {
 	order    []model.Family
 	owned    []func() error // to call in the end
 	trackers []*nodeaddr.Tracker
-	wake     chan struct{} // receives a value when there is something to look at
+	wake     chan struct{} // receives a value when there is something to check
 
 	onAddresses atomic.Pointer[func()]             // to call when the host's addresses have changed
 	onRepair    atomic.Pointer[func(model.Family)] // to call after a repair
@@ -164,8 +164,8 @@ func (s *Spec[F]) Add(f model.Family, family F) {
 	s.order = append(s.order, f)
 }
 
-// Follow returns addresses of a host, by default this one, that are kept up to date while the backend runs. It looks
-// when they change.
+// Follow returns addresses of a host, by default this one, that are kept up to date while the backend runs. The backend
+// calls Look when they change.
 func (s *Spec[F]) Follow(o nodeaddr.Options) (*nodeaddr.Tracker, error) {
 	o.Changed = func(nodeaddr.Addresses) { s.addressesChanged() }
 	host, err := s.hostOr(o.Host)
@@ -181,11 +181,11 @@ func (s *Spec[F]) Follow(o nodeaddr.Options) (*nodeaddr.Tracker, error) {
 	return t, nil
 }
 
-// notify makes the backend look.
+// notify makes the backend call Look.
 func (s *Spec[F]) notify() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // it is about to look anyway
+	default: // it is about to do so anyway
 	}
 }
 

@@ -64,7 +64,7 @@ func (s *Spec[F]) followNodePorts() error {
 	return nil
 }
 
-// addressesChanged makes the backend look, and asks for the Sync that decides anew who owns what there.
+// addressesChanged makes the backend call Look, and asks for the Sync that decides anew who owns these addresses.
 func (s *Spec[F]) addressesChanged() {
 	s.notify()
 	if f := s.onAddresses.Load(); f != nil {
@@ -72,8 +72,8 @@ func (s *Spec[F]) addressesChanged() {
 	}
 }
 
-// watchedHost makes the backend look when the host's addresses change what its tracker has. A Node that changes it is
-// no reason to look, because the Sync that brings the Node decides anew.
+// watchedHost makes the backend call Look when a change of the host's addresses changes what its tracker has. When a
+// Node changes that, Look is not needed: the Sync that delivers the Node decides anew.
 type watchedHost struct {
 	nodeaddr.Host
 	tracker *nodeaddr.Tracker
