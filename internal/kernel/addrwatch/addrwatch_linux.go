@@ -45,7 +45,8 @@ func (s *Subscription) Close() {
 	}
 }
 
-// Dump calls a function that lists something of the kernel until nobody changes that meanwhile, at most so many times.
+// Dump calls list, which lists something of the kernel, again if that has changed meanwhile, up to the given number of
+// calls.
 func Dump(most int, list func() error) (err error) {
 	for range most {
 		if err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {

@@ -24,9 +24,9 @@ type Calls struct {
 	Reads, Writes []string
 }
 
-// SetFail sets what is called before each modifying call, with the call's text; nil for nothing. If that returns an
-// error, the call returns it and changes nothing. It is called one call at a time, may set what is called next, and
-// must not use the model.
+// SetFail sets a function that is called before each modifying call, with the call's text; nil for none. If it returns
+// an error, the call returns that and changes nothing. It is called for one call at a time, may call SetFail itself,
+// and must not use the model.
 func (l *Log) SetFail(fail func(call string) error) { l.fail.Store(&fail) }
 
 // SetFailRead is the same for reading calls, with the method's name.

@@ -177,7 +177,7 @@ func (HNS) LoadBalancers(ctx context.Context) ([]LoadBalancer, error) {
 		if errors.Is(err, ErrNotRunning) || errors.Is(err, ctx.Err()) {
 			return nil, fmt.Errorf("list load balancers: %w", err)
 		}
-		// One that goes while it is listed fails the list. That is no statement about any of them.
+		// A load balancer that is deleted during the listing makes it fail. That says nothing about any of them.
 		return nil, fmt.Errorf("list load balancers: %v", err) //nolint:errorlint // its ErrNotFound is not the list's
 	}
 	list := make([]LoadBalancer, 0, len(all))

@@ -60,14 +60,14 @@ type Features struct {
 	V2                 bool // the interface of version 2, which all of this needs (9.3)
 	RemoteSubnet       bool // overlay networks (9.2)
 	DSR                bool // direct server return: the source is kept, answers do not come back through HNS (9.3)
-	SessionAffinity    bool // load balancers that go by the source address (11.2)
+	SessionAffinity    bool // load balancers that choose by the source address (11.2)
 	IPv6DualStack      bool // load balancers for IPv6 (11.10)
 	ModifyLoadBalancer bool // load balancers can be changed in place (15.5)
 }
 
 // Network is an HNS network.
 type Network struct {
-	// ID is a GUID in lower case, as all IDs here.
+	// ID is a GUID in lower case, like all IDs here.
 	ID, Name string
 	Type     string // for example "Overlay" or "L2Bridge", in any case
 	// RemoteSubnets are the pod networks of other nodes, of an overlay network.
@@ -109,7 +109,7 @@ type LoadBalancer struct {
 	Distribution Distribution
 	Flags        Flags
 	PortFlags    PortFlags
-	// Foreign: it has more addresses or ports than Key says. The backend makes no such ones.
+	// Foreign: it has more addresses or ports than Key says. The backend creates no such load balancers.
 	Foreign bool
 }
 

@@ -54,6 +54,5 @@
 //   - If the kernel does not support table nat, iptables-nft lists an empty one. New asks the kernel.
 //   - iptables-legacy loads the module of a table that it only lists. [OpenInUse] avoids that.
 //   - All network namespaces share the lock of iptables-legacy, /run/xtables.lock.
-//
-// - After a rule that matches every packet, iptables-legacy accepts rules that it rejects elsewhere.
+//   - After a rule that matches every packet, iptables-legacy accepts rules that it rejects elsewhere.
 package dataplane

@@ -89,8 +89,8 @@ func (k *Kernel) Deliver(ctx context.Context, f model.Family, mark uint32) error
 	})
 }
 
-// deliveryRules returns the rules of Deliver, with any mark. Another program may have the same one as is wanted: that
-// does as well.
+// deliveryRules returns the rules of Deliver, with any mark. Another program may have made the wanted rule already,
+// which is as good.
 func (k *Kernel) deliveryRules(f model.Family, want uint32) (rules []netlink.Rule, err error) {
 	var list []netlink.Rule
 	err = addrwatch.Dump(maxDumps, func() (err error) {
@@ -114,7 +114,7 @@ func delivers(r *netlink.Rule, mark uint32) bool {
 }
 
 // isDelivered reports whether the kernel would deliver a packet with a mark here, to an address that nobody has. It
-// says so without a list of all routes, which may be very many.
+// finds out without listing all routes, of which there may be very many.
 func (k *Kernel) isDelivered(f model.Family, mark uint32) bool {
 	nobody := net.IPv4(192, 0, 2, 1)
 	if f == model.IPv6 {

@@ -96,8 +96,8 @@ func (f *Fake) DeleteAsSomebodyElse(addrs ...netip.Addr) {
 	}
 }
 
-// SetDelivery sets the bit by which packets are delivered as another program would, or as an earlier process has:
-// [IncompleteDelivery] if it has deleted a part of what delivers them.
+// SetDelivery changes the bit by which packets are delivered, as another program or an earlier process would:
+// [IncompleteDelivery] if a part of what delivers them was deleted.
 func (f *Fake) SetDelivery(family model.Family, mark uint32) {
 	f.Lock()
 	defer f.Unlock()

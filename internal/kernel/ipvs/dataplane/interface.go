@@ -15,9 +15,9 @@ import (
 )
 
 // Interface is a kernel's IPVS and the dummy interface for service addresses, or something that behaves like them.
-// Calls may come from several goroutines. Deleting what does not exist is not an error. Errors say what was asked for;
-// those of the kernel wrap a syscall.Errno: EEXIST for what exists already, ESRCH for a virtual server that does not
-// exist, also when the call is about one of its real servers, ENOENT for a real server that does not exist, and for a
+// Calls may come from several goroutines. Deleting what does not exist is not an error. Errors name the request; those
+// of the kernel wrap a syscall.Errno: EEXIST for what exists already, ESRCH for a virtual server that does not exist,
+// also when the call is about one of its real servers, ENOENT for a real server that does not exist, and for a
 // scheduler without a module, EINVAL for a real server at what is no host's address, and EADDRNOTAVAIL for an address
 // that no interface can have.
 type Interface interface {
@@ -52,8 +52,8 @@ type Interface interface {
 	// to this machine, whatever their destination, 0 if it delivers none, and [IncompleteDelivery] if Deliver would
 	// correct something.
 	Delivery(ctx context.Context, f model.Family, want uint32) (mark uint32, err error)
-	// Deliver has the kernel deliver packets with a bit of the mark to this machine, instead of those with another bit;
-	// with 0 it no longer does. EEXIST: another program has a rule or route that comes before.
+	// Deliver makes the kernel deliver packets with a bit of the mark to this machine, instead of those with another
+	// bit; 0 ends that. EEXIST: another program has a rule or route that comes first.
 	Deliver(ctx context.Context, f model.Family, mark uint32) error
 
 	// Drift receives a value soon after another program deleted the interface, or an address of it that was read or added
@@ -76,9 +76,9 @@ func ignoreMissing(err error) error {
 
 // ServerKey identifies a virtual server: by address, protocol and port, or by a firewall mark.
 type ServerKey struct {
-	// Family is that of Addr and of the real servers. A mark is a virtual server in each family.
+	// Family is that of Addr and of the real servers. The same mark is another virtual server in each family.
 	Family model.Family
-	// Addr, Port and Protocol are what a packet is for. They are zero if Mark is not 0.
+	// Addr, Port and Protocol are the destination of packets. They are zero if Mark is not 0.
 	Addr     netip.Addr
 	Port     uint16
 	Protocol model.Protocol
@@ -106,8 +106,8 @@ type Server struct {
 	ServerKey
 	// Scheduler is the kernel's name of the algorithm that chooses a real server, for example "rr".
 	Scheduler string
-	// Flags have the scheduler's options, whether clients stay with a real server, and whether the backend owns the
-	// virtual server.
+	// Flags hold the scheduler's options and say whether clients stay with a real server and whether the backend owns
+	// the virtual server.
 	Flags Flags
 	// Persistence is how long a client stays with its real server, in whole seconds; only with the flag Persistent.
 	Persistence time.Duration

@@ -89,7 +89,7 @@ func IsLoaded() bool {
 	return err == nil
 }
 
-// findIPVS makes sure that the kernel has IPVS. It does not rely on moby/ipvs, which looks only once per process.
+// findIPVS makes sure that the kernel has IPVS. It does not rely on moby/ipvs, which checks only once per process.
 func findIPVS(ctx context.Context) error {
 	_, err := netlink.GenlFamilyGet("IPVS")
 	if errors.Is(err, unix.ENOENT) {

@@ -33,7 +33,8 @@ func (k *Kernel) find() (netlink.Link, error) {
 	return link, nil
 }
 
-// found notes the index of the dummy interface, 0 if there is none. Another one does not have the addresses.
+// found notes the index of the dummy interface, 0 if there is none. A new interface does not have the addresses of an
+// old one.
 func (k *Kernel) found(index int) {
 	if k.dummy != index {
 		k.dummy = index
@@ -71,7 +72,7 @@ func (k *Kernel) ensure() (int, error) {
 	return k.dummy, nil
 }
 
-// maxDumps is how often addresses or rules are listed until nobody changes any meanwhile.
+// maxDumps is how often addresses or rules are listed at most if they change meanwhile.
 const maxDumps = 10
 
 // Addresses implements [Interface].
@@ -81,7 +82,7 @@ func (k *Kernel) Addresses(ctx context.Context, f model.Family) (list []netip.Ad
 		if err != nil {
 			return err
 		}
-		// The monitor waits meanwhile: what it reports of the past does not matter any more.
+		// The monitor waits meanwhile: the earlier changes that it reports later do not matter any more.
 		k.held[f], k.drifted[f] = nil, false
 		if link == nil {
 			return nil
@@ -196,7 +197,7 @@ func (k *Kernel) hold(a netip.Addr) {
 	k.held[f][a] = true
 }
 
-// suspectAll notes that addresses of all families may have gone.
+// suspectAll notes that addresses of all families may have been deleted.
 func (k *Kernel) suspectAll() {
 	for f, held := range k.held {
 		if len(held) > 0 {

@@ -6,7 +6,7 @@ import "sigs.k8s.io/kube-proxy-lib/model"
 type definition struct {
 	family                                          model.Family
 	flags, keyType, keyLen, dataType, dataLen, size uint32
-	// each is what every element has beside key and value, such as a counter. Nothing here makes any.
+	// each is what every element has besides key and value, such as a counter. This package makes no such elements.
 	each string
 }
 
@@ -49,8 +49,8 @@ func fieldsType(fields []Field, f model.Family) (t uint32) {
 	return t
 }
 
-// withMarks returns a concatenation of types as fieldsType does. In a set that nft has loaded from a listing, or the
-// version before this one has made, numbers are integers.
+// withMarks returns a concatenation of types as fieldsType does. In a set that nft has loaded from a listing, or that
+// the version before this one has made, numbers are integers.
 func withMarks(t uint32) (marks uint32) {
 	const bits = 6
 	for at := 0; t>>at != 0; at += bits {

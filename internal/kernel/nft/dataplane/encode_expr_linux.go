@@ -11,8 +11,8 @@ import (
 )
 
 // expression appends an expression of a rule, as expr.Marshal would. That makes a copy of the bytes for each level of
-// nesting, which for the rules of session affinity took longer than all the rest of their transaction. Those are
-// written here; expr.Marshal has the others.
+// nesting, which for the rules of session affinity took longer than all the rest of their transaction. The expressions
+// of those rules are encoded here; expr.Marshal encodes the others.
 func (b *batch) expression(f model.Family, e expr.Any) error {
 	var name string
 	switch e.(type) {

@@ -123,7 +123,7 @@ func (n *Netlink) Apply(ctx context.Context, tx *Transaction) error {
 	return fmt.Errorf("table %v: other tables keep changing: %w", tx.Table, unix.ERESTART)
 }
 
-// Check implements [Interface]: the batch has no end, at which the kernel takes it back after it has checked it.
+// Check implements [Interface]: the batch lacks its end message, so the kernel checks it and then reverts it.
 func (n *Netlink) Check(ctx context.Context, tx *Transaction) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -27,7 +27,7 @@ func (n *Netlink) ReadTable(ctx context.Context, key TableKey, elements func(*Ta
 		if err != nil {
 			return nil, err
 		}
-		// Changes reported from here on count as later than the reading. Late reports only cause a needless look.
+		// Changes reported from here on count as later than the reading. Late reports only cause a needless check.
 		n.monitor.waitFor(ctx, before)
 		n.monitor.seenNow(key)
 		t, err := n.readTable(ctx, key, elements)
@@ -259,8 +259,8 @@ func (n *Netlink) ReadDynamic(ctx context.Context, key TableKey, s *Set, each fu
 	return complete, nil
 }
 
-// readRanges reads the elements of an interval set. To each that nft makes it adds one more, the end of a range before
-// the first value.
+// readRanges reads the elements of an interval set. A set made by nft may have one more element, the end of a range
+// before the first value.
 func (n *Netlink) readRanges(key TableKey, s *TableSet) error {
 	type bound struct {
 		key string

@@ -121,8 +121,8 @@ type DNAT struct {
 	To netip.AddrPort
 }
 
-// KeepDestination has the connection keep its destination: no later chain translates it, whatever its rules say.
-// Without a rule the kernel does the same, after all chains.
+// KeepDestination makes the connection keep its destination: no later chain translates it, whatever its rules say. The
+// kernel does the same after all chains, if no rule has done so.
 type KeepDestination struct{}
 
 // Masquerade rewrites the source of the connection to an address of the outgoing interface and a random port.
@@ -140,7 +140,7 @@ type Jump struct {
 	Chain string
 }
 
-// Return goes back to the rule after the [Jump] that led to this chain.
+// Return continues after the [Jump] to this chain.
 type Return struct{}
 
 // Drop discards the packet.

@@ -7,7 +7,8 @@ import (
 )
 
 // An endpoint that reaches itself through a service must see another source, or its reply would bypass the translation
-// (S29). The rule is in the chains that masquerade; which endpoints are in the set says hairpin.go of package frontend.
+// (S29). The rule is in the chains that masquerade; hairpin.go of package frontend decides which endpoints are in the
+// set.
 
 // Hairpin returns the set of the packets that are from an endpoint to itself.
 func Hairpin() *dp.Set {
