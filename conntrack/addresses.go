@@ -10,8 +10,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )
 
-// nodeAddresses follows, in one family, the addresses at which the kernel serves node ports. Until the node gains an
-// address, flows to its node ports there are not rewritten, and they stay so: they are checked when it has come.
+// nodeAddresses follows, in one family, the addresses at which the kernel serves node ports. Flows to node ports at an
+// address that the node does not have yet are not rewritten, and stay so: they are checked once the node has gained the
+// address.
 type nodeAddresses struct {
 	noted bool         // the first ones are known; the first pass checks all flows
 	known []netip.Addr // of both families, as of the last Sync
@@ -22,20 +23,20 @@ type nodeAddresses struct {
 // gain is an address that the node has gained lately.
 type gain struct {
 	times int       // within flapWindow of each other
-	last  time.Time // when it came last
+	last  time.Time // when it was last gained
 	due   time.Time // when to check the flows to it; zero if that is done
 }
 
-// An address that comes and goes is checked at once when it comes for the first time, then a second later, then two,
-// and so on up to a minute.
+// The flows to an address that is gained and lost again and again are checked at once the first time, then a second
+// after it was gained, then two, and so on up to a minute.
 const (
 	flapWindow = 10 * time.Minute
 	flapPause  = time.Second
 	flapMost   = time.Minute
 )
 
-// note takes over the addresses as they were before and after a Sync, and returns those that are new. One that came in
-// between may have been too late for the rules: it is new now, and again at the next Sync.
+// note records the addresses as they were before and after a Sync, and returns those that are new. One that was gained
+// in between may have been too late for the rules: it counts as new now, and again at the next Sync.
 func (n *nodeAddresses) note(before, after []netip.Addr, counts func(netip.Addr) bool) (gained []netip.Addr) {
 	if n.noted && slices.Equal(before, n.known) && slices.Equal(after, n.known) {
 		return nil
@@ -56,7 +57,7 @@ func (n *nodeAddresses) note(before, after []netip.Addr, counts func(netip.Addr)
 	return gained
 }
 
-// gained makes flows to an address due, at once or after a pause if it comes and goes.
+// gained makes flows to an address due: at once, or after a pause if it was gained before, within flapWindow.
 func (n *nodeAddresses) gained(a netip.Addr) {
 	now := time.Now()
 	maps.DeleteFunc(n.gains, func(_ netip.Addr, g *gain) bool { return now.Sub(g.last) > flapWindow })
@@ -86,7 +87,7 @@ func (n *nodeAddresses) next() (at time.Time, due bool) {
 	return at, due
 }
 
-// take calls f with the addresses to which flows are to be checked now. An address that is away again waits until it
+// take calls f with the addresses to which flows are to be checked now. An address that was lost again waits until it
 // is back.
 func (n *nodeAddresses) take(now time.Time, f func(netip.Addr)) {
 	for a, g := range n.gains {
@@ -99,8 +100,8 @@ func (n *nodeAddresses) take(now time.Time, f func(netip.Addr)) {
 
 func (n *nodeAddresses) has(a netip.Addr) bool { return slices.Contains(n.here, a) }
 
-// selectNodePorts adds the flows to the node ports at an address to changes. The kernel cannot select by an IPv6
-// address, so there the node ports are selected while they are few.
+// selectNodePorts selects the flows to the node ports at an address. The kernel cannot filter by IPv6 address, so for
+// IPv6 it selects by port instead, if there are at most maxSelections node ports.
 func (x *index) selectNodePorts(a netip.Addr, changes *pending) {
 	if a.Is4() || len(x.nodePorts) > maxSelections {
 		changes.add(Selection{Destination: netip.AddrPortFrom(a, 0)})
@@ -111,7 +112,7 @@ func (x *index) selectNodePorts(a netip.Addr, changes *pending) {
 	}
 }
 
-// noteAddresses takes over the addresses that serve node ports, before and after a Sync. r.mu is held.
+// noteAddresses records the addresses that serve node ports, before and after a Sync. r.mu is held.
 func (r *Reconciler) noteAddresses(f *familyState, before, after nodeaddr.Addresses) {
 	gained := f.addresses.note(before.IPs, after.IPs, func(a netip.Addr) bool {
 		return model.FamilyOf(a) == f.family && (!a.IsLoopback() || a.Is4() && r.opts.LocalhostNodePorts)

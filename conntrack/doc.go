@@ -33,15 +33,15 @@
 //
 // # Guarantees
 //
-// - Only UDP flows are deleted, one by one, each by its tuple and ID, so that a new flow with the same tuple is left
-// alone (unless it happens to have the same ID). Flows in other conntrack zones than the default one are left alone.
+//   - Only UDP flows are deleted, one by one, each by its tuple and ID, so that a new flow with the same tuple is left
+//     alone (unless it happens to have the same ID). Flows in conntrack zones other than the default one are left
+//     alone.
 //   - A clean-up is one pass over the table, whatever the number of services, and looks up each flow in constant time.
 //     The table is streamed: memory does not grow with the number of flows. After a small change the kernel sends only
 //     the flows concerned.
-//
-// - A pass happens only after a change that can make UDP flows stale (S20), and after a restart: docs/node-services.md
-// lists what starts one, and for which flows. Passes take at most a tenth of the time, however often there is a change,
-// unless one takes more than 1.1 s: see [Wrap].
+//   - A pass happens only after a change that can make UDP flows stale (S20), and after a restart:
+//     docs/node-services.md lists what starts one, and for which flows. Passes take at most a tenth of the time,
+//     however often there is a change, unless one takes more than 1.1 s: see [Wrap].
 //
 // It works on Linux. On other systems [Kernel] returns an error. Programs with another table, such as their own
 // conntrack zone, implement [Table].

@@ -19,9 +19,9 @@ type Options struct {
 	Table Table
 	// Families are the IP families to clean up. Default: both.
 	Families []model.Family
-	// Addresses returns the node's addresses that serve node ports, for example [nodeaddr.Tracker.Addresses]: those that
-	// the wrapped sink has or applies in its next Sync. Sync calls it twice, so it should not ask the kernel; it should
-	// return the same slice until something changes. Who calls Sync should do so when it changes.
+	// Addresses returns the node's addresses that serve node ports, for example [nodeaddr.Tracker.Addresses]: those
+	// that the wrapped sink has or applies in its next Sync. Sync calls it twice, so it should not ask the kernel; it
+	// should return the same slice until something changes. The caller of Sync should call it when the slice changes.
 	//
 	// Default: all addresses of the Table's network namespace if it is a [Kernel], otherwise of this process's. They are
 	// read at every pass, so an address that the node gains starts none, but is noticed at the next one.
@@ -99,9 +99,9 @@ var (
 // If there was no recent pass, a pass begins as soon as it is due. After it there is a pause of nine times its
 // duration, at least 5 ms and at most 10 s; changes in the meantime are combined into one pass. So however often Sync
 // is called, passes take a tenth of the time, and more only if one takes more than 1.1 s. The next pass deletes a stale
-// flow, and begins at most 10 s after the end of the previous one. A node's address that comes and goes has flows to it
-// checked at once, then after pauses of a second, two, and so on up to a minute. If several families are due, their
-// passes follow one another and count as one.
+// flow, and begins at most 10 s after the end of the previous one. Flows to an address that the node gains and loses
+// again and again are checked at once, then after pauses of a second, two, and so on up to a minute. If several
+// families are due, their passes follow one another and count as one.
 //
 // # Goroutines
 //

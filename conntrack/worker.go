@@ -29,7 +29,7 @@ func rest(cost time.Duration) time.Duration {
 	return syncing.Pace{Floor: 5 * time.Millisecond, Most: maxRest}.After(cost)
 }
 
-// startWork has the worker run what is due. r.mu is held.
+// startWork makes the worker run the passes that are due. r.mu is held.
 func (r *Reconciler) startWork() {
 	at, due := r.nextDue()
 	switch {
@@ -46,7 +46,7 @@ func (r *Reconciler) startWork() {
 }
 
 // work runs passes until none is due, or until the reconciler's context ends. A pass covers all due families, one after
-// the other, and is followed by a rest; whatever becomes due in the meantime is one pass.
+// the other, and is followed by a pause; whatever becomes due in the meantime is one pass.
 func (r *Reconciler) work() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
