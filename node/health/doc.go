@@ -1,4 +1,4 @@
-// Package health answers whoever asks whether this node can take traffic.
+// Package health tells load balancers, the kubelet and others whether this node can take traffic.
 //
 //   - [Proxy] is the health of the running service proxy, by IP family: /healthz for load balancers that send traffic
 //     to the node as a whole, and /livez for the kubelet (S39a). The root package's Run updates it, and a loop of your

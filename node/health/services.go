@@ -108,7 +108,7 @@ type Services struct {
 	closed bool
 	open   map[model.ServiceName]*instance
 	addrs  nodeaddr.Addresses // as of the last Sync
-	host   nodeaddr.Addresses // likewise
+	host   nodeaddr.Addresses // as of the last Sync
 
 	again again
 }
@@ -339,8 +339,8 @@ func (s *Services) openMissing(ctx context.Context, name model.ServiceName, fami
 	}
 }
 
-// isServed reports whether outside clients reach a service on this node: one of its ports in one family. A service that
-// has nothing for them yet, such as one that waits for its VIPs, counts as served.
+// isServed reports whether outside clients reach at least one port of a service on this node, in at least one family. A
+// service with nothing for them yet, such as one that waits for its VIPs, counts as served.
 func (s *Services) isServed(service *model.Service) bool {
 	refused, offers := s.refused.Of(service.Name), false
 	for n := range service.Ports {

@@ -29,7 +29,7 @@ func (s *Services) vips(service *model.Service, f model.Family) []netip.Addr {
 func (s *Services) isVIP(a netip.Addr) bool { return !a.IsUnspecified() && !has(s.addrs, a) }
 
 // takeHost reads the host's addresses, and calls affected for each service with a VIP or external IP among those that
-// have come or gone.
+// were added or removed.
 func (s *Services) takeHost(affected func(model.ServiceName)) {
 	before, host := s.host, s.opts.HostAddresses()
 	if host.Equal(before) {

@@ -92,7 +92,7 @@ func localAddress(message []byte, family uint8) (netip.Addr, error) {
 }
 
 // Watch implements [nodeaddr.Host], with a subscription to the kernel's notifications of routes, which the kernel
-// filters: on a router millions of others may come and go.
+// filters: on a router millions of other routes may be added and removed.
 func (l *Local) Watch(ctx context.Context, changed func()) error {
 	socket, err := nl.SubscribeAt(l.netNS(), netns.None(), unix.NETLINK_ROUTE,
 		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)

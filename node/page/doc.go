@@ -8,7 +8,7 @@
 // # What it shows
 //
 //   - An overview: how many services and endpoints there are, in which families; which services have a problem, and
-//     why; how long the last Syncs took; which services change most often; whether the source still says something.
+//     why; how long the last Syncs took; which services change most often; whether the source is still connected.
 //   - All services, with a search by name, address, port and endpoint.
 //   - For one service a diagram of the paths of its traffic: who sends, to which address, by which policy, to which
 //     endpoints, and which endpoints are not used and why (with SetExplainer).

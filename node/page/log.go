@@ -78,8 +78,8 @@ func (r *ring[T]) list() []T {
 
 const (
 	maxEvents     = 200 // remembered
-	maxSyncs      = 60  // likewise
-	maxPerSync    = 50  // of one Sync that are told one by one
+	maxSyncs      = 60  // remembered
+	maxPerSync    = 50  // of one Sync that are reported one by one
 	maxTold       = 3   // pods that an event names
 	maxErrorBytes = 2000
 )

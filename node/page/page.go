@@ -40,7 +40,7 @@ type Page struct {
 	handler   http.Handler
 	questions chan struct{} // those being answered
 	browsers  chan struct{} // those that follow the page
-	// One question at a time has each of these, see inTurn: for its work, and for what it asks the backend.
+	// One question at a time holds each of these, see inTurn: for its own work, and for what it asks the backend.
 	turn, describing chan struct{}
 
 	mu        sync.Mutex // guards the rest, and is never held while something waits
@@ -50,7 +50,7 @@ type Page struct {
 	sync      *syncResult    // nil before the first one
 	problems  problems
 	shown     problems // a copy that does not change
-	told      uint64   // how often the backend had something new to say about a service that did not change
+	told      uint64   // how often the backend reported something new about a service that did not change
 	totals    totals
 	busy      busy
 	busiest   []busyService // nil: not known yet

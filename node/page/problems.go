@@ -103,7 +103,7 @@ func (v *view) firstProblems(n int) []problem {
 	return out
 }
 
-// text says what is wrong. Of a part that is not served the backend knows it.
+// text says what is wrong. For a part that is not served it asks the backend.
 func (v *view) text(p problem) string {
 	if r, ok := v.backend.(sink.ProblemReporter); ok && p.Status == statusUnserved {
 		return shorten(strings.Join(r.Problems(p.Service), "; "))
@@ -143,7 +143,7 @@ func withoutEndpoints(e *sink.ServiceEntry) string {
 	return ""
 }
 
-// setsInUse returns the sets that have an endpoint of a port and family, as far as its routes use them. It looks at no
+// setsInUse returns the sets that have an endpoint of a port and family, as far as its routes use them. It checks no
 // more endpoints than it has to.
 func setsInUse(e *sink.ServiceEntry, p *model.ServicePort, f model.Family) (sets model.EndpointSets) {
 	wanted := p.Routes.At(f).Sets()

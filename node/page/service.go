@@ -87,7 +87,8 @@ const (
 	maxRulesBytes     = 256 << 10
 )
 
-// named returns the name of the service that the page shows by a name: JSON has U+FFFD for each byte that is not UTF-8.
+// named returns the name of the service that the page shows under the given name: JSON has U+FFFD for each byte that is
+// not UTF-8.
 func (v *view) named(shown model.ServiceName) model.ServiceName {
 	if !strings.ContainsRune(shown.String(), utf8.RuneError) || v.snapshot.Service(shown) != nil {
 		return shown

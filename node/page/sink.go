@@ -112,8 +112,8 @@ func (p *Page) synced(f *feeder, start, end time.Time, err error) {
 	p.updated = make(chan struct{})
 }
 
-// look takes over an error, unless it is that of the Sync before. The services whose errors are others than before
-// become suspects.
+// look records an error, unless it is that of the previous Sync. The services whose errors have changed become
+// suspects.
 func (f *feeder) look(err error) {
 	if syncing.SameError(err, f.err) {
 		return
@@ -171,8 +171,8 @@ func beginning[E error](list []E, separator string) string {
 	return shorten(b.String())
 }
 
-// follow takes over a snapshot, unless it is nil, and adds the services that differ from the one before to suspects. It
-// returns how many do.
+// follow records a snapshot, unless it is nil, and adds the services that differ from the previous one to suspects. It
+// returns their number.
 func (p *Page) follow(next *sink.Snapshot, at time.Time, first bool, suspects map[model.ServiceName]bool) (n int) {
 	if next == nil {
 		return 0

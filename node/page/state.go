@@ -54,8 +54,8 @@ type familyState struct {
 
 // sourceState says what is wrong with where the state comes from: see [health.Proxy].
 type sourceState struct {
-	// DisconnectedSince is since when nothing has come from there, RestoredFrom the time of the state if it comes from
-	// a file, and WentBack when a state was last taken that may be older than the one before.
+	// DisconnectedSince is the time since which nothing has come from there, RestoredFrom the time of the state if it
+	// comes from a file, and WentBack when a state was last taken that may be older than the one before.
 	DisconnectedSince time.Time `json:"disconnectedSince,omitzero"`
 	RestoredFrom      time.Time `json:"restoredFrom,omitzero"`
 	WentBack          time.Time `json:"wentBack,omitzero"`
