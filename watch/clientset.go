@@ -137,7 +137,8 @@ func (c *Clientset) Run(ctx context.Context, nodeName string, h Handler) error {
 	var outage outage
 	for _, in := range inputs {
 		store := newNameStore(in.kind, h, listed)
-		store.keep = kept{c.opts.EndpointDetails, c.opts.SliceAnnotations, c.opts.OnlyNodes}
+		store.keep = kept{details: c.opts.EndpointDetails, annotations: c.opts.SliceAnnotations,
+			onlyNodes: c.opts.OnlyNodes}
 		store.outage, store.stream.after = &outage, c.after
 		wg.Go(func() { in.run(ctx, c.client, store, &calls) })
 	}

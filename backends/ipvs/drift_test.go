@@ -97,7 +97,8 @@ func TestVirtualServersThatSomebodyDeletesComeBackWithoutAChange(t *testing.T) {
 	})
 }
 
-// One that the kernel refuses when it is restored is refused like any other: the next Sync says so, and a retry adds it.
+// One that the kernel refuses when it is restored is refused like any other: the next Sync says so, and a retry adds
+// it.
 func TestADeletedVirtualServerThatIsRefusedIsNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKernel(t)
