@@ -13,6 +13,7 @@ import (
 
 	"github.com/moby/ipvs"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
@@ -84,18 +85,27 @@ func openLink(link string) (*Kernel, error) {
 }
 
 // IsLoaded reports whether the kernel has IPVS, without loading it.
-func IsLoaded() bool {
-	_, err := netlink.GenlFamilyGet("IPVS")
-	return err == nil
+func IsLoaded() bool { return askForFamily() == nil }
+
+// askForFamily asks for the family of IPVS in generic netlink: unix.ENOENT if the kernel does not have it. It is
+// netlink.GenlFamilyGet with a header of its own: that function's is two bytes long and read as four, so it races with
+// whoever writes the two bytes behind it.
+func askForFamily() error {
+	request := nl.NewNetlinkRequest(nl.GENL_ID_CTRL, 0)
+	header := []byte{nl.GENL_CTRL_CMD_GETFAMILY, nl.GENL_CTRL_VERSION, 0, 0}
+	name := nl.NewRtAttr(nl.GENL_CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated("IPVS"))
+	request.AddRawData(append(header, name.Serialize()...))
+	_, err := request.Execute(unix.NETLINK_GENERIC, 0)
+	return err
 }
 
 // findIPVS makes sure that the kernel has IPVS. It does not rely on moby/ipvs, which checks only once per process.
 func findIPVS(ctx context.Context) error {
-	_, err := netlink.GenlFamilyGet("IPVS")
+	err := askForFamily()
 	if errors.Is(err, unix.ENOENT) {
 		// A container may have neither the program nor the modules: the error below says what to do then.
 		_ = exec.CommandContext(ctx, "modprobe", "ip_vs").Run()
-		_, err = netlink.GenlFamilyGet("IPVS")
+		err = askForFamily()
 	}
 	if errors.Is(err, unix.ENOENT) {
 		return &MissingModuleError{What: "IPVS", Module: "ip_vs"}
