@@ -1,10 +1,13 @@
 // Package e2e runs a Kubernetes cluster on one Linux machine, as root and without Docker, with any service proxy on its
 // nodes, and Kubernetes' own tests against it.
 //
-// The script build makes all programs, from Go modules and Debian's packages; the command in the folder cluster starts
-// a cluster, exchanges the proxy, runs tests, and ends the cluster. From testing/integration:
+// The script build makes all programs, from Go modules and Debian's packages. The script run makes a cluster, runs the
+// tests against a proxy, and ends the cluster. The command in the folder cluster does each of these by itself. From
+// testing/integration:
 //
 //	e2e/build
+//	e2e/run
+//
 //	go build -o /tmp/cluster ./e2e/cluster
 //	/tmp/cluster up --nodes 3
 //	/tmp/cluster proxy 'kube-proxy --kubeconfig {kubeconfig} --hostname-override {node} --proxy-mode nftables'

@@ -1,8 +1,10 @@
-// Command cluster runs a Kubernetes cluster on this machine.
+// Command cluster runs a Kubernetes cluster on this machine, with any service proxy on its nodes, and Kubernetes' own
+// tests against it. Its --help shows how.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -29,77 +31,130 @@ func main() {
 	}
 }
 
+const usage = `Runs a Kubernetes cluster on this machine, as root, with any service proxy on its nodes.
+
+  cluster up --nodes 3                  starts one, and prints what to set for kubectl
+  cluster proxy 'kube-proxy --kubeconfig {kubeconfig} --hostname-override {node}'
+                                        ends the proxy of every node, and starts this one
+  cluster test --name NAME --report FILE
+                                        runs Kubernetes' own network tests
+  cluster down                          ends it, and removes its folder
+  cluster run --nodes 6 --name NAME 'COMMAND'
+                                        all four: a cluster for one run of the tests
+
+In a command {kubeconfig} stands for a file with all rights, {node}, {nodeIPs} and {podCIDRs} for the node's own,
+{clusterCIDRs} for the addresses of all pods, {dir} for a folder of the node. Logs are in the folder --dir.
+Before the first one, testing/integration/e2e/build makes what it needs.
+
+Flags, with the commands that they are for:
+`
+
+// command is what the arguments ask for.
+type command struct {
+	options  e2e.Options
+	cleanup  string
+	suite    e2e.Suite
+	tested   e2e.Tested
+	report   string
+	baseline string
+}
+
 func run(ctx context.Context, args []string) error {
-	if len(args) == 0 {
-		return fmt.Errorf("give a command: up, proxy, test or down")
-	}
-	flags := flag.NewFlagSet("cluster "+args[0], flag.ContinueOnError)
-	dir := flags.String("dir", "/var/tmp/kube-proxy-lib-cluster", "the folder of the cluster")
 	programs, err := e2e.Programs()
 	if err != nil {
 		return err
 	}
-	o := e2e.Options{Programs: programs}
-	flags.IntVar(&o.Nodes, "nodes", 2, "up: the number of nodes")
-	flags.StringVar(&o.Version, "kubernetes", "", "up: the version of Kubernetes (default: as in kubernetes-versions)")
-	flags.StringVar(&o.FeatureGates, "feature-gates", "", "up: feature gates of Kubernetes' programs")
-	suite := e2e.DefaultSuite()
-	flags.StringVar(&suite.Focus, "focus", suite.Focus, "test: a regular expression for names of tests")
-	flags.StringVar(&suite.Skip, "skip", suite.Skip, "test: a regular expression for names of tests that do not run")
-	flags.IntVar(&suite.Parallel, "parallel", suite.Parallel, "test: how many tests run at a time")
-	cleanup := flags.String("cleanup", "", "proxy: a command that removes what the one before has left")
-	var tested e2e.Tested
-	flags.StringVar(&tested.Name, "name", "", "test: the proxy's name")
-	flags.StringVar(&tested.Version, "version", "", "test: the proxy's version")
-	flags.StringVar(&tested.Mode, "mode", "", "test: the proxy's mode")
-	out := flags.String("report", "report.yaml", "test: the file of the report")
-	baseline := flags.String("baseline", "",
-		"test: the report of another proxy; what fails here twice, and not there, is an error")
-	if err := flags.Parse(args[1:]); err != nil {
+	c := command{options: e2e.Options{Programs: programs}, suite: e2e.DefaultSuite()}
+	flags := flag.NewFlagSet("cluster", flag.ContinueOnError)
+	flags.Usage = func() {
+		fmt.Fprint(flags.Output(), usage)
+		flags.PrintDefaults()
+	}
+	flags.StringVar(&c.options.Dir, "dir", "/var/tmp/kube-proxy-lib-cluster", "the `folder` of the cluster")
+	flags.IntVar(&c.options.Nodes, "nodes", 2, "up, run: the number of nodes")
+	flags.StringVar(&c.options.Version, "kubernetes", "",
+		"up, run: the `version` of Kubernetes (default: the first one in kubernetes-versions)")
+	flags.StringVar(&c.options.FeatureGates, "feature-gates", "", "up, run: feature gates of Kubernetes' programs")
+	flags.StringVar(&c.cleanup, "cleanup", "", "proxy: a `command` that removes what the one before has left")
+	flags.StringVar(&c.suite.Focus, "focus", c.suite.Focus, "test, run: a `pattern` for names of tests")
+	flags.StringVar(&c.suite.Skip, "skip", c.suite.Skip, "test, run: a `pattern` for names of tests that do not run")
+	flags.IntVar(&c.suite.Parallel, "parallel", c.suite.Parallel, "test, run: how many tests run at a time")
+	flags.StringVar(&c.tested.Name, "name", "", "test, run: the proxy's name")
+	flags.StringVar(&c.tested.Version, "version", "", "test, run: the proxy's version")
+	flags.StringVar(&c.tested.Mode, "mode", "", "test, run: the proxy's mode")
+	flags.StringVar(&c.report, "report", "report.yaml", "test, run: the `file` of the report")
+	flags.StringVar(&c.baseline, "baseline", "",
+		"test, run: the `report` of another proxy; what fails here twice, and not there, is an error")
+	name := ""
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		name, args = args[0], args[1:]
+	}
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return nil
+	} else if err != nil {
 		return err
 	}
-	o.Dir = *dir
-	switch args[0] {
-	case "up":
-		c, err := e2e.Up(ctx, o)
-		if err != nil {
-			return err
+	return c.run(ctx, name, flags.Args())
+}
+
+func (c command) run(ctx context.Context, name string, args []string) error {
+	switch {
+	case name == "images" && len(args) == 2: // for the script build
+		return e2e.WriteImages(args[0], args[1])
+	case name == "up" && len(args) == 0:
+		made, err := e2e.Up(ctx, c.options)
+		if err == nil {
+			fmt.Printf("export KUBECONFIG=%s\n", made.Kubeconfig())
 		}
-		fmt.Printf("export KUBECONFIG=%s\n", c.Kubeconfig())
-		return nil
-	case "images":
-		return e2e.WriteImages(flags.Arg(0), flags.Arg(1))
+		return err
+	case name == "run" && len(args) == 1:
+		return c.once(ctx, args[0])
+	case name == "proxy" && len(args) == 1, (name == "test" || name == "down") && len(args) == 0:
+	default:
+		return fmt.Errorf("no such command: %q; --help shows them", append([]string{name}, args...))
 	}
-	c, err := e2e.Open(*dir)
+	open, err := e2e.Open(c.options.Dir)
 	if err != nil {
 		return err
 	}
-	switch args[0] {
-	case "test":
-		return test(ctx, c, suite, tested, *out, *baseline)
+	switch name {
 	case "proxy":
-		return c.Proxy(ctx, flags.Arg(0), *cleanup)
-	case "down":
-		return c.Down(ctx)
+		return open.Proxy(ctx, args[0], c.cleanup)
+	case "test":
+		return c.test(ctx, open)
 	}
-	return fmt.Errorf("there is no command %q", args[0])
+	return open.Down(ctx)
 }
 
-// test runs tests, writes the report to a file, and compares it with another one, unless that is empty.
-func test(ctx context.Context, c *e2e.Cluster, s e2e.Suite, tested e2e.Tested, out, baseline string) error {
+// once makes a cluster for one run of the tests.
+func (c command) once(ctx context.Context, proxy string) (err error) {
+	made, err := e2e.Up(ctx, c.options)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, made.Down(context.WithoutCancel(ctx))) }()
+	fmt.Println("A cluster is there. To look at it: export KUBECONFIG=" + made.Kubeconfig())
+	if err := made.Proxy(ctx, proxy, ""); err != nil {
+		return err
+	}
+	return c.test(ctx, made)
+}
+
+// test runs tests, writes the report to a file, and compares it with the baseline, if there is one.
+func (c command) test(ctx context.Context, on *e2e.Cluster) error {
 	var than *e2e.Report
-	if baseline != "" {
+	if c.baseline != "" {
 		var err error
-		if than, err = e2e.ReadReport(baseline); err != nil {
+		if than, err = e2e.ReadReport(c.baseline); err != nil {
 			return fmt.Errorf("the baseline: %w", err)
 		}
 	}
-	report, err := c.Test(ctx, s, tested)
+	report, err := on.Test(ctx, c.suite, c.tested)
 	if err != nil {
 		return err
 	}
 	fmt.Println(report.Summary())
-	if err := report.Write(out); err != nil {
+	if err := report.Write(c.report); err != nil {
 		return err
 	}
 	if than == nil {
@@ -107,10 +162,10 @@ func test(ctx context.Context, c *e2e.Cluster, s e2e.Suite, tested e2e.Tested, o
 	}
 	fmt.Println("baseline:", than.Summary())
 	if !than.Comparable(report) {
-		return fmt.Errorf("%s is of other tests or another Kubernetes: nothing can be said about a difference", baseline)
+		return fmt.Errorf("%s is of other tests or another Kubernetes: nothing can be said about a difference", c.baseline)
 	}
 	if worse := report.Worse(than); len(worse) > 0 {
-		return fmt.Errorf("failed also alone, and not in %s:\n%s", baseline, strings.Join(worse, "\n"))
+		return fmt.Errorf("failed also alone, and not in %s:\n%s", c.baseline, strings.Join(worse, "\n"))
 	}
 	return nil
 }
