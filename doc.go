@@ -53,7 +53,7 @@
 //	kubeproxy_sync_proxy_rules_service_changes_pending, _total
 //	kubeproxy_sync_proxy_rules_endpoint_changes_pending, _total
 //	kubeproxy_sync_proxy_rules_no_local_endpoints_total{traffic_policy,ip_family}
-//	kubeproxy_unended_lists_total{resource}                           streamed lists that do not end (our own)
+//	kubeproxy_incomplete_lists_total{resource}                        streamed lists that did not complete (our own)
 //	kubeproxy_service_ports_failed{ip_family}                         service ports that the dataplane refuses (our own)
 //
 // The backends and packages conntrack and health have further metrics, for the same registerer. See docs/operate in the

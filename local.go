@@ -199,10 +199,10 @@ func (i *intake) Heard(kind metav1.Object, resourceVersion string) {
 // Bookmarks is called by sources whose server sends bookmarks: see [watch.Handler].
 func (i *intake) Bookmarks(kind metav1.Object) { i.heard.Bookmarks(kind) }
 
-// ListUnended is called by sources if a streamed list does not end: see [watch.Handler].
-func (i *intake) ListUnended(kind metav1.Object) {
-	if h, ok := i.handler.(interface{ ListUnended(metav1.Object) }); ok {
-		h.ListUnended(kind)
+// ListIncomplete is called by sources if a streamed list does not end: see [watch.Handler].
+func (i *intake) ListIncomplete(kind metav1.Object) {
+	if h, ok := i.handler.(interface{ ListIncomplete(metav1.Object) }); ok {
+		h.ListIncomplete(kind)
 	}
 }
 

@@ -18,7 +18,7 @@ type metrics struct {
 	lastSync, lastQueued        *prometheus.GaugeVec
 	noLocal, failed             *prometheus.GaugeVec
 	services, endpoints         changeMetrics
-	unended                     watchhealth.UnendedLists
+	incomplete                  watchhealth.IncompleteLists
 }
 
 // changeMetrics count the changes of one kind of object.
@@ -64,9 +64,9 @@ func newMetrics() *metrics {
 			"Service ports with a Local traffic policy and no endpoint on this node", labelPolicy, labelFamily),
 		failed: gauge("service_ports_failed",
 			"Service ports of which the dataplane refused a part in the last Sync", labelFamily),
-		services:  changes("service", "Service object"),
-		endpoints: changes("endpoint", "EndpointSlice object"),
-		unended:   watchhealth.NewUnendedLists(metricPrefix),
+		services:   changes("service", "Service object"),
+		endpoints:  changes("endpoint", "EndpointSlice object"),
+		incomplete: watchhealth.NewIncompleteLists(metricPrefix),
 	}
 }
 
@@ -74,7 +74,7 @@ func newMetrics() *metrics {
 func (m *metrics) register(r prometheus.Registerer) (unregister func(), err error) {
 	return prom.RegisterAll(r, m.sync, m.syncFull, m.syncPartial, m.programming, m.lastSync, m.lastQueued, m.noLocal,
 		m.failed,
-		m.services.pending, m.services.total, m.endpoints.pending, m.endpoints.total, m.unended)
+		m.services.pending, m.services.total, m.endpoints.pending, m.endpoints.total, m.incomplete)
 }
 
 // setPending records the number of changes that wait to be handed over.

@@ -103,8 +103,8 @@ func (h *feedHandler) MinInterval() time.Duration {
 	return 0
 }
 
-// ListUnended counts a streamed list that does not end.
-func (h *feedHandler) ListUnended(kind metav1.Object) { h.progress.metrics.unended.Count(kind) }
+// ListIncomplete counts a streamed list that does not end.
+func (h *feedHandler) ListIncomplete(kind metav1.Object) { h.progress.metrics.incomplete.Count(kind) }
 
 // Health implements FeedHandler.
 func (h *feedHandler) Health() *health.Proxy { return h.progress.health }

@@ -184,7 +184,7 @@ func (s *nameStore) noted(watch cache.WatchFuncWithContext) cache.WatchFuncWithC
 	return func(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
 		streams := opts.SendInitialEvents != nil && *opts.SendInitialEvents
 		if streams && !s.mayStream(ctx) {
-			return nil, errUnended
+			return nil, errIncomplete
 		}
 		if s.silence.listsAnew() {
 			if !streams {
@@ -220,7 +220,7 @@ func (s *nameStore) noted(watch cache.WatchFuncWithContext) cache.WatchFuncWithC
 
 // mayStream reports whether to stream the next list. The first time that it is not, it tells the handler.
 func (s *nameStore) mayStream(ctx context.Context) bool {
-	return s.stream.usable(klog.FromContext(ctx), func() { reportUnended(s.handler, s.kind) })
+	return s.stream.usable(klog.FromContext(ctx), func() { reportIncomplete(s.handler, s.kind) })
 }
 
 // complete records that the first list has been delivered, or need not be waited for.

@@ -17,12 +17,12 @@ import (
 const (
 	// streamQuiet is how long a streamed list may send nothing that existed when it began before it is given up.
 	streamQuiet = 30 * time.Second
-	// maxUnended is how many streamed lists in a row may break off before they are given up.
-	maxUnended = 3
+	// maxIncomplete is how many streamed lists in a row may break off before they are given up.
+	maxIncomplete = 3
 )
 
-// errUnended makes a reflector list without streaming.
-var errUnended = errors.New("streamed lists do not end")
+// errIncomplete makes a reflector list without streaming.
+var errIncomplete = errors.New("streamed lists stay incomplete")
 
 // errNothingSent stands for the error of an empty watch.
 var errNothingSent = errors.New("the connection timed out, or was closed before the server had sent anything")
@@ -64,14 +64,14 @@ func (s *stream) nothingSent() (listOnce bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.empty++
-	return s.empty%maxUnended == 0
+	return s.empty%maxIncomplete == 0
 }
 
 // usable reports whether to stream the next list. The first time that it is not, it logs that and calls report.
 func (s *stream) usable(logger klog.Logger, report func()) bool {
 	s.mu.Lock()
 	s.stop()
-	s.lost = s.lost || s.begun >= maxUnended
+	s.lost = s.lost || s.begun >= maxIncomplete
 	lost, reported, objects := s.lost, s.reported, s.objects
 	s.reported = lost
 	s.mu.Unlock()
@@ -135,9 +135,9 @@ func (s *stream) stop() {
 	}
 }
 
-// reportUnended tells a handler that has the method ListUnended that streamed lists of a kind do not end.
-func reportUnended(h Handler, k kind) {
-	if h, ok := h.(interface{ ListUnended(metav1.Object) }); ok {
-		h.ListUnended(newObject(k))
+// reportIncomplete tells a handler that has the method ListIncomplete that streamed lists of a kind do not end.
+func reportIncomplete(h Handler, k kind) {
+	if h, ok := h.(interface{ ListIncomplete(metav1.Object) }); ok {
+		h.ListIncomplete(newObject(k))
 	}
 }

@@ -16,17 +16,17 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
 )
 
-// unendedRecorder also records the kinds whose streamed lists did not end.
-type unendedRecorder struct {
+// incompleteRecorder also records the kinds whose streamed lists did not end.
+type incompleteRecorder struct {
 	*recorder
-	unended map[kind]int
+	incomplete map[kind]int
 }
 
-func (r *unendedRecorder) ListUnended(obj metav1.Object) {
+func (r *incompleteRecorder) ListIncomplete(obj metav1.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k, _ := kindOf(obj)
-	r.unended[k]++
+	r.incomplete[k]++
 }
 
 // A tunnel drops the bookmark that ends a streamed list, of one kind of object or of all.
@@ -52,7 +52,7 @@ func TestAListThatDoesNotEndIsListedWithoutStreaming(t *testing.T) {
 						}
 						return apiserver.Fault{}
 					})
-					r := &unendedRecorder{newRecorder(t), map[kind]int{}}
+					r := &incompleteRecorder{newRecorder(t), map[kind]int{}}
 					logger, logs := testLogger(t)
 					ctx, cancel := context.WithCancel(contextWith(t, logger))
 					done := make(chan error, 1)
@@ -70,7 +70,7 @@ func TestAListThatDoesNotEndIsListedWithoutStreaming(t *testing.T) {
 					cancel()
 					require.NoError(t, <-done)
 					assert.Equal(t, len(lost), countIn(logs(), "A streamed list does not end"), "one line for each")
-					assert.Len(t, r.unended, len(lost))
+					assert.Len(t, r.incomplete, len(lost))
 				})
 			})
 		}
@@ -121,7 +121,7 @@ func TestAStreamedListIsGivenUpWhenItsObjectsEnd(t *testing.T) {
 				synctest.Wait()
 				assert.Equal(t, tc.stopped, w.IsStopped())
 				if tc.stopped {
-					require.ErrorIs(t, again(), errUnended)
+					require.ErrorIs(t, again(), errIncomplete)
 				}
 				s.stream.ended()
 			})
@@ -143,13 +143,13 @@ func TestAListThatEndedIsNotGivenUp(t *testing.T) {
 func TestStreamedListsThatBreakOffAreGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, again := streamedStore(t)
-		for range maxUnended - 1 {
+		for range maxIncomplete - 1 {
 			time.Sleep(streamQuiet / 2) // virtual
 			require.NoError(t, again())
 		}
-		require.ErrorIs(t, again(), errUnended)
+		require.ErrorIs(t, again(), errIncomplete)
 		s.stream.ended()
-		require.ErrorIs(t, again(), errUnended, "from then on")
+		require.ErrorIs(t, again(), errIncomplete, "from then on")
 	})
 }
 

@@ -171,7 +171,7 @@ func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
 			"KUBE_FEATURE_WatchListClient=false")
 		for k, informer := range s.inputs {
 			if k != serviceCIDRs && !informer.HasSynced() && (k != nodes || nodeName != "") {
-				reportUnended(h, k)
+				reportIncomplete(h, k)
 			}
 		}
 		awaitSynced(ctx, needed, math.MaxInt64)

@@ -293,15 +293,15 @@ func TestATunnelThatDropsTheEndOfLists(t *testing.T) {
 		http2       bool
 		contentType string
 		ends        error
-		unended     int // resources
+		incomplete  int // resources
 	}{
-		"HTTP 2, protobuf":               {http2: true, contentType: protobuf, unended: 4},
-		"HTTP 1.1, protobuf":             {contentType: protobuf, unended: 4},
-		"HTTP 1.1, JSON":                 {contentType: jsonType, unended: 4},
-		"HTTP 2, which ends streams":     {http2: true, contentType: protobuf, ends: io.EOF, unended: 4},
-		"HTTP 1.1, which ends streams":   {contentType: protobuf, ends: io.EOF, unended: 4},
+		"HTTP 2, protobuf":               {http2: true, contentType: protobuf, incomplete: 4},
+		"HTTP 1.1, protobuf":             {contentType: protobuf, incomplete: 4},
+		"HTTP 1.1, JSON":                 {contentType: jsonType, incomplete: 4},
+		"HTTP 2, which ends streams":     {http2: true, contentType: protobuf, ends: io.EOF, incomplete: 4},
+		"HTTP 1.1, which ends streams":   {contentType: protobuf, ends: io.EOF, incomplete: 4},
 		"HTTP 2, which breaks streams":   {http2: true, contentType: protobuf, ends: io.ErrUnexpectedEOF},
-		"HTTP 1.1, which breaks streams": {contentType: protobuf, ends: io.ErrUnexpectedEOF, unended: 4},
+		"HTTP 1.1, which breaks streams": {contentType: protobuf, ends: io.ErrUnexpectedEOF, incomplete: 4},
 	} {
 		for who, newReader := range map[string]func(*testing.T, context.Context, watch.Source,
 			prometheus.Registerer) *reader{"a proxy": proxyOf, "a brain": brainOf} {
@@ -326,10 +326,10 @@ func TestATunnelThatDropsTheEndOfLists(t *testing.T) {
 					quiet.fire()
 				}
 				require.Eventually(t, r.ready, time.Minute, time.Millisecond)
-				assert.Equal(t, test.unended, log.count("A streamed list does not end"))
-				n, err := testutil.GatherAndCount(registry, r.metrics+"unended_lists_total")
+				assert.Equal(t, test.incomplete, log.count("A streamed list does not end"))
+				n, err := testutil.GatherAndCount(registry, r.metrics+"incomplete_lists_total")
 				require.NoError(t, err)
-				assert.Equal(t, test.unended, n, "resources that are counted")
+				assert.Equal(t, test.incomplete, n, "resources that are counted")
 				require.NoError(t, u.Set(kube.Service("default/late").ClusterIP("10.96.0.2").Port("http", 80).Build()))
 				require.Eventually(t, func() bool { return r.sees(2) }, time.Minute, time.Millisecond)
 				cancel()
@@ -360,7 +360,7 @@ func TestInformersBehindATunnelThatDropsTheEndOfLists(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- r.run(ctx) }()
 	require.Eventually(t, func() bool {
-		n, err := testutil.GatherAndCount(registry, "kubeproxy_unended_lists_total")
+		n, err := testutil.GatherAndCount(registry, "kubeproxy_incomplete_lists_total")
 		return err == nil && n == 3
 	}, time.Minute, time.Millisecond, "all but ServiceCIDRs, which are not waited for")
 	assert.Equal(t, 1, log.count("something between drops the end of streamed lists"))

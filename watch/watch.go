@@ -33,8 +33,8 @@ type Source interface {
 // minutes means that the watch is dead. Without bookmarks, a watch of objects that do not change is silent until
 // client-go begins another one, after 5 to 10 minutes.
 //
-// ListUnended(kind metav1.Object) is called once if a streamed list of that kind does not end: by a [Clientset], which
-// lists without streaming from then on, and by [Informers], which can only wait.
+// ListIncomplete(kind metav1.Object) is called once if a streamed list of that kind does not end: by a [Clientset],
+// which lists without streaming from then on, and by [Informers], which can only wait.
 //
 // A handler that wraps another one needs these methods, too, to pass the calls on: embedding a Handler hides them.
 type Handler interface {

@@ -65,7 +65,7 @@
 //	kubeproxy_remote_publish_duration_seconds   to work out a revision, and to send it
 //	kubeproxy_remote_delivery_duration_seconds  from a change that the server saw to a client's acknowledgement
 //	kubeproxy_remote_classes, _kept_bytes, _waiting_turns
-//	kubeproxy_remote_unended_lists_total{resource}  incomplete streamed lists
+//	kubeproxy_remote_incomplete_lists_total{resource}  incomplete streamed lists
 //	kubeproxy_remote_refused_total{reason}  not_listed, draining, clients, clients_of_node, connections, classes,
 //	                                        classes_of_node, identity
 //	kubeproxy_remote_batches_total{kind}    reset, resumed, resumed_diff, compared, diff, later, behind

@@ -16,7 +16,7 @@ type serverMetrics struct {
 	sentBytes, applyErrors prometheus.Counter
 	refused                *prometheus.CounterVec
 	publish, delivery      prometheus.Histogram
-	unended                watchhealth.UnendedLists
+	incomplete             watchhealth.IncompleteLists
 }
 
 const metricPrefix = "kubeproxy_remote_"
@@ -36,7 +36,7 @@ func newServerMetrics() *serverMetrics {
 			"How long it took to work out a revision, and to send it to those that waited for it", prom.Work()),
 		delivery: prom.NewOneHistogram(metricPrefix+"delivery_duration_seconds",
 			"From a change that the server saw to a client's acknowledgement that it is applied", prom.Latency()),
-		unended: watchhealth.NewUnendedLists(metricPrefix),
+		incomplete: watchhealth.NewIncompleteLists(metricPrefix),
 	}
 	m.diff = m.batches.WithLabelValues("diff")
 	return m

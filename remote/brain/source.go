@@ -78,8 +78,8 @@ func (s serverHandler) Heard(object metav1.Object, resourceVersion string) {
 // Bookmarks records that the watch of a kind is dead if it is silent.
 func (s serverHandler) Bookmarks(kind metav1.Object) { s.heard.Bookmarks(kind) }
 
-// ListUnended counts an incomplete streamed list.
-func (s serverHandler) ListUnended(kind metav1.Object) { s.metrics.unended.Count(kind) }
+// ListIncomplete counts an incomplete streamed list.
+func (s serverHandler) ListIncomplete(kind metav1.Object) { s.metrics.incomplete.Count(kind) }
 
 func (s serverHandler) Synced() {
 	s.mu.Lock()

@@ -150,7 +150,7 @@ func (s *Server) registerMetrics(r prometheus.Registerer) (unregister func(), er
 	}
 	m := s.metrics
 	return prom.RegisterAll(r,
-		m.batches, m.sentBytes, m.applyErrors, m.refused, m.publish, m.delivery, m.unended,
+		m.batches, m.sentBytes, m.applyErrors, m.refused, m.publish, m.delivery, m.incomplete,
 		count("clients", "Connected clients", func(ClientStatus) bool { return true }),
 		count("clients_behind", "Clients that have not acknowledged the newest revision",
 			func(c ClientStatus) bool { return !c.BehindSince.IsZero() }),

@@ -20,12 +20,12 @@ func TestAStreamedListThatDoesNotEndIsCounted(t *testing.T) {
 		src, registry := newManual(), prometheus.NewRegistry()
 		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: &sink.Recorder{}, Metrics: registry})
 		<-src.started
-		src.Handler.(interface{ ListUnended(metav1.Object) }).ListUnended(&corev1.Service{})
+		src.Handler.(interface{ ListIncomplete(metav1.Object) }).ListIncomplete(&corev1.Service{})
 		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP kubeproxy_unended_lists_total Streamed lists whose end did not come, by resource
-# TYPE kubeproxy_unended_lists_total counter
-kubeproxy_unended_lists_total{resource="services"} 1
-`), "kubeproxy_unended_lists_total"))
+# HELP kubeproxy_incomplete_lists_total Streamed lists that did not complete, by resource
+# TYPE kubeproxy_incomplete_lists_total counter
+kubeproxy_incomplete_lists_total{resource="services"} 1
+`), "kubeproxy_incomplete_lists_total"))
 		require.NoError(t, stop())
 	})
 }

@@ -7,19 +7,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// UnendedLists counts incomplete streamed lists, by resource.
-type UnendedLists struct{ *prometheus.CounterVec }
+// IncompleteLists counts incomplete streamed lists, by resource.
+type IncompleteLists struct{ *prometheus.CounterVec }
 
-// NewUnendedLists returns the metric PREFIXunended_lists_total.
-func NewUnendedLists(prefix string) UnendedLists {
-	return UnendedLists{prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: prefix + "unended_lists_total",
-		Help: "Streamed lists whose end did not come, by resource",
+// NewIncompleteLists returns the metric PREFIXincomplete_lists_total.
+func NewIncompleteLists(prefix string) IncompleteLists {
+	return IncompleteLists{prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: prefix + "incomplete_lists_total",
+		Help: "Streamed lists that did not complete, by resource",
 	}, []string{"resource"})}
 }
 
 // Count counts an incomplete list of a kind of object.
-func (l UnendedLists) Count(kind metav1.Object) {
+func (l IncompleteLists) Count(kind metav1.Object) {
 	resource := "servicecidrs"
 	switch kind.(type) {
 	case *corev1.Service:
