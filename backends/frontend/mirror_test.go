@@ -402,17 +402,17 @@ func newRig(tb testing.TB) *rig {
 	return r
 }
 
-// repair looks at both families, as Repair does, and applies what was not accepted yet.
+// repair checks both families, as Repair does, and applies what was not accepted yet.
 func (r *rig) repair(tb testing.TB) {
-	look := func(ctx context.Context, c *Changes) (Look, error) {
+	check := func(ctx context.Context, c *Changes) (CheckResult, error) {
 		err := r.options.Apply(ctx, c)
 		if assert.NoError(tb, err) {
 			c.Accept()
 		}
-		return Look{}, err
+		return CheckResult{}, err
 	}
 	for _, f := range r.families {
-		r.look(tb.Context(), &repairLoop{family: f}, look)
+		r.check(tb.Context(), &repairLoop{family: f}, check)
 	}
 }
 

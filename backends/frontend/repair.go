@@ -16,30 +16,30 @@ const (
 	maxPause = 30 * time.Second
 )
 
-// Look is the result of one check of the dataplane.
-type Look struct {
+// CheckResult is the result of one check of the dataplane.
+type CheckResult struct {
 	// Repaired: something had been changed, and was repaired.
 	Repaired bool
-	// Followed: the difference was not a change by others: the backend has followed something, such as the host's
-	// addresses.
-	Followed bool
-	// Rest is the minimum pause before the next check, if checks are expensive.
-	Rest time.Duration
+	// Expected: no other program made the difference. It follows from something that the backend watches, such as the
+	// host's addresses.
+	Expected bool
+	// Pause is the minimum pause before the next check, if checks are expensive.
+	Pause time.Duration
 }
 
 // Repair checks the dataplane, and repairs it, until ctx ends: when wake, if it is not nil, has a value because the
 // dataplane has reported a change, and at intervals of every, if that is positive. Families are repaired independently:
 // one that cannot be repaired does not delay the other. It does not check before the first Sync and after CleanUp.
 //
-// look checks whether another program has changed the backend's objects in one family, and repairs them. c has the
+// check finds what other programs have changed of the backend's objects in one family, and repairs it. c has the
 // state as of the last Sync, in [Changes.All], and those of its changes that have not been accepted; [Changes.Accept]
-// says that the repair has applied these as well. An error is logged, and look is called again after a pause.
+// says that the repair has applied these as well. An error is logged, and check is called again after a pause.
 //
 // There is a pause after a repair, too, because another program may make the same change again and again. It begins
-// with 100 ms, or Look.Rest if that is longer, and doubles each time, up to 30 s, until nothing has been changed for
-// ten times as long.
+// with 100 ms, or CheckResult.Pause if that is longer, and doubles each time, up to 30 s, until nothing has
+// been changed for ten times as long.
 func (t *Table) Repair(ctx context.Context, every time.Duration, wake <-chan struct{},
-	look func(ctx context.Context, c *Changes) (Look, error)) {
+	check func(ctx context.Context, c *Changes) (CheckResult, error)) {
 	loops := make([]repairLoop, len(t.families))
 	for i, f := range t.families {
 		loops[i] = repairLoop{family: f, pause: minPause}
@@ -70,7 +70,7 @@ func (t *Table) Repair(ctx context.Context, every time.Duration, wake <-chan str
 			l := &loops[i]
 			l.due = l.due || woken
 			if l.due && !time.Now().Before(l.notBefore) {
-				t.look(ctx, l, look)
+				t.check(ctx, l, check)
 			}
 			if l.due && (next.IsZero() || l.notBefore.Before(next)) {
 				next = l.notBefore
@@ -94,8 +94,8 @@ type repairLoop struct {
 	pause     time.Duration
 }
 
-// look checks a family once.
-func (t *Table) look(ctx context.Context, l *repairLoop, look func(context.Context, *Changes) (Look, error)) {
+// check runs check once for a family.
+func (t *Table) check(ctx context.Context, l *repairLoop, check func(context.Context, *Changes) (CheckResult, error)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l.due = false
@@ -107,15 +107,15 @@ func (t *Table) look(ctx context.Context, l *repairLoop, look func(context.Conte
 		l.pause = minPause
 	}
 	l.family.begin()
-	found, err := look(ctx, &Changes{t, l.family, l.family.full})
+	found, err := check(ctx, &Changes{t, l.family, l.family.full})
 	now = time.Now()
 	if err == nil && !found.Repaired {
-		l.notBefore = now.Add(found.Rest)
+		l.notBefore = now.Add(found.Pause)
 		return
 	}
-	wait := max(l.pause, found.Rest)
+	wait := max(l.pause, found.Pause)
 	l.notBefore, l.busy, l.pause = now.Add(wait), now, min(2*wait, maxPause)
-	if found.Repaired && !found.Followed {
+	if found.Repaired && !found.Expected {
 		t.repaired(l.family)
 	}
 	if ctx.Err() != nil {

@@ -13,70 +13,70 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// looker counts looks, by family and in seconds since the start.
-type looker struct {
+// checker counts checks, by family and in seconds since the start.
+type checker struct {
 	start time.Time
-	look  map[model.Family]func() (Look, error)
+	check map[model.Family]func() (CheckResult, error)
 
-	mu    sync.Mutex
-	looks map[model.Family][]float64
+	mu     sync.Mutex
+	checks map[model.Family][]float64
 }
 
-func newLooker() *looker {
-	return &looker{start: time.Now(), looks: map[model.Family][]float64{},
-		look: map[model.Family]func() (Look, error){}}
+func newChecker() *checker {
+	return &checker{start: time.Now(), checks: map[model.Family][]float64{},
+		check: map[model.Family]func() (CheckResult, error){}}
 }
 
-func (l *looker) Look(_ context.Context, c *Changes) (Look, error) {
+func (l *checker) Check(_ context.Context, c *Changes) (CheckResult, error) {
 	f := c.Family()
 	l.mu.Lock()
-	l.looks[f] = append(l.looks[f], time.Since(l.start).Seconds())
+	l.checks[f] = append(l.checks[f], time.Since(l.start).Seconds())
 	l.mu.Unlock()
-	if l.look[f] != nil {
-		return l.look[f]()
+	if l.check[f] != nil {
+		return l.check[f]()
 	}
-	return Look{}, nil
+	return CheckResult{}, nil
 }
 
-// of returns the looks at a family so far.
-func (l *looker) of(f model.Family) []float64 {
+// of returns the checks of a family so far.
+func (l *checker) of(f model.Family) []float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Clone(l.looks[f])
+	return slices.Clone(l.checks[f])
 }
 
 // repairing runs Repair until the function returns.
 func repairing(t *testing.T, r *rig, every time.Duration, wake <-chan struct{},
-	look func(context.Context, *Changes) (Look, error), during func()) {
+	check func(context.Context, *Changes) (CheckResult, error), during func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.Repair(ctx, every, wake, look)
+		r.Repair(ctx, every, wake, check)
 	}()
 	during()
 	cancel()
 	<-done
 }
 
-// However much there is to look at, nothing is looked at once the context has ended.
+// However much there is to check, nothing is checked once the context has ended.
 func TestNothingIsLookedAtAfterTheEnd(t *testing.T) {
-	r, l := newRig(t), newLooker()
+	r, l := newRig(t), newChecker()
 	r.sync(t)
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for range 100 {
 		wake := make(chan struct{}, 1)
 		wake <- struct{}{}
-		r.Repair(ended, 0, wake, l.Look)
+		r.Repair(ended, 0, wake, l.Check)
 	}
 	assert.Empty(t, l.of(model.IPv4))
 }
 
 func TestNothingIsLookedAtBeforeTheFirstSyncAndAfterCleanUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, l := newRig(t), newLooker()
-		repairing(t, r, time.Second, nil, l.Look, func() {
+		r, l := newRig(t), newChecker()
+		repairing(t, r, time.Second, nil, l.Check, func() {
 			time.Sleep(1500 * time.Millisecond)
 			assert.Empty(t, l.of(model.IPv4))
 			r.sync(t)
@@ -96,11 +96,11 @@ func TestARepairSeesTheNodeOfTheLastSync(t *testing.T) {
 		r.SetNode(&model.Node{Name: "n1", Zone: "before"})
 		r.sync(t)
 		var seen []string
-		look := func(_ context.Context, c *Changes) (Look, error) {
+		check := func(_ context.Context, c *Changes) (CheckResult, error) {
 			seen = append(seen, c.Node().Zone)
-			return Look{}, nil
+			return CheckResult{}, nil
 		}
-		repairing(t, r, time.Second, nil, look, func() {
+		repairing(t, r, time.Second, nil, check, func() {
 			time.Sleep(1500 * time.Millisecond)
 			r.SetNode(&model.Node{Name: "n1", Zone: "after"})
 			time.Sleep(time.Second)
@@ -112,10 +112,10 @@ func TestARepairSeesTheNodeOfTheLastSync(t *testing.T) {
 
 func TestAWakeIsFollowedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, l := newRig(t), newLooker()
+		r, l := newRig(t), newChecker()
 		r.sync(t)
 		wake := make(chan struct{})
-		repairing(t, r, 0, wake, l.Look, func() {
+		repairing(t, r, 0, wake, l.Check, func() {
 			time.Sleep(time.Second)
 			wake <- struct{}{}
 			wake <- struct{}{}
@@ -127,11 +127,11 @@ func TestAWakeIsFollowedAtOnce(t *testing.T) {
 
 func TestAFamilyThatCannotBeRepairedWaitsAloneAndLongerEachTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, l := newRig(t), newLooker()
+		r, l := newRig(t), newChecker()
 		r.sync(t)
-		l.look[model.IPv4] = func() (Look, error) { return Look{}, errDataplane }
+		l.check[model.IPv4] = func() (CheckResult, error) { return CheckResult{}, errDataplane }
 		wake := make(chan struct{})
-		repairing(t, r, 0, wake, l.Look, func() {
+		repairing(t, r, 0, wake, l.Check, func() {
 			wake <- struct{}{}
 			time.Sleep(5500 * time.Millisecond)
 			wake <- struct{}{}
@@ -145,12 +145,14 @@ func TestAFamilyThatCannotBeRepairedWaitsAloneAndLongerEachTime(t *testing.T) {
 
 func TestWhatSomebodyChangesAgainAndAgainIsRepairedLessAndLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, l := newRig(t), newLooker()
+		r, l := newRig(t), newChecker()
 		r.sync(t)
 		// Where looking is expensive the pause begins with the rest.
-		l.look[model.IPv4] = func() (Look, error) { return Look{Repaired: true, Rest: time.Second}, nil }
+		l.check[model.IPv4] = func() (CheckResult, error) {
+			return CheckResult{Repaired: true, Pause: time.Second}, nil
+		}
 		wake := make(chan struct{})
-		repairing(t, r, 0, wake, l.Look, func() {
+		repairing(t, r, 0, wake, l.Check, func() {
 			for range 100 {
 				wake <- struct{}{}
 				time.Sleep(100 * time.Millisecond)
@@ -167,10 +169,10 @@ func TestWhatSomebodyChangesAgainAndAgainIsRepairedLessAndLessOften(t *testing.T
 
 func TestARestIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, l := newRig(t), newLooker()
+		r, l := newRig(t), newChecker()
 		r.sync(t)
-		l.look[model.IPv4] = func() (Look, error) { return Look{Rest: 10 * time.Second}, nil }
-		repairing(t, r, time.Second, nil, l.Look, func() {
+		l.check[model.IPv4] = func() (CheckResult, error) { return CheckResult{Pause: 10 * time.Second}, nil }
+		repairing(t, r, time.Second, nil, l.Check, func() {
 			time.Sleep(12500 * time.Millisecond)
 		})
 		assert.Equal(t, []float64{1, 11}, l.of(model.IPv4))
@@ -186,15 +188,15 @@ func TestARepairThatAcceptsLeavesNothingToTell(t *testing.T) {
 		assert.Error(t, r.Sync(t.Context()))
 		r.v4.fail = nil
 		wake := make(chan struct{})
-		look := func(ctx context.Context, c *Changes) (Look, error) {
+		check := func(ctx context.Context, c *Changes) (CheckResult, error) {
 			if c.Family() == model.IPv6 {
-				return Look{}, nil
+				return CheckResult{}, nil
 			}
 			err := r.v4.apply(ctx, c)
 			c.Accept()
-			return Look{Repaired: true}, err
+			return CheckResult{Repaired: true}, err
 		}
-		repairing(t, r, 0, wake, look, func() {
+		repairing(t, r, 0, wake, check, func() {
 			wake <- struct{}{}
 			synctest.Wait()
 		})

@@ -267,7 +267,7 @@ func TestACheckThatFailedIsMadeAgain(t *testing.T) {
 	want := m.hns.Dump()
 	m.hns.RemoveLoadBalancers(func(dp.LoadBalancer) bool { return true })
 	m.hns.SetFailRead(func(string) error { return errors.New("the service is not running") })
-	_, err := b.families[model.IPv4].look(t.Context(), nil)
+	_, err := b.families[model.IPv4].check(t.Context(), nil)
 	require.Error(t, err)
 	m.hns.SetFailRead(nil)
 	require.True(t, b.repair(t))

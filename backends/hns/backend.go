@@ -50,7 +50,7 @@ func CleanUp(ctx context.Context, o Options) error {
 func (o *Options) spec() *lifecycle.Spec[*family] {
 	err := o.complete()
 	return &lifecycle.Spec[*family]{Name: "hns", Common: o.Common, Invalid: err, Open: o.open,
-		Apply: (*family).apply, Extra: extraOf, Look: (*family).look, Every: o.checkInterval,
+		Apply: (*family).apply, Extra: extraOf, Check: (*family).check, Every: o.checkInterval,
 		Describe: (*family).describeService, Remove: (*family).cleanUp}
 }
 

@@ -261,29 +261,29 @@ func (f *family) compare(ctx context.Context) (differs bool, err error) {
 	return differs, nil
 }
 
-// look repairs what others have changed. What failed at the last Sync is left to the next one.
-func (f *family) look(ctx context.Context, _ *frontend.Changes) (look frontend.Look, err error) {
+// check repairs what others have changed. What failed at the last Sync is left to the next one.
+func (f *family) check(ctx context.Context, _ *frontend.Changes) (frontend.CheckResult, error) {
 	if !f.known && !f.broken {
-		return frontend.Look{}, nil // the next Sync does everything
+		return frontend.CheckResult{}, nil // the next Sync does everything
 	}
 	full := f.broken
 	f.known, f.broken = false, true // until all of this has succeeded
 	renewed, err := f.readNetwork(ctx)
 	if err != nil {
-		return frontend.Look{}, err
+		return frontend.CheckResult{}, err
 	}
 	if renewed || full {
 		if err := f.readEndpoints(ctx); err != nil {
-			return frontend.Look{}, err
+			return frontend.CheckResult{}, err
 		}
 	}
 	differs, err := f.compare(ctx)
 	if err != nil {
-		return frontend.Look{}, err
+		return frontend.CheckResult{}, err
 	}
 	if full || len(f.dirty) > 0 || len(f.endpoints.unused) > 0 {
 		if err := f.commit(ctx, nil); err != nil {
-			return frontend.Look{}, err
+			return frontend.CheckResult{}, err
 		}
 	}
 	f.known, f.broken = true, false
@@ -291,7 +291,7 @@ func (f *family) look(ctx context.Context, _ *frontend.Changes) (look frontend.L
 	if renewed || differs {
 		klog.FromContext(ctx).Info("Repaired load balancers that another program had changed", "family", f.key)
 	}
-	return frontend.Look{Repaired: renewed || differs}, nil
+	return frontend.CheckResult{Repaired: renewed || differs}, nil
 }
 
 // cleanUp deletes the backend's load balancers and endpoints.

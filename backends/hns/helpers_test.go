@@ -105,9 +105,9 @@ func (m *machine) writes() []string { return m.hns.TakeCalls().Writes }
 func (b *Backend) repair(t testing.TB) (repaired bool) {
 	t.Helper()
 	for _, f := range b.families {
-		look, err := f.look(t.Context(), nil)
+		result, err := f.check(t.Context(), nil)
 		require.NoError(t, err)
-		repaired = repaired || look.Repaired
+		repaired = repaired || result.Repaired
 	}
 	return repaired
 }

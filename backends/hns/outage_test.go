@@ -111,7 +111,7 @@ func TestAfterAnOutageDuringARepairLoadBalancersAreChangedInPlace(t *testing.T) 
 	list[0].Endpoints = list[0].Endpoints[:1]
 	require.NoError(t, m.hns.UpdateLoadBalancer(t.Context(), list[0]))
 	m.hns.SetFail(func(string) error { return dp.ErrNotRunning })
-	_, err = b.families[model.IPv4].look(t.Context(), nil)
+	_, err = b.families[model.IPv4].check(t.Context(), nil)
 	require.ErrorIs(t, err, dp.ErrNotRunning)
 	m.startAgain()
 	m.hns.TakeCalls()

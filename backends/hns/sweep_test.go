@@ -82,8 +82,8 @@ func TestAFailureOfAnyCallLosesNothing(t *testing.T) {
 							err = b.Sync(t.Context())
 						}
 						for _, f := range model.Families() {
-							if _, err := b.families[f].look(t.Context(), nil); err != nil { // it may be what fails
-								_, err = b.families[f].look(t.Context(), nil)
+							if _, err := b.families[f].check(t.Context(), nil); err != nil { // it may be what fails
+								_, err = b.families[f].check(t.Context(), nil)
 								require.NoError(t, err)
 							}
 						}

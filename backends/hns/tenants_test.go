@@ -192,9 +192,9 @@ func TestWhatHNSMakesOfALoadBalancerIsNotRepaired(t *testing.T) {
 				repairs := 0
 				lines := logged(t, func(ctx context.Context) {
 					for range 10 {
-						look, err := b.families[model.IPv4].look(ctx, nil)
+						result, err := b.families[model.IPv4].check(ctx, nil)
 						require.NoError(t, err)
-						if look.Repaired {
+						if result.Repaired {
 							repairs++
 						}
 					}
@@ -404,7 +404,7 @@ func TestANetworkThatIsRecreatedInTheMiddleIsFilledAgain(t *testing.T) {
 					b.ResyncFailed()
 					_ = b.Sync(t.Context())
 					for _, f := range b.families {
-						_, _ = f.look(t.Context(), nil)
+						_, _ = f.check(t.Context(), nil)
 					}
 				}
 				require.Equal(t, fresh.hns.Dump(), m.hns.Dump(), "before call %d", at)

@@ -82,21 +82,21 @@
 //
 // # What is known about the tables
 //
-// Each family is in one of these states, initially unknown. "Look" is the check for drift, every second.
+// Each family is in one of these states, initially unknown. Drift is checked for every second.
 //
 //	state        the tables hold                          next
 //	───────────  ───────────────────────────────────────  ───────────────────────────────────────────────────────────
 //	known        what is wanted, as far as iptables       Sync writes changes ─► known
 //	             can print it                             a generation that is not ours, seen by Sync ─► suspect
-//	                                                      the same, seen by a look: reads; same ─► known
+//	                                                      the same, seen by a check: reads; same ─► known
 //	suspect      what is wanted, unless others wrote      Sync writes changes ─► suspect
-//	             meanwhile                                look reads; nothing is different ─► known
+//	             meanwhile                                check reads; nothing is different ─► known
 //	unknown      anything                                 Sync, first or retry: reads, writes what differs ─► suspect
 //	                                                      if nothing was ─► known
-//	unrepaired   anything                                 as unknown, and the look does it as well
+//	unrepaired   anything                                 as unknown, and the check does it as well
 //
 //	any          a Sync fails, ForceResync, CleanUp ─► unknown
-//	any trusted  a look writes what is different ─► suspect, or fails ─► unrepaired
+//	any trusted  a check writes what is different ─► suspect, or fails ─► unrepaired
 //
 // # Metrics
 //

@@ -14,26 +14,26 @@ import (
 // costs microseconds, so everything is read and compared only if that has changed. It also changes when others write
 // their own rules: after a read that found no difference, the next check comes after a hundred times as long as the
 // read took, so that checking takes 1% of a processor at most.
-const restAfterReading = 100
+const pauseAfterReading = 100
 
-// restAfterRepair is the pause after a read that found a difference, or failed.
-const restAfterRepair = time.Second
+// pauseAfterRepair is the pause after a read that found a difference, or failed.
+const pauseAfterRepair = time.Second
 
 // maxRepair is how long a repair may take. A program that hangs must not block Syncs, which wait for it, forever.
 const maxRepair = time.Minute
 
-// look checks once whether another program has changed our rules, and repairs them. See
+// check checks once whether another program has changed our rules, and repairs them. See
 // [frontend.Table.Repair].
-func (f *family) look(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
+func (f *family) check(ctx context.Context, c *frontend.Changes) (frontend.CheckResult, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, maxRepair, fmt.Errorf("the repair took longer than %v", maxRepair))
 	defer cancel()
 	began, before := time.Now(), f.state
 	if before == unknown {
-		return frontend.Look{}, nil // a Sync has failed, and its caller will try again
+		return frontend.CheckResult{}, nil // a Sync has failed, and its caller will try again
 	}
 	if before == known {
 		if generation, err := f.dataplane.Generation(ctx); err == nil && generation == f.generation {
-			return frontend.Look{}, nil
+			return frontend.CheckResult{}, nil
 		}
 	}
 	repaired, err := f.repair(ctx)
@@ -43,9 +43,9 @@ func (f *family) look(ctx context.Context, c *frontend.Changes) (frontend.Look, 
 	case repaired:
 		klog.FromContext(ctx).Info("Repaired rules that another program had changed", "family", c.Family())
 	case before == known: // others have changed rules, but not ours
-		return frontend.Look{Rest: restAfterReading * time.Since(began)}, nil
+		return frontend.CheckResult{Pause: pauseAfterReading * time.Since(began)}, nil
 	}
-	return frontend.Look{Repaired: repaired, Rest: restAfterRepair}, err
+	return frontend.CheckResult{Repaired: repaired, Pause: pauseAfterRepair}, err
 }
 
 // repair reads the tables, and corrects what differs.

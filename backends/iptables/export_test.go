@@ -24,5 +24,5 @@ func (o Options) Splitting(maxNames int) Options {
 	return o
 }
 
-// Looks reports whether the options have an interval.
-func (o Options) Looks() bool { return o.driftInterval != 0 }
+// ChecksForDrift reports whether the options have an interval.
+func (o Options) ChecksForDrift() bool { return o.driftInterval != 0 }

@@ -29,8 +29,8 @@ type state uint8
 
 const (
 	unknown    state = iota // nothing, at first and after a failed Sync: the next one reads and compares
-	unrepaired              // nothing, after a failed repair: the next look, or Sync, reads and compares
-	suspect                 // they are as chains say, unless another program has changed something: the next look reads
+	unrepaired              // nothing, after a failed repair: the next check, or Sync, reads and compares
+	suspect                 // as chains say, unless another program has changed something: the next check reads
 	known                   // they are as chains say, as far as iptables can print them
 )
 

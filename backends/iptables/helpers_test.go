@@ -23,14 +23,14 @@ type rig struct {
 	backend *iptables.Backend
 }
 
-// newRig makes a rig that does not look for drift, unless the options say how often it should.
+// newRig makes a rig that does not check for drift, unless the options say how often it should.
 func newRig(t testing.TB, o iptables.Options) *rig {
 	r := &rig{t: t, options: o, fakes: map[model.Family]*dataplane.Fake{}}
 	for _, f := range model.Families() {
 		r.fakes[f] = dataplane.NewFake(f)
 		r.options.Dataplanes = append(r.options.Dataplanes, r.fakes[f])
 	}
-	if !o.Looks() {
+	if !o.ChecksForDrift() {
 		r.options = r.options.Looking(-1)
 	}
 	if o.Sysctls == "" {

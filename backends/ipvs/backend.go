@@ -63,7 +63,7 @@ func CleanUp(ctx context.Context, o Options) error {
 func (o *Options) spec(open func(context.Context, *lifecycle.Spec[*family]) error) *lifecycle.Spec[*family] {
 	err := o.complete()
 	return &lifecycle.Spec[*family]{Name: "ipvs", Common: o.Common, MasqueradeMark: &o.MasqueradeMark, Invalid: err,
-		Open: open, Apply: (*family).sync, Look: (*family).look, Every: o.drainInterval,
+		Open: open, Apply: (*family).sync, Check: (*family).check, Every: o.drainInterval,
 		Describe: (*family).describeService, Remove: (*family).cleanUp, RemoveShared: o.deleteLink}
 }
 
@@ -208,16 +208,16 @@ func (f *family) nextConfig(c *frontend.Changes) *config {
 	return next
 }
 
-// look drains, and repairs what others have changed. Of their changes to virtual servers it finds only deletions; the
+// check drains, and repairs what others have changed. Of their changes to virtual servers it finds only deletions; the
 // comparison at each resync finds all others.
-func (f *family) look(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
+func (f *family) check(ctx context.Context, c *frontend.Changes) (frontend.CheckResult, error) {
 	if !f.known {
 		if !f.missing.failed {
-			return frontend.Look{}, nil // the next Sync does everything
+			return frontend.CheckResult{}, nil // the next Sync does everything
 		}
 		err := f.apply(ctx, c, f.nextConfig(c))
 		f.missing.failed = err != nil
-		return frontend.Look{Repaired: true}, err
+		return frontend.CheckResult{Repaired: true}, err
 	}
 	now := time.Now()
 	// This may run more often, for another reason. The ticker need not be exact.
@@ -227,14 +227,14 @@ func (f *family) look(ctx context.Context, c *frontend.Changes) (frontend.Look, 
 		undrained = f.drain(ctx)
 	}
 	if next := f.nextConfig(c); !next.equal(f.ports.config) {
-		return frontend.Look{Repaired: true, Followed: true}, errors.Join(undrained, f.apply(ctx, c, next))
+		return frontend.CheckResult{Repaired: true, Expected: true}, errors.Join(undrained, f.apply(ctx, c, next))
 	}
 	if f.addresses.follow(f.ports.config.apiServers) {
-		return frontend.Look{Repaired: true, Followed: true}, errors.Join(undrained, f.commit(ctx, c))
+		return frontend.CheckResult{Repaired: true, Expected: true}, errors.Join(undrained, f.commit(ctx, c))
 	}
 	repaired, err := f.repair(ctx)
 	restored, lost := f.restoreServers(ctx, c, now)
-	return frontend.Look{Repaired: repaired || restored}, errors.Join(undrained, err, lost)
+	return frontend.CheckResult{Repaired: repaired || restored}, errors.Join(undrained, err, lost)
 }
 
 // repair repairs what another program has changed of the packet filter and of the interface, in this order: the filter

@@ -97,19 +97,19 @@ func (b *Backend) drain(t testing.TB, f model.Family) {
 	require.NoError(t, b.tryToDrain(t, f))
 }
 
-// tryToDrain drains as the look in the background does, so that it does not run beside one.
+// tryToDrain drains as the check in the background does, so that it does not run beside one.
 func (b *Backend) tryToDrain(t testing.TB, key model.Family) (err error) {
 	t.Helper()
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	now := make(chan struct{}, 1)
 	now <- struct{}{}
-	b.Repair(ctx, 0, now, func(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
+	b.Repair(ctx, 0, now, func(ctx context.Context, c *frontend.Changes) (frontend.CheckResult, error) {
 		if c.Family() == key {
 			err = b.families[key].drain(ctx)
 			end()
 		}
-		return frontend.Look{}, nil
+		return frontend.CheckResult{}, nil
 	})
 	return err
 }

@@ -31,7 +31,7 @@ type fakeNodes struct {
 func nodesAt(addrs ...string) *fakeNodes {
 	n := &fakeNodes{changed: make(chan struct{}, 1)}
 	n.set(addrs...)
-	<-n.changed // nobody knows anything else: a look would only run beside the test
+	<-n.changed // there is nothing else to find: a check would only run beside the test
 	return n
 }
 
@@ -57,7 +57,7 @@ func (n *fakeNodes) Addresses() ([]netip.Addr, bool) {
 	return n.list, !n.unknown
 }
 
-// timesAsked is how often somebody has asked for the addresses. A look in the background may do so as well.
+// timesAsked is how often somebody has asked for the addresses. A check in the background may do so as well.
 func (n *fakeNodes) timesAsked() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -16,12 +16,12 @@ func (f *family) lookForDrift() {
 	}
 }
 
-// repair corrects what another program changed.
-func (f *family) repair(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
+// check corrects what another program has changed.
+func (f *family) check(ctx context.Context, c *frontend.Changes) (frontend.CheckResult, error) {
 	f.lookForDrift()
 	if f.state != suspect {
 		f.lowerTimeouts(ctx)
-		return frontend.Look{}, nil
+		return frontend.CheckResult{}, nil
 	}
 	began := time.Now()
 	changed, err := f.compareAgain(ctx, f.config(c.Node()), c)
@@ -29,12 +29,12 @@ func (f *family) repair(ctx context.Context, c *frontend.Changes) (frontend.Look
 		if f.state = suspect; ctx.Err() == nil {
 			f.countFailure()
 		}
-		return frontend.Look{}, err
+		return frontend.CheckResult{}, err
 	}
 	c.Accept()
 	if changed {
 		klog.FromContext(ctx).Info("Repaired a table that another program had changed", "table", f.key)
 	}
 	// On a node where other programs keep changing rulesets, checking takes a tenth of the time at most.
-	return frontend.Look{Repaired: changed, Rest: 9 * time.Since(began)}, nil
+	return frontend.CheckResult{Repaired: changed, Pause: 9 * time.Since(began)}, nil
 }

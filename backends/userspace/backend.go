@@ -70,7 +70,7 @@ func newBackend(ctx context.Context, o Options, loopbackOnly bool) (*Backend, er
 	b.held = make(chan struct{}, limits.MaxConnections/8)
 	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s := &lifecycle.Spec[*family]{Name: "userspace", Common: o.Common, Open: b.open,
-		Apply: (*family).sync, Look: (*family).look, Describe: (*family).describeService, Remove: (*family).cleanUp}
+		Apply: (*family).sync, Check: (*family).check, Describe: (*family).describeService, Remove: (*family).cleanUp}
 	var err error
 	if b.running, err = s.Start(b.ctx); err != nil {
 		b.stop()
@@ -96,9 +96,9 @@ func (b *Backend) open(ctx context.Context, s *lifecycle.Spec[*family]) (err err
 	return err
 }
 
-// look moves node ports to other addresses when the host's addresses change.
-func (f *family) look(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
-	return frontend.Look{}, f.sync(ctx, c)
+// check moves node ports to other addresses when the host's addresses change.
+func (f *family) check(ctx context.Context, c *frontend.Changes) (frontend.CheckResult, error) {
+	return frontend.CheckResult{}, f.sync(ctx, c)
 }
 
 // sync records changes, and opens and closes listeners accordingly.

@@ -15,7 +15,7 @@ type relay struct {
 	client, server net.Conn
 	slot           *slot
 	closeWait      time.Duration // the timeout once one direction has ended
-	look           time.Duration // at least how often to check whether a side is gone
+	checkEvery     time.Duration // at least how often to check whether a side is gone
 
 	mu      sync.Mutex
 	timeout time.Duration // of both directions
@@ -23,14 +23,14 @@ type relay struct {
 	idle    time.Duration // for how long the directions, added up, have had no data
 }
 
-// lookPause is the time between checks whether a side is gone.
-const lookPause = time.Minute
+// checkPause is the time between checks whether a side is gone.
+const checkPause = time.Minute
 
 // errGone is why copying ends when the connection that it writes to was reset.
 var errGone = errors.New("connection reset by peer")
 
 func (b *Backend) newRelay(client, server net.Conn, s *slot) *relay {
-	return &relay{client: client, server: server, slot: s, open: 2, look: lookPause,
+	return &relay{client: client, server: server, slot: s, open: 2, checkEvery: checkPause,
 		timeout: b.options.tuning.TCPEstablishedTimeout, closeWait: b.options.tuning.TCPCloseWaitTimeout}
 }
 
@@ -81,7 +81,7 @@ func (r *relay) copy(to, from net.Conn) error {
 }
 
 // pause is how long a direction reads before it checks whether data has arrived. r.mu is held.
-func (r *relay) pause() time.Duration { return min(r.look, r.timeout/2) }
+func (r *relay) pause() time.Duration { return min(r.checkEvery, r.timeout/2) }
 
 // await sets the deadline at which reading is interrupted for that check.
 func (r *relay) await(from net.Conn) {

@@ -22,7 +22,7 @@ func relayed(t *testing.T, test func(t *testing.T, client, server net.Conn, ende
 		go func() {
 			defer close(ended)
 			(&relay{client: c, server: s, slot: &slot{}, open: 2, timeout: time.Hour, closeWait: time.Minute,
-				look: time.Minute}).run()
+				checkEvery: time.Minute}).run()
 		}()
 		test(t, client, server, ended)
 		_, _ = client.Close(), server.Close()
@@ -95,7 +95,7 @@ func ended(t *testing.T, end <-chan struct{}) {
 // lookingOften returns a relay that looks often whether a side is gone, and what is closed when it has ended.
 func lookingOften(client, server net.Conn) (*relay, <-chan struct{}) {
 	r := &relay{client: client, server: server, slot: &slot{}, open: 2, timeout: time.Hour, closeWait: time.Hour,
-		look: time.Millisecond}
+		checkEvery: time.Millisecond}
 	end := make(chan struct{})
 	go func() {
 		defer close(end)

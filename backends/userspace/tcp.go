@@ -25,8 +25,8 @@ func (l *tcpListener) start() { l.family.backend.traffic.Go(l.accept) }
 const acceptPause = 50 * time.Millisecond
 
 // minIdle is how long a connection must be idle before one of its namespace that has no better claim may take its
-// place. The time of its last data is known to within lookPause.
-const minIdle = 2 * lookPause
+// place. The time of its last data is known to within checkPause.
+const minIdle = 2 * checkPause
 
 func (l *tcpListener) accept() {
 	b := l.family.backend

@@ -48,11 +48,11 @@ type Spec[F any] struct {
 	Apply         func(F, context.Context, *frontend.Changes) error
 	Extra         func(*model.Service) any
 	LimitAffinity bool
-	// Look checks for changes of a family by other programs, and repairs them: see [frontend.Table.Repair].
-	Look func(F, context.Context, *frontend.Changes) (frontend.Look, error)
+	// Check finds changes of a family by other programs, and repairs them: see [frontend.Table.Repair].
+	Check func(F, context.Context, *frontend.Changes) (frontend.CheckResult, error)
 	// Yield are asked how long the next Sync should wait: see [sink.Yielder].
 	Yield []func() time.Duration
-	// Every is how often to call Look, if it is positive, and Drift receive a value when there is something to check.
+	// Every is how often to call Check, if it is positive, and Drift receive a value when there is something to check.
 	Every time.Duration
 	Drift []<-chan struct{}
 	// Describe returns what a family's dataplane has for the ports of a service: see [frontend.Table.View].
@@ -238,8 +238,8 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 		describe: func(name model.ServiceName, c *frontend.Changes, ports []*frontend.PortChange) string {
 			return s.Describe(s.Families[c.Family()], name, c, ports)
 		}}
-	look := func(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
-		return s.Look(s.Families[c.Family()], ctx, c)
+	check := func(ctx context.Context, c *frontend.Changes) (frontend.CheckResult, error) {
+		return s.Check(s.Families[c.Family()], ctx, c)
 	}
 	ctx, r.stop = context.WithCancel(ctx)
 	for _, t := range s.trackers {
@@ -256,7 +256,7 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 			}
 		})
 	}
-	r.wg.Go(func() { r.Repair(ctx, s.Every, s.wake, look) })
+	r.wg.Go(func() { r.Repair(ctx, s.Every, s.wake, check) })
 	return r, nil
 }
 

@@ -55,7 +55,9 @@ func backend(log *[]string) *Spec[string] {
 			note("apply " + f)
 			return nil
 		},
-		Look: func(string, context.Context, *frontend.Changes) (frontend.Look, error) { return frontend.Look{}, nil },
+		Check: func(string, context.Context, *frontend.Changes) (frontend.CheckResult, error) {
+			return frontend.CheckResult{}, nil
+		},
 		Remove: func(f string, _ context.Context) error {
 			note("remove " + f)
 			return nil

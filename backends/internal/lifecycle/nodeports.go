@@ -64,7 +64,7 @@ func (s *Spec[F]) followNodePorts() error {
 	return nil
 }
 
-// addressesChanged makes the backend call Look, and asks for the Sync that decides anew who owns these addresses.
+// addressesChanged makes the backend call Check, and asks for the Sync that decides anew who owns these addresses.
 func (s *Spec[F]) addressesChanged() {
 	s.notify()
 	if f := s.onAddresses.Load(); f != nil {
