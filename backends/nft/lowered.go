@@ -21,21 +21,21 @@ import (
 // entries of clients that do not return time out as before.
 //
 // A set may have 65,535 clients, and a service whose timeout changes every second must not make others wait. So there
-// are turns: one reads sets until it has read clientsOfTurn elements, at least one set. The first turn belongs to the
-// Sync that lowers the timeout; the backend takes the others in the background. After each it pauses for nine times as
-// long.
+// are batches: one reads sets until it has read clientsOfBatch elements, at least one set. The first batch belongs to
+// the Sync that lowers the timeout; the backend does the others in the background. After each it pauses for nine times
+// as long.
 const (
-	clientsOfTurn = 1 << 14
+	clientsOfBatch = 1 << 14
 	// clientsOfTransaction is how many clients a transaction gives a timeout. It fits into the smallest socket buffer.
 	clientsOfTransaction = 400
-	restAfterTurn        = 9
-	restAfterFailure     = time.Second
+	pauseAfterBatch      = 9
+	pauseAfterFailure    = time.Second
 )
 
 // loweredTimeouts has the sets of clients where some may have a longer timeout than their service port.
 type loweredTimeouts struct {
 	sets      []*loweredSet // the next one first
-	notBefore time.Time     // when the next turn may begin
+	notBefore time.Time     // when the next batch may begin
 	timer     *time.Timer
 	failing   failures.Lines
 }
@@ -63,7 +63,7 @@ func (l *loweredTimeouts) add(p *plan) {
 	}
 }
 
-// lowerTimeouts takes a turn if one is due, and makes the backend check when the next one is. What fails is tried
+// lowerTimeouts does a batch if one is due, and makes the backend check when the next one is. What fails is tried
 // again. It is not a failure of the Sync: all rules are right.
 func (f *family) lowerTimeouts(ctx context.Context) {
 	l := &f.lowered
@@ -71,16 +71,16 @@ func (f *family) lowerTimeouts(ctx context.Context) {
 		return // in any other state, comparing the table comes first, which calls it again
 	}
 	if began := time.Now(); !began.Before(l.notBefore) {
-		err := f.lowerSome(ctx)
+		err := f.lowerBatch(ctx)
 		now := time.Now()
-		rest := restAfterTurn * now.Sub(began)
+		pause := pauseAfterBatch * now.Sub(began)
 		if err != nil {
-			rest = max(rest, restAfterFailure)
+			pause = max(pause, pauseAfterFailure)
 			if ctx.Err() == nil && !errors.Is(err, dp.ErrStale) && l.failing.Due(err.Error(), now) {
 				klog.FromContext(ctx).Info("Clients cannot be given a lower affinity timeout yet", "table", f.key, "reason", err)
 			}
 		}
-		l.notBefore = now.Add(rest)
+		l.notBefore = now.Add(pause)
 	}
 	if l.timer != nil {
 		l.timer.Stop()
@@ -96,10 +96,10 @@ func (f *family) lowerTimeouts(ctx context.Context) {
 	}
 }
 
-// lowerSome is one turn.
-func (f *family) lowerSome(ctx context.Context) error {
+// lowerBatch reads sets until it has read clientsOfBatch elements.
+func (f *family) lowerBatch(ctx context.Context) error {
 	l := &f.lowered
-	for read := 0; len(l.sets) > 0 && read < clientsOfTurn; {
+	for read := 0; len(l.sets) > 0 && read < clientsOfBatch; {
 		s := l.sets[0]
 		n, done, err := f.lowerIn(ctx, s)
 		read += n

@@ -35,14 +35,14 @@ type Backend struct {
 	traffic     sync.WaitGroup // connections, and the goroutines that accept them
 	connections *pool
 	flows       *pool // UDP
-	listeners   *places
+	listeners   *listenerQuota
 	own         ownSockets
 	remembered  atomic.Int64  // clients with session affinity
 	held        chan struct{} // holds one element for each connection that is to be dropped
 	buffers     sync.Pool
 	// What is logged now and then: that connections cannot be accepted, that none can be made to endpoints, and that some
 	// endpoints are this backend itself.
-	unaccepted, undialled, itself seldom
+	acceptErrors, dialErrors, ownAddresses logLimiter
 
 	mu        sync.Mutex // guards the rest, and the families' listeners
 	inherited map[socketKey]socket
@@ -66,7 +66,7 @@ func newBackend(ctx context.Context, o Options, loopbackOnly bool) (*Backend, er
 	b.buffers.New = func() any { return new([maxDatagram]byte) }
 	limits := &b.options.tuning
 	b.connections, b.flows = newPool(limits.MaxConnections, minIdle), newPool(limits.MaxFlows, 0)
-	b.listeners = newPlaces(limits.MaxListeners)
+	b.listeners = newListenerQuota(limits.MaxListeners)
 	b.held = make(chan struct{}, limits.MaxConnections/8)
 	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s := &lifecycle.Spec[*family]{Name: "userspace", Common: o.Common, Open: b.open,

@@ -26,9 +26,9 @@ func (b *Backend) dial(ctx context.Context, timeout time.Duration, protocol mode
 	switch {
 	case err == nil:
 		return conn, nil
-	case errors.Is(err, errItself) && b.itself.due(time.Now()):
+	case errors.Is(err, errItself) && b.ownAddresses.due(time.Now()):
 		log.Info("An endpoint is an address of a service: not used", "endpoint", d.endpoint, "reason", err)
-	case (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)) && b.undialled.due(time.Now()):
+	case (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)) && b.dialErrors.due(time.Now()):
 		log.Error(err, "Cannot connect to endpoints")
 	default:
 		log.V(2).Info("Cannot connect to an endpoint", "protocol", protocol, "endpoint", d.endpoint, "reason", err)

@@ -27,7 +27,7 @@ type family struct {
 	frontends map[frontend.Key]target
 	nodePorts []netip.Addr
 	listeners map[frontend.Key]listener      // node ports have an address in the key
-	shares    map[frontend.Key]*share        // in which the listeners have a place
+	shares    map[frontend.Key]*share        // against which the listeners count
 	addresses frontend.RefCounts[netip.Addr] // frontends of each
 	round     uint64
 
@@ -182,7 +182,7 @@ func (f *family) apply(ctx context.Context, nodePorts []netip.Addr) error {
 	if !slices.Equal(nodePorts, f.nodePorts) {
 		f.moveNodePorts(nodePorts)
 	}
-	// In order, so that the same frontends get the last places, and the ports of Localhost, after a restart.
+	// In order, so that the same frontends get the last listeners, and the ports of Localhost, after a restart.
 	for _, k := range slices.SortedFunc(maps.Keys(f.dirty), frontend.Key.Compare) {
 		f.listen(ctx, k)
 	}
@@ -249,21 +249,21 @@ func (f *family) openListener(ctx context.Context, at frontend.Key, t target) er
 	if len(addresses) == 0 {
 		return nil
 	}
-	places := f.backend.listeners
-	place := places.take(t.port.name())
-	if place == nil {
-		return fmt.Errorf("%v: too many listeners (limit for all services: %d)", at, places.limit)
+	quota := f.backend.listeners
+	sh := quota.take(t.port.name())
+	if sh == nil {
+		return fmt.Errorf("%v: too many listeners (limit for all services: %d)", at, quota.limit)
 	}
 	l, err := f.open(ctx, t, addresses)
 	if err != nil {
-		places.release(place)
+		quota.release(sh)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			err = fmt.Errorf("%w (by another program of this host: it listens there, or one of its connections has this port)",
 				err)
 		}
 		return err
 	}
-	f.listeners[at], f.shares[at] = l, place
+	f.listeners[at], f.shares[at] = l, sh
 	return nil
 }
 

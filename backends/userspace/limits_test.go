@@ -8,7 +8,7 @@ import (
 )
 
 func TestWhatAllListenersFindOutIsLoggedNowAndThen(t *testing.T) {
-	var s seldom
+	var s logLimiter
 	lines := 0
 	now := time.Now()
 	for range 3 {

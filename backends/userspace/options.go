@@ -50,8 +50,8 @@ type tuning struct {
 	MaxConnections int
 	// MaxFlows limits the UDP flows at a time, in the same way.
 	MaxFlows int
-	// MaxListeners limits the listening sockets: see places. Each takes about 10 KB. A frontend that gets none is a
-	// [sink.PortError].
+	// MaxListeners limits the listening sockets: see listenerQuota. Each takes about 10 KB. A frontend that gets none is
+	// a [sink.PortError].
 	MaxListeners int
 	// DialTimeout bounds each attempt to connect to an endpoint.
 	DialTimeout time.Duration

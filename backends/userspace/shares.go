@@ -67,45 +67,48 @@ func (sh *share) add(n int) {
 	sh.namespace.taken += n
 }
 
-// places are a limited number of listeners, which service ports share. A port may have no more of them than are left,
-// and a namespace no more than three times as many: alone, a port can have half of them and a namespace three quarters.
-// So nobody alone can take what others need. Switches share their buffers in the same way (dynamic thresholds).
-type places struct {
+// listenerQuota limits the number of listeners, which service ports share. A port may have no more of them than are
+// left, and a namespace no more than three times as many: alone, a port can have half of them and a namespace three
+// quarters. So nobody alone can take what others need. Switches share their buffers in the same way (dynamic
+// thresholds).
+type listenerQuota struct {
 	limit  int
 	shares shares
 	taken  int
 }
 
-func newPlaces(limit int) *places { return &places{limit: limit, shares: newShares()} }
+func newListenerQuota(limit int) *listenerQuota {
+	return &listenerQuota{limit: limit, shares: newShares()}
+}
 
-// take takes a place for a port, or returns nil if it may not have one.
-func (p *places) take(port model.PortName) *share {
-	sh, left := p.shares.get(port), p.limit-p.taken
+// take counts a listener of a port, or returns nil if it may not have another one.
+func (q *listenerQuota) take(port model.PortName) *share {
+	sh, left := q.shares.get(port), q.limit-q.taken
 	if sh.taken >= left || sh.namespace.taken >= 3*left {
-		p.shares.put(sh)
+		q.shares.put(sh)
 		return nil
 	}
-	p.taken++
+	q.taken++
 	sh.add(1)
 	return sh
 }
 
-// release gives a place back.
-func (p *places) release(sh *share) {
-	p.taken--
+// release ends the use of what take returned.
+func (q *listenerQuota) release(sh *share) {
+	q.taken--
 	sh.add(-1)
-	p.shares.put(sh)
+	q.shares.put(sh)
 }
 
-// move makes a place count against another port, whatever that has already.
-func (p *places) move(sh *share, to model.PortName) *share {
+// move makes a listener count against another port, whatever that has already.
+func (q *listenerQuota) move(sh *share, to model.PortName) *share {
 	if sh.port == to {
 		return sh
 	}
-	next := p.shares.get(to)
+	next := q.shares.get(to)
 	sh.add(-1)
 	next.add(1)
-	p.shares.put(sh)
+	q.shares.put(sh)
 	return next
 }
 
@@ -116,7 +119,7 @@ func (p *places) move(sh *share, to model.PortName) *share {
 type pool struct {
 	limit   int
 	minIdle time.Duration
-	full    seldom
+	full    logLimiter
 
 	mu     sync.Mutex
 	shares shares
@@ -139,10 +142,10 @@ func newPool(limit int, minIdle time.Duration) *pool {
 // logPause is the time between log lines about what all listeners find out at the same time.
 const logPause = 10 * time.Second
 
-// seldom says when something may be logged again.
-type seldom struct{ last atomic.Int64 } // Unix nanoseconds
+// logLimiter says when something may be logged again.
+type logLimiter struct{ last atomic.Int64 } // Unix nanoseconds
 
-func (s *seldom) due(now time.Time) bool {
+func (s *logLimiter) due(now time.Time) bool {
 	last := s.last.Load()
 	return now.Sub(time.Unix(0, last)) >= logPause && s.last.CompareAndSwap(last, now.UnixNano())
 }

@@ -18,45 +18,45 @@ func portOf(namespace, service string) model.PortName {
 		Protocol: model.TCP}
 }
 
-// takeAll takes as many places for a port as it may have.
-func takeAll(p *places, port model.PortName) (all []*share) {
-	for sh := p.take(port); sh != nil; sh = p.take(port) {
+// takeAll takes as many listeners for a port as it may have.
+func takeAll(q *listenerQuota, port model.PortName) (all []*share) {
+	for sh := q.take(port); sh != nil; sh = q.take(port) {
 		all = append(all, sh)
 	}
 	return all
 }
 
-func TestAPortLeavesHalfOfThePlacesToOthers(t *testing.T) {
-	p := newPlaces(16)
-	all := takeAll(p, portOf("a", "web"))
+func TestAPortLeavesHalfOfTheListenersToOthers(t *testing.T) {
+	q := newListenerQuota(16)
+	all := takeAll(q, portOf("a", "web"))
 	assert.Len(t, all, 8)
-	second := takeAll(p, portOf("b", "web"))
+	second := takeAll(q, portOf("b", "web"))
 	assert.Len(t, second, 4)
 	for _, sh := range append(all, second...) {
-		p.release(sh)
+		q.release(sh)
 	}
-	assert.Zero(t, p.taken)
-	assert.Empty(t, p.shares.ports)
-	assert.Empty(t, p.shares.namespaces)
+	assert.Zero(t, q.taken)
+	assert.Empty(t, q.shares.ports)
+	assert.Empty(t, q.shares.namespaces)
 }
 
 func TestANamespaceOfManyServicesLeavesAQuarterToOthers(t *testing.T) {
-	p := newPlaces(1000)
+	q := newListenerQuota(1000)
 	n := 0
 	for i := range 1000 {
-		n += len(takeAll(p, portOf("a", fmt.Sprint("web-", i))))
+		n += len(takeAll(q, portOf("a", fmt.Sprint("web-", i))))
 	}
 	assert.Equal(t, 750, n)
-	assert.Len(t, takeAll(p, portOf("b", "web")), 125)
+	assert.Len(t, takeAll(q, portOf("b", "web")), 125)
 }
 
-func TestAPlaceMovesToThePortThatTakesOverAFrontend(t *testing.T) {
-	p := newPlaces(16)
-	sh := p.move(p.take(portOf("a", "web")), portOf("b", "web"))
+func TestAListenerCountsAgainstThePortThatTakesOverItsFrontend(t *testing.T) {
+	q := newListenerQuota(16)
+	sh := q.move(q.take(portOf("a", "web")), portOf("b", "web"))
 	assert.Equal(t, portOf("b", "web"), sh.port)
-	assert.Equal(t, 1, p.taken)
-	assert.Len(t, p.shares.ports, 1)
-	assert.Len(t, p.shares.namespaces, 1)
+	assert.Equal(t, 1, q.taken)
+	assert.Len(t, q.shares.ports, 1)
+	assert.Len(t, q.shares.namespaces, 1)
 	assert.Equal(t, 1, sh.namespace.taken)
 }
 

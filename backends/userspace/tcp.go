@@ -36,7 +36,7 @@ func (l *tcpListener) accept() {
 			return
 		}
 		if err != nil {
-			if b.unaccepted.due(time.Now()) {
+			if b.acceptErrors.due(time.Now()) {
 				klog.FromContext(b.ctx).Error(err, "Cannot accept connections", "address", l.addr())
 			}
 			select {
