@@ -44,21 +44,21 @@ type block struct {
 	cost    Budget // of its ports that are served
 	limited int    // ports that are not, or without affinity
 	// The decisions hold while what is left before the block is at least low and below high.
-	low, high rest
+	low, high amounts
 }
 
-// rest is what is left of the budget, for each limit that ports may exceed.
-type rest [numExcesses]int
+// amounts are numbers of items, one for each limit that ports may exceed.
+type amounts [numExcesses]int
 
 // needs returns how much of each limit an amount takes.
-func (b Budget) needs() rest {
-	return rest{ofOwnDestinations: b.Destinations, ofFrontends: b.Frontends, ofDestinations: b.Destinations,
+func (b Budget) needs() amounts {
+	return amounts{ofOwnDestinations: b.Destinations, ofFrontends: b.Frontends, ofDestinations: b.Destinations,
 		ofOwnSticky: b.StickyEndpoints, ofSticky: b.StickyEndpoints}
 }
 
-func (b *block) holds(r rest) bool {
-	for e := range r {
-		if r[e] < b.low[e] || r[e] >= b.high[e] {
+func (b *block) holds(left amounts) bool {
+	for e := range left {
+		if left[e] < b.low[e] || left[e] >= b.high[e] {
 			return false
 		}
 	}
@@ -66,7 +66,7 @@ func (b *block) holds(r rest) bool {
 }
 
 // decide decides which ports of a block are served, and which with affinity. It reports whether any decision changed.
-func (b *block) decide(ports []*port, left rest, tooManyRanges bool) (isNew bool) {
+func (b *block) decide(ports []*port, left amounts, tooManyRanges bool) (isNew bool) {
 	*b = block{}
 	for e := range b.high {
 		b.high[e] = math.MaxInt
@@ -94,7 +94,7 @@ func (b *block) decide(ports []*port, left rest, tooManyRanges bool) (isNew bool
 
 // exceeded returns the first limit that the next port exceeds, and narrows low and high to the amounts for which that
 // holds.
-func (b *block) exceeded(needs, left rest) excess {
+func (b *block) exceeded(needs, left amounts) excess {
 	used := b.cost.needs()
 	for e := range numExcesses {
 		n := used[e] + needs[e]
@@ -224,14 +224,14 @@ func (t *Table) join(s *service) {
 	}
 	s.tenant = n
 	n.services[s] = true
-	n.place(s)
+	n.addSorted(s)
 }
 
 // forget removes a service of which nothing is known any more.
 func (t *Table) forget(s *service) {
 	delete(t.services, s.name)
 	n := s.tenant
-	n.displace(s)
+	n.removeSorted(s)
 	for i := range n.of {
 		delete(n.of[i].admissions, s)
 	}
@@ -249,9 +249,9 @@ func (t *Table) setAge(s *service) {
 	if age == s.age {
 		return
 	}
-	s.tenant.displace(s)
+	s.tenant.removeSorted(s)
 	s.age = age
-	s.tenant.place(s)
+	s.tenant.addSorted(s)
 	t.decideAgain(s.tenant)
 }
 
@@ -268,16 +268,16 @@ func (s *service) compareAge(o *service) int {
 	return cmp.Or(cmp.Compare(s.age, o.age), s.name.Compare(o.name))
 }
 
-// place inserts a service into the order by age.
-func (n *tenant) place(s *service) {
+// addSorted inserts a service into the order by age.
+func (n *tenant) addSorted(s *service) {
 	if n.sorted != nil {
 		at, _ := slices.BinarySearchFunc(n.sorted, s, (*service).compareAge)
 		n.sorted = slices.Insert(n.sorted, at, s)
 	}
 }
 
-// displace removes it from that order.
-func (n *tenant) displace(s *service) {
+// removeSorted removes it from that order.
+func (n *tenant) removeSorted(s *service) {
 	if at, found := slices.BinarySearchFunc(n.sorted, s, (*service).compareAge); found {
 		n.sorted = slices.Delete(n.sorted, at, at+1)
 	}

@@ -128,7 +128,7 @@ func (o *owners) claimNodePorts() {
 			o.add(next, fr)
 		}
 		if served != nil {
-			o.unsettle(k, o.byKey[k]).heirs = served.service
+			o.unsettle(k, o.byKey[k]).formerOwner = served.service
 		}
 	}
 	if len(n.changed) > 0 || len(n.passed) > 0 || len(n.added) > 0 { // most waves change none of these

@@ -74,10 +74,10 @@ type contest struct {
 	rivals []rival // those that do not have the key
 	sorted int     // how many of them are sorted; those that follow are new
 	// The rest is about the present wave.
-	before    *port    // the owner when it began, if there was one
-	heirs     *service // the service whose port had the key and gave it up
-	unsettled bool
-	compared  int // comparisons of claims
+	before      *port    // the owner when it began, if there was one
+	formerOwner *service // the service whose port had the key and gave it up
+	unsettled   bool
+	compared    int // comparisons of claims
 }
 
 // rival is a claim to a key that another port has.
@@ -140,11 +140,11 @@ func (o *owners) unsettle(k Key, h holder) *contest {
 	return h.contest
 }
 
-// remove withdraws a port's request for a frontend. If the service itself is deleted, there are no heirs, even if
-// another one of its name is added.
+// remove withdraws a port's request for a frontend. Other ports of its service get the key first, unless the service
+// itself is deleted.
 func (o *owners) remove(p *port, fr Frontend) { o.withdraw(p, fr, p.service.object != nil) }
 
-func (o *owners) withdraw(p *port, fr Frontend, hasHeirs bool) {
+func (o *owners) withdraw(p *port, fr Frontend, siblingsFirst bool) {
 	k := fr.Key
 	o.nodePorts.noteAsked(k)
 	h := o.byKey[k]
@@ -153,13 +153,13 @@ func (o *owners) withdraw(p *port, fr Frontend, hasHeirs bool) {
 		return
 	}
 	o.lose(k, h.claim)
-	if !hasHeirs && h.contest == nil {
+	if !siblingsFirst && h.contest == nil {
 		delete(o.byKey, k)
 		return
 	}
 	c := o.unsettle(k, h)
-	if hasHeirs && h.wave < o.wave {
-		c.heirs = p.service
+	if siblingsFirst && h.wave < o.wave {
+		c.formerOwner = p.service
 	}
 	o.byKey[k] = holder{contest: c}
 }
@@ -217,7 +217,7 @@ func (o *owners) decide(list []*contest, report func(loser, owner *port, k Key))
 		o.withdrawn(c)
 		c.tidy()
 		lost := h.port
-		if i := c.heir(h, o.wave); i >= 0 {
+		if i := c.nextOwner(h, o.wave); i >= 0 {
 			next := c.rivals[i].claim
 			c.rivals = slices.Delete(c.rivals, i, i+1)
 			if lost != nil {
@@ -239,7 +239,7 @@ func (o *owners) decide(list []*contest, report func(loser, owner *port, k Key))
 			}
 		}
 		o.compared += c.compared
-		if c.compared, c.before, c.heirs, c.unsettled = 0, nil, nil, false; len(c.rivals) == 0 {
+		if c.compared, c.before, c.formerOwner, c.unsettled = 0, nil, nil, false; len(c.rivals) == 0 {
 			h.contest = nil
 		}
 		if o.byKey[k] = h; h.port == nil {
@@ -295,27 +295,27 @@ func (c *contest) insert(x claim) {
 	c.rivals = slices.Insert(c.rivals, i, r)
 }
 
-// heir returns the place of the claim that gets the key, -1 if the owner keeps it or there is none.
-func (c *contest) heir(h holder, wave uint64) int {
+// nextOwner returns the index of the claim that gets the key, -1 if the owner keeps it or there is none.
+func (c *contest) nextOwner(h holder, wave uint64) int {
 	if len(c.rivals) == 0 {
 		return -1
 	}
-	heirs, isClusterIP := c.heirs, c.rivals[0].kind == ClusterIP
+	preferred, isClusterIP := c.formerOwner, c.rivals[0].kind == ClusterIP
 	if h.port != nil && h.wave < wave {
 		if h.kind == ClusterIP || !isClusterIP {
 			return -1
 		}
-		heirs = h.port.service
+		preferred = h.port.service
 	}
 	i := 0
-	if heirs != nil {
+	if preferred != nil {
 		i = max(0, slices.IndexFunc(c.rivals, func(r rival) bool {
-			return r.port.service == heirs && (r.kind == ClusterIP) == isClusterIP
+			return r.port.service == preferred && (r.kind == ClusterIP) == isClusterIP
 		}))
 	}
 	r := c.rivals[i]
 	if h.port != nil && cmp.Or(first(h.kind == ClusterIP, r.kind == ClusterIP),
-		first(h.port.service == heirs, r.port.service == heirs), newRival(h.claim).compare(r)) < 0 {
+		first(h.port.service == preferred, r.port.service == preferred), newRival(h.claim).compare(r)) < 0 {
 		return -1
 	}
 	return i
