@@ -28,8 +28,8 @@ type busyService struct {
 	Changes int               `json:"changes"`
 }
 
-// turn begins a new period if the present one is over.
-func (b *busy) turn(at time.Time) {
+// rotate begins a new period if the present one is over.
+func (b *busy) rotate(at time.Time) {
 	switch age := at.Sub(b.since); {
 	case b.now == nil || age >= 2*busyPeriod:
 		*b = busy{since: at, began: at, now: map[model.ServiceName]int{}}

@@ -19,7 +19,7 @@ func (p *Page) serveExplanation(w http.ResponseWriter, r *http.Request) {
 			http.StatusNotFound)
 		return
 	}
-	if !inTurn(r.Context(), p.turn, func() { e, known = explainer.Explain(name) }) {
+	if !withSlot(r.Context(), p.working, func() { e, known = explainer.Explain(name) }) {
 		return
 	}
 	if !known {

@@ -16,7 +16,7 @@ func (p *Page) serveFlow(w http.ResponseWriter, r *http.Request) {
 	var status int
 	var err error
 	switch {
-	case !inTurn(r.Context(), p.turn, func() { answer, status, err = p.flow(r.FormValue("q")) }):
+	case !withSlot(r.Context(), p.working, func() { answer, status, err = p.flow(r.FormValue("q")) }):
 	case err != nil:
 		http.Error(w, err.Error(), status)
 	default:

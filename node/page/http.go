@@ -160,37 +160,37 @@ func (p *Page) serveServices(w http.ResponseWriter, r *http.Request) {
 	}
 	q := newQuery(r.FormValue("q"), r.FormValue("problems") == "true", number("offset"), number("limit"))
 	var found *serviceList
-	if inTurn(r.Context(), p.turn, func() { v := p.view(); found = v.services(q) }) {
+	if withSlot(r.Context(), p.working, func() { v := p.view(); found = v.services(q) }) {
 		writeJSON(w, found)
 	}
 }
 
 // maxQuestions bounds how many questions the page answers at a time. It is far above what people ask, and bounds the
-// memory of answers that wait for their turn or for a slow browser.
+// memory of answers that wait for their slot or for a slow browser.
 const maxQuestions = 64
 
-// limited refuses requests while there are as many as places has room for.
-func limited(places chan struct{}, reason string, answer http.HandlerFunc) http.HandlerFunc {
+// limited refuses requests while there are as many as there are slots.
+func limited(slots chan struct{}, reason string, answer http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {
-		case places <- struct{}{}:
-			defer func() { <-places }()
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
 			answer(w, r)
 		default:
-			http.Error(w, fmt.Sprintf("%d %s", cap(places), reason), http.StatusServiceUnavailable)
+			http.Error(w, fmt.Sprintf("%d %s", cap(slots), reason), http.StatusServiceUnavailable)
 		}
 	}
 }
 
-// inTurn runs work whose cost follows the size of the cluster or of a service, one call at a time, so that all requests
-// together take at most one processor. It returns false if ctx ends before it is the call's turn.
-func inTurn(ctx context.Context, turn chan struct{}, work func()) bool {
+// withSlot runs work whose cost follows the size of the cluster or of a service, one call at a time, so that all
+// requests together take at most one processor. It returns false if ctx ends before the slot is free.
+func withSlot(ctx context.Context, slot chan struct{}, work func()) bool {
 	select {
-	case turn <- struct{}{}:
+	case slot <- struct{}{}:
 	case <-ctx.Done():
 		return false
 	}
-	defer func() { <-turn }()
+	defer func() { <-slot }()
 	work()
 	return true
 }
@@ -199,7 +199,7 @@ func (p *Page) serveService(w http.ResponseWriter, r *http.Request) {
 	name := model.ServiceName{Namespace: r.FormValue("namespace"), Name: r.FormValue("name")}
 	var v view
 	var s *serviceDetails
-	if !inTurn(r.Context(), p.turn, func() { v = p.view(); s = v.service(name) }) {
+	if !withSlot(r.Context(), p.working, func() { v = p.view(); s = v.service(name) }) {
 		return
 	}
 	if s == nil {
@@ -207,7 +207,7 @@ func (p *Page) serveService(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// The backend may have to finish a Sync first. That must not hold up questions that do not need it.
-	if inTurn(r.Context(), p.describing, func() { v.describe(r.Context(), s) }) {
+	if withSlot(r.Context(), p.describing, func() { v.describe(r.Context(), s) }) {
 		writeJSON(w, s)
 	}
 }

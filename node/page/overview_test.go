@@ -131,7 +131,7 @@ func TestTheBusiestServicesAreTold(t *testing.T) {
 // However many services change, the busiest one is found, in little memory.
 func TestTheCountOfChangesIsBounded(t *testing.T) {
 	var b busy
-	b.turn(time.Now())
+	b.rotate(time.Now())
 	name := func(i int) model.ServiceName { return model.ServiceName{Namespace: "shop", Name: fmt.Sprint(i)} }
 	for i := range 100_000 {
 		b.add(name(1 + i%20_000))

@@ -40,8 +40,8 @@ type Page struct {
 	handler   http.Handler
 	questions chan struct{} // those being answered
 	browsers  chan struct{} // those that follow the page
-	// One question at a time holds each of these, see inTurn: for its own work, and for what it asks the backend.
-	turn, describing chan struct{}
+	// One question at a time holds each of these, see withSlot: for its own work, and for what it asks the backend.
+	working, describing chan struct{}
 
 	mu        sync.Mutex // guards the rest, and is never held while something waits
 	explainer Explainer
@@ -84,7 +84,7 @@ func New(opts Options) *Page {
 	p := &Page{opts: opts, snapshot: &sink.Snapshot{}, updated: make(chan struct{}),
 		questions: make(chan struct{}, maxQuestions),
 		browsers:  make(chan struct{}, cmp.Or(opts.maxBrowsers, 32)),
-		turn:      make(chan struct{}, 1), describing: make(chan struct{}, 1),
+		working:   make(chan struct{}, 1), describing: make(chan struct{}, 1),
 		problems: newProblems(), shown: newProblems()}
 	p.handler = p.routes()
 	return p

@@ -87,7 +87,7 @@ func (p *Page) synced(f *feeder, start, end time.Time, err error) {
 	first := p.sync == nil
 	failedBefore := !first && p.sync.Error == result.Error && p.sync.failed == result.failed
 	p.sync = &result
-	p.busy.turn(end)
+	p.busy.rotate(end)
 	changed := p.follow(f.new, end.UTC(), first, f.suspects)
 	for _, family := range model.Families() {
 		if !result.failed.Has(family) {
