@@ -25,7 +25,7 @@ type common struct {
 	limits    limits
 	metrics   *serverMetrics
 	slots     chan struct{}      // one for each client that is being sent a full state
-	turns     counter[principal] // of clients that hold such a slot, or wait for one
+	slotUsers counter[principal] // of clients that hold such a slot, or wait for one
 	maxAnswer time.Duration      // see the constant
 	zips      wire.Compressors
 	pace      *pace // of revisions
@@ -116,25 +116,25 @@ type client struct {
 
 	senders sync.WaitGroup // the goroutine that sends
 
-	mu        sync.Mutex               // guards what follows; taken after the server's locks
-	cause     error                    // why the stream ends; nil while it does not
-	closed    bool                     // no new sender may begin
-	sends     bool                     // a goroutine is sending, or computing what to send
-	news      bool                     // an update is pending: there is something newer than what was sent last
-	busy      bool                     // what was sent last has not been acknowledged
-	sent      nodeView                 // what was sent last
-	has       nodeView                 // what was acknowledged last
-	answer    chan<- *remotev1.Digests // receives the requested digests; nil: none were requested
-	spoke     time.Time                // when something was last sent
-	heartbeat *time.Timer
-	newsSeen  time.Time // when the server saw the first change that is not sent yet; zero: not known
-	sentSeen  time.Time // the same, for what was sent last
-	behind    time.Time // since when the client is behind; zero: it is not
-	applyErr  string
-	rests     time.Time   // the end of its pause, in which it applies nothing; zero: it announced none
-	restsLong bool        // the pause is at least longRest
-	wake      *time.Timer // sends the pending update at the end of the pause; nil: not used yet
-	wakes     bool        // wake is running
+	mu          sync.Mutex               // guards what follows; taken after the server's locks
+	cause       error                    // why the stream ends; nil while it does not
+	closed      bool                     // no new sender may begin
+	sends       bool                     // a goroutine is sending, or computing what to send
+	news        bool                     // an update is pending: there is something newer than what was sent last
+	busy        bool                     // what was sent last has not been acknowledged
+	sent        nodeView                 // what was sent last
+	has         nodeView                 // what was acknowledged last
+	answer      chan<- *remotev1.Digests // receives the requested digests; nil: none were requested
+	spoke       time.Time                // when something was last sent
+	heartbeat   *time.Timer
+	newsSeen    time.Time // when the server saw the first change that is not sent yet; zero: not known
+	sentSeen    time.Time // the same, for what was sent last
+	behind      time.Time // since when the client is behind; zero: it is not
+	applyErr    string
+	pausedUntil time.Time   // the end of its pause, in which it applies nothing; zero: it announced none
+	pausesLong  bool        // the pause is at least longPause
+	wake        *time.Timer // sends the pending update at the end of the pause; nil: not used yet
+	wakes       bool        // wake is running
 }
 
 func (c *client) principal() principal {

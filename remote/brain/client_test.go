@@ -330,10 +330,10 @@ func TestTooManyAreTurnedAway(t *testing.T) {
 	_, err := rawStream(t, server.target, &remotev1.Hello{Node: "n1"}).Recv()
 	assert.ErrorContains(t, err, "there are already 1 clients")
 	server = serve(t, Options{Source: c, limits: limits{maxClasses: 1}}, socket(t))
-	for i := range 1 + placesWithoutZone {
+	for i := range 1 + classesWithoutZone {
 		receiveBatch(t, rawStream(t, server.target, withOptions(fmt.Sprint("other-", i), i)))
 	}
-	_, err = rawStream(t, server.target, withOptions("last", 1+placesWithoutZone)).Recv()
+	_, err = rawStream(t, server.target, withOptions("last", 1+classesWithoutZone)).Recv()
 	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
 	assert.ErrorContains(t, err, "there are already as many classes of nodes as there may be")
 }
@@ -511,8 +511,8 @@ func TestAClientThatWasToldToComeLaterIsSentNothingMore(t *testing.T) {
 	c := &client{server: &server.common, node: "n1", stream: stream, ctx: t.Context(), news: true}
 	require.NoError(t, server.join(c, localstate.Options{}))
 	defer server.leave(c)
-	for range maxTurns {
-		require.True(t, server.turns.add(c.principal(), maxTurns))
+	for range maxSlotUsers {
+		require.True(t, server.slotUsers.add(c.principal(), maxSlotUsers))
 	}
 	require.True(t, c.begin())
 	c.send()

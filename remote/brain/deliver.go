@@ -54,10 +54,10 @@ func (c *client) announce(seen time.Time) (deliverable bool) {
 // pause. If it were sent at once, later changes would have to wait until the client has applied and acknowledged it.
 // The caller holds the client's mu.
 func (c *client) holds() bool {
-	if c.rests.IsZero() {
+	if c.pausedUntil.IsZero() {
 		return false
 	}
-	wait := time.Until(c.rests)
+	wait := time.Until(c.pausedUntil)
 	if wait <= 0 {
 		return false
 	}
@@ -68,7 +68,7 @@ func (c *client) holds() bool {
 	case c.closed || c.wakes:
 		return true
 	case c.wake == nil:
-		c.wake = time.AfterFunc(wait, c.rested)
+		c.wake = time.AfterFunc(wait, c.pauseEnded)
 	default:
 		c.wake.Reset(wait)
 	}
@@ -76,11 +76,11 @@ func (c *client) holds() bool {
 	return true
 }
 
-// rested sends the update that waited for the end of the client's pause.
-func (c *client) rested() {
+// pauseEnded sends the update that waited for the end of the client's pause.
+func (c *client) pauseEnded() {
 	c.mu.Lock()
 	c.wakes = false
-	long := c.restsLong
+	long := c.pausesLong
 	c.mu.Unlock()
 	if c.begin() {
 		if long {

@@ -64,7 +64,7 @@
 //	kubeproxy_remote_publishing_seconds     how long the current revision has been in progress
 //	kubeproxy_remote_publish_duration_seconds   to work out a revision, and to send it
 //	kubeproxy_remote_delivery_duration_seconds  from a change that the server saw to a client's acknowledgement
-//	kubeproxy_remote_classes, _kept_bytes, _waiting_turns
+//	kubeproxy_remote_classes, _kept_bytes, _clients_waiting
 //	kubeproxy_remote_incomplete_lists_total{resource}  incomplete streamed lists
 //	kubeproxy_remote_refused_total{reason}  not_listed, draining, clients, clients_of_node, connections, classes,
 //	                                        classes_of_node, identity
@@ -78,7 +78,7 @@ package brain
 // Where things are:
 //
 //	server.go, run.go, source.go     one Server, and what it watches
-//	serve.go, listen.go, identity.go who may connect, and connection.go, places.go, classturn.go: how often
+//	serve.go, listen.go, identity.go who may connect, and connection.go, classlimit.go, classslot.go: how often
 //	class.go, history.go, parts.go   the state of a class, its versions, and what one node has besides
 //	publish.go, pace.go              a revision: what of it changes for whom, and when the next one is made
 //	join.go, client.go, receive.go   a stream from its Hello to its end, and what the node says

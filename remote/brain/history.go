@@ -87,9 +87,9 @@ func tooOld() error {
 	return status.Error(codes.Aborted, "this client is too far behind: connect again, to any server")
 }
 
-// place returns the index of a version among those that are kept, len(h.recent) for the current one, or false if it is
-// not kept. The caller holds the Server's mu.
-func (h *history) place(v *version) (int, bool) {
+// indexOf returns the index of a version among those that are kept, len(h.recent) for the current one, or false if it
+// is not kept. The caller holds the Server's mu.
+func (h *history) indexOf(v *version) (int, bool) {
 	if v == h.current {
 		return len(h.recent), true
 	}
@@ -99,7 +99,7 @@ func (h *history) place(v *version) (int, bool) {
 	return at, at < len(h.recent) && h.recent[at] == v
 }
 
-// at returns the version at an index of place. The caller holds the Server's mu.
+// at returns the version at an index that indexOf returns. The caller holds the Server's mu.
 func (h *history) at(i int) *version {
 	if i < len(h.recent) {
 		return h.recent[i]
@@ -113,8 +113,8 @@ func (h *history) between(from, to *version) ([]*version, bool) {
 	if h.current == nil {
 		return nil, false
 	}
-	first, okFirst := h.place(from)
-	last, okLast := h.place(to)
+	first, okFirst := h.indexOf(from)
+	last, okLast := h.indexOf(to)
 	if !okFirst || !okLast || first > last {
 		return nil, false
 	}
@@ -235,7 +235,7 @@ func (h *history) forget(before time.Time, mostBytes int) {
 		h.resumable++
 		h.resumableBytes -= h.at(h.resumable).bytes
 	}
-	oldest, ok := h.place(h.base.version)
+	oldest, ok := h.indexOf(h.base.version)
 	n := 0
 	for ok && n < min(h.resumable, oldest) && (ended(n) || h.kept > max(mostBytes, minHistory)) {
 		n++
@@ -260,7 +260,7 @@ func (h *history) forget(before time.Time, mostBytes int) {
 // setBase makes a version the base. The caller holds the Server's mu, and sets the state.
 func (h *history) setBase(v *version) {
 	h.base.version, h.sinceBase = v, 0
-	at, _ := h.place(v)
+	at, _ := h.indexOf(v)
 	for i := at + 1; i <= len(h.recent); i++ {
 		h.sinceBase += h.at(i).bytes
 	}
@@ -295,7 +295,7 @@ func (h *history) withRoot(root wire.Digest) *version {
 	if v == nil {
 		return nil
 	}
-	if at, ok := h.place(v); !ok || at < h.resumable {
+	if at, ok := h.indexOf(v); !ok || at < h.resumable {
 		return nil
 	}
 	return v

@@ -99,9 +99,9 @@ func TestMetricsShowWhatTheServerHolds(t *testing.T) {
 	_, err := rawStream(t, server.target, &remotev1.Hello{Node: "n3"}).Recv()
 	require.Error(t, err)
 
-	server.slots <- struct{}{} // one has its turn, two wait
+	server.slots <- struct{}{} // one has a slot, two wait
 	for _, node := range []string{"x", "y", "z"} {
-		require.True(t, server.turns.add(principal{node: node}, maxTurns))
+		require.True(t, server.slotUsers.add(principal{node: node}, maxSlotUsers))
 	}
 	kept := 0
 	server.mu.Lock()
@@ -118,6 +118,6 @@ func TestMetricsShowWhatTheServerHolds(t *testing.T) {
 	}
 	assert.EqualValues(t, 2, values["classes"])
 	assert.EqualValues(t, kept, values["kept_bytes"])
-	assert.EqualValues(t, 2, values["waiting_turns"])
+	assert.EqualValues(t, 2, values["clients_waiting"])
 	assert.EqualValues(t, 1, testutil.ToFloat64(server.metrics.refused.WithLabelValues("clients")))
 }

@@ -30,9 +30,10 @@ const (
 	minPause = 5 * time.Millisecond
 	// maxPause is the longest, whatever the budget: changes may be late, but they are sent.
 	maxPause = time.Second
-	// A client that pauses for at least longRest between two applies gets one message per pause, however many revisions
-	// there are, so fewer revisions would save little. Messages to such clients extend a revision to heldPeriod at most.
-	longRest, heldPeriod = maxPause * 3 / 4, 100 * time.Millisecond
+	// A client that pauses for at least longPause between two applies gets one message per pause, however many
+	// revisions there are, so fewer revisions would save little. Messages to such clients extend a revision to
+	// heldPeriod at most.
+	longPause, heldPeriod = maxPause * 3 / 4, 100 * time.Millisecond
 )
 
 // The processor time of a message and its acknowledgement, mostly in gRPC, TLS and the kernel: 70 to 120 us, measured.

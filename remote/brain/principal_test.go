@@ -100,8 +100,8 @@ func TestAViewerTakesNoNodesPlaces(t *testing.T) {
 		err := server.join(c, localstate.Options{})
 		if err == nil {
 			t.Cleanup(func() { server.leave(c) })
-			require.True(t, server.turns.add(c.principal(), maxTurns))
-			server.turns.done(c.principal())
+			require.True(t, server.slotUsers.add(c.principal(), maxSlotUsers))
+			server.slotUsers.done(c.principal())
 		}
 		return err
 	}

@@ -125,7 +125,7 @@ func (s *Server) enterClass(c *client) error {
 		}
 		switch {
 		case err == nil:
-		case !errors.Is(err, errNoPlace):
+		case !errors.Is(err, errTooManyClasses):
 			return err
 		case key.Zone == "": // otherwise others took the last class meanwhile: try again
 			return s.metrics.refuse("classes", codes.ResourceExhausted, err)
@@ -136,7 +136,7 @@ func (s *Server) enterClass(c *client) error {
 // prepare creates a class, or has it keep the parts of a client's node if it exists. It waits for the slot of the
 // client's principal. The caller holds no lock.
 func (s *Server) prepare(c *client, key localstate.Class, g *group) error {
-	done, err := s.classTurns.take(c.ctx, c.principal())
+	done, err := s.classSlots.take(c.ctx, c.principal())
 	if err != nil {
 		return err
 	}

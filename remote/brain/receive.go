@@ -35,7 +35,7 @@ func (c *client) take(r *remotev1.Request) (news bool, err error) {
 	case ack != nil && c.busy && ack.GetRevision() == c.sent.revision:
 		c.has, c.busy = c.sent, false
 		c.behind = time.Time{}
-		c.rest(ack)
+		c.setPause(ack)
 		if !c.sentSeen.IsZero() {
 			c.server.metrics.delivery.Observe(time.Since(c.sentSeen).Seconds())
 			c.sentSeen = time.Time{}
@@ -67,14 +67,14 @@ func (c *client) applied(problem string) {
 	c.applyErr = wire.FirstOf(problem)
 }
 
-// maxRest is the longest time that an update waits for the end of a client's pause. With a longer wait the client might
+// maxHold is the longest time that an update waits for the end of a client's pause. With a longer wait the client might
 // learn too late to leave this server, and it would look up to date meanwhile.
-const maxRest = 5 * time.Second
+const maxHold = 5 * time.Second
 
-// rest records for how long the client pauses, and so applies nothing. The caller holds the client's mu.
-func (c *client) rest(ack *remotev1.Ack) {
-	c.rests, c.restsLong = time.Time{}, false
-	if wait := min(time.Duration(ack.GetRestMillis())*time.Millisecond, maxRest); wait > 0 {
-		c.rests, c.restsLong = time.Now().Add(wait), wait >= longRest
+// setPause records for how long the client pauses, and so applies nothing. The caller holds the client's mu.
+func (c *client) setPause(ack *remotev1.Ack) {
+	c.pausedUntil, c.pausesLong = time.Time{}, false
+	if wait := min(time.Duration(ack.GetRestMillis())*time.Millisecond, maxHold); wait > 0 {
+		c.pausedUntil, c.pausesLong = time.Now().Add(wait), wait >= longPause
 	}
 }

@@ -66,7 +66,7 @@ func (c *client) introduce(view nodeView, b *batches, resume *remotev1.Resume) e
 		c.verify = true
 		return c.sendBatch(remotev1.Kind_DIFF, c.changedSince(view, b, since), nodeView{}, view, true)
 	}
-	release, err := c.turn(view)
+	release, err := c.waitForSlot(view)
 	if release == nil {
 		return err
 	}
@@ -141,19 +141,19 @@ func (c *client) sendResumed(view nodeView) error {
 }
 
 const (
-	// maxTurn is how long a slow client can keep its slot while it is sent a full state.
-	maxTurn = 10 * time.Second
-	// maxTurns is how many clients of one principal may hold a slot or wait for one: two, because the slot of a connection
-	// that broke may not be free yet.
-	maxTurns = 2
+	// maxSlotTime is how long a slow client can keep its slot while it is sent a full state.
+	maxSlotTime = 10 * time.Second
+	// maxSlotUsers is how many clients of one principal may hold a slot or wait for one: two, because the slot of a
+	// connection that broke may not be free yet.
+	maxSlotUsers = 2
 )
 
-// turn waits for a slot, in which the client may be sent a full state, first come, first served. If that takes too
-// long, or if too many clients of the principal have or want one, it tells the client to reconnect later, and release
-// is nil.
-func (c *client) turn(view nodeView) (release func(), err error) {
-	turns, p := &c.server.turns, c.principal()
-	if !turns.add(p, maxTurns) {
+// waitForSlot waits for a slot, in which the client may be sent a full state, first come, first served. If that takes
+// too long, or if too many clients of the principal have or want one, it tells the client to reconnect later, and
+// release is nil.
+func (c *client) waitForSlot(view nodeView) (release func(), err error) {
+	users, p := &c.server.slotUsers, c.principal()
+	if !users.add(p, maxSlotUsers) {
 		return nil, c.comeLater(view)
 	}
 	timer := time.NewTimer(c.server.limits.maxWait)
@@ -161,18 +161,18 @@ func (c *client) turn(view nodeView) (release func(), err error) {
 	select {
 	case c.server.slots <- struct{}{}:
 	case <-c.ctx.Done():
-		turns.done(p)
+		users.done(p)
 		return nil, c.ctx.Err()
 	case <-timer.C:
-		turns.done(p)
+		users.done(p)
 		return nil, c.comeLater(view)
 	}
 	free := sync.OnceFunc(func() { <-c.server.slots })
-	slow := time.AfterFunc(maxTurn, free)
+	slow := time.AfterFunc(maxSlotTime, free)
 	return func() {
 		slow.Stop()
 		free()
-		turns.done(p)
+		users.done(p)
 	}, nil
 }
 

@@ -363,7 +363,7 @@ func TestVersionsAreKeptForACertainNumberOfBytes(t *testing.T) {
 		assert.Less(t, each, 600, endpoints)
 		assert.InDelta(t, most/each, len(class.recent)-class.resumable, 5, endpoints)
 		assert.Len(t, class.recent, before+maxSinceBase+50)
-		base, known := class.place(class.base.version)
+		base, known := class.indexOf(class.base.version)
 		assert.True(t, known)
 		assert.GreaterOrEqual(t, base, 50, "the base follows")
 		sum := func(versions []*version) (bytes int) {

@@ -24,7 +24,7 @@ type Server struct {
 	log         klog.Logger
 	changed     chan struct{}   // there is something to publish
 	connections counter[string] // by the subject of the client's certificate; "": there is none
-	classTurns  classTurns
+	classSlots  classSlots
 
 	// work guards what is computed from the cluster: base, and the fields of each class that say so. It may be held for
 	// long, so streams wait for it only to create a class. It is locked before mu.

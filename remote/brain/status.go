@@ -170,8 +170,8 @@ func (s *Server) registerMetrics(r prometheus.Registerer) (unregister func(), er
 				}
 				return sum
 			}),
-		gauge("waiting_turns", "Clients waiting for their turn to receive a full state", func() int {
-			return max(0, s.turns.sum()-len(s.slots))
+		gauge("clients_waiting", "Clients waiting for a slot to receive a full state", func() int {
+			return max(0, s.slotUsers.sum()-len(s.slots))
 		}),
 	)
 }

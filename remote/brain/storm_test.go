@@ -266,10 +266,10 @@ func TestManyStuckClientsHoldUpNobody(t *testing.T) {
 	})
 }
 
-// Clients of one node that do not answer leave the others their turns.
+// Clients of one node that do not answer leave the others their slots.
 func TestOneNodeDoesNotTakeAllTurns(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
-	server := serve(t, Options{Source: c, limits: limits{maxFullStates: maxTurns + 1, maxWait: time.Millisecond}},
+	server := serve(t, Options{Source: c, limits: limits{maxFullStates: maxSlotUsers + 1, maxWait: time.Millisecond}},
 		socket(t))
 	resume := &remotev1.Resume{Digest: wire.DigestMessage(wire.Digest{}, wire.Digest{})}
 	kinds := map[remotev1.Kind]int{}
@@ -278,7 +278,8 @@ func TestOneNodeDoesNotTakeAllTurns(t *testing.T) {
 		require.NoError(t, err)
 		kinds[u.Kind]++
 	}
-	assert.Equal(t, map[remotev1.Kind]int{remotev1.Kind_COMPARE: maxTurns, remotev1.Kind_LATER: 10 - maxTurns}, kinds)
+	assert.Equal(t, map[remotev1.Kind]int{
+		remotev1.Kind_COMPARE: maxSlotUsers, remotev1.Kind_LATER: 10 - maxSlotUsers}, kinds)
 	u, err := rawStream(t, server.target, &remotev1.Hello{Node: "n2"}).Recv()
 	require.NoError(t, err)
 	assert.Equal(t, remotev1.Kind_RESET, u.Kind)

@@ -33,7 +33,7 @@ func (d demand) String() string {
 
 // kept is what a brain keeps, counted.
 type kept struct {
-	clients, classes, versions, bytes, turns int
+	clients, classes, versions, bytes, slots int
 
 	lines, lineBytes int // of the log
 	mostOfNode       int // classes that one node has made
@@ -73,13 +73,13 @@ func tryDemand(t *testing.T, d demand) {
 	}
 	has := b.kept()
 	t.Logf("%+v", has)
-	most := b.server.limits.maxClasses + placesWithoutZone
+	most := b.server.limits.maxClasses + classesWithoutZone
 	assert.LessOrEqual(t, has.clients, d.nodes*min(d.streams, maxPerPrincipal))
 	assert.LessOrEqual(t, has.classes, min(most, d.zones*min(d.options, numOptions), d.nodes*maxClassesPerPrincipal))
 	assert.LessOrEqual(t, has.mostOfNode, maxClassesPerPrincipal)
 	assert.LessOrEqual(t, has.versions, has.classes*(2*d.changes+1), "two objects are one or two revisions")
 	assert.LessOrEqual(t, has.bytes, has.versions*2000)
-	assert.LessOrEqual(t, has.turns, d.nodes)
+	assert.LessOrEqual(t, has.slots, d.nodes)
 	assert.LessOrEqual(t, has.lines, logBurst, "all have the same reason")
 	assert.LessOrEqual(t, has.lineBytes, has.lines*(2*maxLogText))
 
@@ -92,11 +92,11 @@ func tryDemand(t *testing.T, d demand) {
 	time.Sleep(2 * b.server.limits.keep)
 	b.cluster.set(web("svc", "10.1.0.2")...)
 	synctest.Wait()
-	b.join(demand{1, 1, 1, 1, 1}) // which forgets the turns of others
+	b.join(demand{1, 1, 1, 1, 1}) // which forgets the slots of others
 	b.leaveAll()
 	gone := b.kept()
 	gone.lines, gone.lineBytes = 0, 0
-	assert.Equal(t, kept{classes: 1, versions: 1, turns: 1, mostOfNode: 1}, gone, "the class of the last one")
+	assert.Equal(t, kept{classes: 1, versions: 1, slots: 1, mostOfNode: 1}, gone, "the class of the last one")
 }
 
 // worst is a brain whose clients are no streams.
@@ -171,9 +171,9 @@ func (b *worst) leaveAll() {
 // kept counts what the brain keeps.
 func (b *worst) kept() (k kept) {
 	s := b.server
-	s.classTurns.mu.Lock()
-	k.turns = len(s.classTurns.of)
-	s.classTurns.mu.Unlock()
+	s.classSlots.mu.Lock()
+	k.slots = len(s.classSlots.of)
+	s.classSlots.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k.clients, k.classes, k.lines, k.lineBytes = s.connected, len(s.classes), b.lines, b.lineBytes

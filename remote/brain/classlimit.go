@@ -9,26 +9,26 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 )
 
-// errNoPlace is why a class is not created.
-var errNoPlace = errors.New(
+// errTooManyClasses is why a class is not created.
+var errTooManyClasses = errors.New(
 	"there are already as many classes of nodes as there may be (zones and options that differ)")
 
 // classFor returns the class that serves the nodes of a class: the class itself or, if the limit allows no other one,
 // the class with the same options and without a zone. Its nodes use the endpoints that a node without a zone uses, so
 // all their traffic works, but does not stay in the zone. The caller holds mu.
 func (s *Server) classFor(key localstate.Class) localstate.Class {
-	if key.Zone == "" || s.classes[key] != nil || s.hasPlace(key) {
+	if key.Zone == "" || s.classes[key] != nil || s.mayAddClass(key) {
 		return key
 	}
 	key.Zone = ""
 	return key
 }
 
-// hasPlace reports whether the limit allows another class. Each takes the memory of a whole state. A few beyond the
+// mayAddClass reports whether the limit allows another class. Each takes the memory of a whole state. A few beyond the
 // limit are reserved for classes without a zone, because they serve the nodes for whose zone there can be no class; and
 // at least half of the limit is for zones of Nodes, because a client may name any other zone. Classes without clients
 // do not count, because they can be deleted. The caller holds mu.
-func (s *Server) hasPlace(key localstate.Class) bool {
+func (s *Server) mayAddClass(key localstate.Class) bool {
 	used, named := 0, 0
 	for other, class := range s.classes {
 		if class.unused() {
@@ -41,7 +41,7 @@ func (s *Server) hasPlace(key localstate.Class) bool {
 	}
 	switch most := s.limits.maxClasses; {
 	case key.Zone == "":
-		return used < most+placesWithoutZone
+		return used < most+classesWithoutZone
 	case s.isOfNodes(key.Zone):
 		return used < most
 	default:
@@ -49,9 +49,9 @@ func (s *Server) hasPlace(key localstate.Class) bool {
 	}
 }
 
-// placesWithoutZone is how many classes without a zone there may be besides maxClasses: one for each combination of
+// classesWithoutZone is how many classes without a zone there may be besides maxClasses: one for each combination of
 // options that nodes are likely to have.
-const placesWithoutZone = 8
+const classesWithoutZone = 8
 
 // isOfNodes reports whether a zone is that of a Node. The caller holds mu.
 func (s *Server) isOfNodes(zone string) bool { return zone == "" || s.zones[zone] > 0 }
@@ -73,8 +73,8 @@ func (s *Server) countZone(old, node *corev1.Node) {
 // makeRoom returns an error if the limit allows no other class. If there are as many as allowed, it deletes those
 // without clients. The caller holds work and mu.
 func (s *Server) makeRoom(key localstate.Class) error {
-	if !s.hasPlace(key) {
-		return fmt.Errorf("%w: %d", errNoPlace, len(s.classes))
+	if !s.mayAddClass(key) {
+		return fmt.Errorf("%w: %d", errTooManyClasses, len(s.classes))
 	}
 	if len(s.classes) >= s.limits.maxClasses {
 		for other, class := range s.classes {

@@ -52,7 +52,7 @@ func (s *heldStream) sent() ([]*remotev1.Sync, []time.Time) {
 
 // While a client would apply nothing, news waits, and comes in one batch at the moment in which it can be applied; so
 // it is as new as can be. Until then the client counts as behind.
-func TestNewsWaitsWhileTheClientRests(t *testing.T) {
+func TestNewsWaitsWhileTheClientPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, err := New(quiet(t), Options{Source: newCluster()})
 		require.NoError(t, err)
@@ -79,10 +79,10 @@ func TestNewsWaitsWhileTheClientRests(t *testing.T) {
 			syncs, _ := stream.sent()
 			require.Len(t, syncs, states, why...)
 		}
-		acknowledge := func(rest time.Duration) {
+		acknowledge := func(pause time.Duration) {
 			syncs, _ := stream.sent()
 			news, err := c.take(&remotev1.Request{Ack: &remotev1.Ack{
-				Revision: syncs[len(syncs)-1].Revision, RestMillis: uint32(rest.Milliseconds())}})
+				Revision: syncs[len(syncs)-1].Revision, RestMillis: uint32(pause.Milliseconds())}})
 			require.NoError(t, err)
 			if news && c.begin() {
 				c.send()
@@ -105,17 +105,17 @@ func TestNewsWaitsWhileTheClientRests(t *testing.T) {
 		assert.EqualValues(t, 1, held())
 		set("10.0.0.4") // while the batch is in flight
 		acknowledge(time.Hour)
-		time.Sleep(maxRest - time.Millisecond)
+		time.Sleep(maxHold - time.Millisecond)
 		synctest.Wait()
 		wasSent(2)
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
-		wasSent(3, "no client rests for longer")
+		wasSent(3, "no message is held for longer")
 		acknowledge(0)
 		assert.True(t, server.Clients()[0].BehindSince.IsZero())
 		set("10.0.0.5")
 		synctest.Wait()
-		wasSent(4, "it does not rest")
+		wasSent(4, "it does not pause")
 		acknowledge(time.Second)
 		c.announce(time.Now()) // of what it has
 		assert.False(t, server.Clients()[0].BehindSince.IsZero())
@@ -125,19 +125,19 @@ func TestNewsWaitsWhileTheClientRests(t *testing.T) {
 		assert.True(t, server.Clients()[0].BehindSince.IsZero())
 		set("10.0.0.6")
 		synctest.Wait()
-		wasSent(5, "it has rested")
+		wasSent(5, "its pause has ended")
 		before := held()
-		acknowledge(longRest - time.Millisecond)
+		acknowledge(longPause - time.Millisecond)
 		set("10.0.0.7")
-		time.Sleep(longRest)
+		time.Sleep(longPause)
 		synctest.Wait()
 		wasSent(6)
-		assert.Equal(t, before, held(), "it would rest less if it were sent less")
+		assert.Equal(t, before, held(), "it would pause less if it were sent less")
 	})
 }
 
 // A Feed says for how long nothing more is applied: the interval of its run.
-func TestAFeedSaysForHowLongItRests(t *testing.T) {
+func TestAFeedSaysForHowLongItPauses(t *testing.T) {
 	server := serve(t, Options{Source: newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)}, socket(t))
 	feed, err := remote.NewFeed(remote.Options{Targets: []string{server.target}, State: stateN1})
 	require.NoError(t, err)
@@ -152,7 +152,7 @@ func TestAFeedSaysForHowLongItRests(t *testing.T) {
 	defer server.mu.Unlock()
 	for c := range server.byNode["n1"] {
 		c.mu.Lock()
-		assert.True(t, c.rests.After(c.since))
+		assert.True(t, c.pausedUntil.After(c.since))
 		c.mu.Unlock()
 	}
 }

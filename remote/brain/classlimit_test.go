@@ -40,10 +40,10 @@ func zonesOf(c *cluster, n int) {
 // A cluster may have more zones than there are classes, if its racks are labelled as zones. The nodes of the others
 // have what a node without a zone has: all endpoints, and those on the node itself as its own.
 func TestANodeForWhoseZoneThereIsNoPlaceIsServedWithoutIt(t *testing.T) {
-	const zones, places = 6, 3
+	const zones, limit = 6, 3
 	c := newCluster()
 	zonesOf(c, zones)
-	server := serve(t, Options{Source: c, MaxClasses: places, limits: limits{minInterval: -1}}, socket(t))
+	server := serve(t, Options{Source: c, MaxClasses: limit, limits: limits{minInterval: -1}}, socket(t))
 	check := func() {
 		t.Helper()
 		local := 0
@@ -53,7 +53,7 @@ func TestANodeForWhoseZoneThereIsNoPlaceIsServedWithoutIt(t *testing.T) {
 				local++
 			}
 		}
-		assert.Equal(t, places, local)
+		assert.Equal(t, limit, local)
 	}
 	var recs [zones]sink.Recorder
 	for i := range recs {
@@ -63,16 +63,16 @@ func TestANodeForWhoseZoneThereIsNoPlaceIsServedWithoutIt(t *testing.T) {
 	}
 	check()
 	for i := range recs {
-		assertServed(t, &recs[i], i, i < places, zones)
+		assertServed(t, &recs[i], i, i < limit, zones)
 	}
 	zonesOf(c, zones+1) // one more endpoint, for all but those that keep to their zone
-	for i := range recs[places:] {
-		require.Eventually(t, func() bool { return len(recs[places+i].Endpoints()) == zones+1 }, testTimeout,
+	for i := range recs[limit:] {
+		require.Eventually(t, func() bool { return len(recs[limit+i].Endpoints()) == zones+1 }, testTimeout,
 			time.Millisecond)
-		assertServed(t, &recs[places+i], places+i, false, zones+1)
+		assertServed(t, &recs[limit+i], limit+i, false, zones+1)
 	}
 	check()
-	assert.LessOrEqual(t, server.numClasses(), places+1)
+	assert.LessOrEqual(t, server.numClasses(), limit+1)
 }
 
 // assertServed checks what the i-th node has of all endpoints.
@@ -109,44 +109,44 @@ func (r *replica) nodesByName(t *testing.T, n int) []ClientStatus {
 	return out
 }
 
-// Clients may name any zone, so zones that no Node has take half of the places at most.
+// Clients may name any zone, so zones that no Node has take half of the limit at most.
 func TestZonesThatNoNodeHasLeavePlacesToOthers(t *testing.T) {
-	const places = 8
+	const limit = 8
 	c := newCluster(baseObjects()...)
-	zonesOf(c, places/2)
-	server := serve(t, Options{Source: c, MaxClasses: places, limits: limits{minInterval: -1}}, socket(t))
-	for i := range 2 * places { // each by another node, since one may use few classes
+	zonesOf(c, limit/2)
+	server := serve(t, Options{Source: c, MaxClasses: limit, limits: limits{minInterval: -1}}, socket(t))
+	for i := range 2 * limit { // each by another node, since one may use few classes
 		receiveBatch(t, rawStream(t, server.target, inZone(fmt.Sprint("stranger-", i), fmt.Sprint("invented-", i))))
 	}
-	assert.Equal(t, places/2+1, server.numClasses(), "and the class without a zone")
+	assert.Equal(t, limit/2+1, server.numClasses(), "and the class without a zone")
 	without := 0
 	for _, client := range server.Clients() {
 		if client.WithoutZone {
 			without++
 		}
 	}
-	assert.Equal(t, 2*places-places/2, without)
-	for i := range places/2 - 1 {
+	assert.Equal(t, 2*limit-limit/2, without)
+	for i := range limit/2 - 1 {
 		receiveBatch(t, rawStream(t, server.target, &remotev1.Hello{Node: fmt.Sprint("node-", i)}))
 	}
-	assert.Equal(t, places, server.numClasses())
+	assert.Equal(t, limit, server.numClasses())
 	for _, client := range server.Clients() {
 		assert.False(t, client.WithoutZone && client.Node[0] == 'n', client.Node)
 	}
 	// A class that nobody uses makes room, also for a zone that is there only now.
 	c.set(kube.Node("late").Zone("invented-0").Build())
 	receiveBatch(t, rawStream(t, server.target, &remotev1.Hello{Node: "late"}))
-	assert.Equal(t, places, server.numClasses())
+	assert.Equal(t, limit, server.numClasses())
 }
 
-// A principal has one class computed after the other, and rests between two for nine times as long as the last one
+// A principal has one class computed after the other, and pauses between two for nine times as long as the last one
 // took. Others do not wait for it.
 func TestClassesOfOnePrincipalAreMadeInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var turns classTurns
+		var slots classSlots
 		begin := time.Now()
 		compute := func(node string) (start time.Duration) {
-			done, err := turns.take(t.Context(), principal{node: node})
+			done, err := slots.take(t.Context(), principal{node: node})
 			require.NoError(t, err)
 			start = time.Since(begin)
 			time.Sleep(100 * time.Millisecond)
@@ -159,9 +159,9 @@ func TestClassesOfOnePrincipalAreMadeInTurn(t *testing.T) {
 		for i := range 4 {
 			assert.Equal(t, time.Duration(i)*time.Second, <-starts)
 		}
-		time.Sleep(maxClassRest)
+		time.Sleep(maxClassPause)
 		compute("n3")
-		assert.Len(t, turns.of, 1, "the others are forgotten")
+		assert.Len(t, slots.of, 1, "the others are forgotten")
 	})
 }
 
@@ -177,26 +177,26 @@ func atOnce(n int, f func() time.Duration) <-chan time.Duration {
 // What a node waits for does not keep its stream.
 func TestAClientThatWaitsForItsTurnCanLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var turns classTurns
+		var slots classSlots
 		p := principal{node: "n1"}
-		done, err := turns.take(t.Context(), p)
+		done, err := slots.take(t.Context(), p)
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = turns.take(ctx, p)
+		_, err = slots.take(ctx, p)
 		require.ErrorIs(t, err, ctx.Err())
 		time.Sleep(time.Hour)
 		done()
 		begin := time.Now()
 		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = turns.take(ctx, p)
-		require.ErrorIs(t, err, ctx.Err(), "it rests")
-		done, err = turns.take(t.Context(), p)
+		_, err = slots.take(ctx, p)
+		require.ErrorIs(t, err, ctx.Err(), "it pauses")
+		done, err = slots.take(t.Context(), p)
 		require.NoError(t, err)
-		assert.Equal(t, maxClassRest, time.Since(begin), "for so long at most")
+		assert.Equal(t, maxClassPause, time.Since(begin), "for so long at most")
 		done()
-		assert.Zero(t, turns.of[p].clients)
+		assert.Zero(t, slots.of[p].clients)
 	})
 }
 
@@ -209,10 +209,10 @@ func TestANodeThatNamesManyZonesHasOneComputedAtATime(t *testing.T) {
 	}
 	rawStream(t, server.target, inZone("n2", "elsewhere"))
 	clients := func(node string) int {
-		server.classTurns.mu.Lock()
-		defer server.classTurns.mu.Unlock()
-		if turn := server.classTurns.of[principal{node: node}]; turn != nil {
-			return turn.clients * len(turn.busy)
+		server.classSlots.mu.Lock()
+		defer server.classSlots.mu.Unlock()
+		if slot := server.classSlots.of[principal{node: node}]; slot != nil {
+			return slot.clients * len(slot.busy)
 		}
 		return 0
 	}
