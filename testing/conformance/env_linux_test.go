@@ -23,7 +23,7 @@ func TestSocketsCanBeOpenedOnTheNode(t *testing.T) {
 	require.NoError(t, err)
 	defer n.Close()
 	env := Env{NetNS: n.Node.File}
-	node := network.PlaceNamed(network.TheNode).V4.String()
+	node := network.HostNamed(network.TheNode).V4.String()
 	var group sync.WaitGroup
 	for range 3 {
 		group.Go(func() {

@@ -16,7 +16,8 @@ import (
 // This file decides what is not judged because other programs kept the machine busy. See package machine.
 
 const (
-	// mostTries is the maximum number of tries of a case that cannot be judged, and mostStarts those of the first start.
+	// mostTries is the maximum number of tries of a case that cannot be judged, and mostStarts those of the first
+	// start.
 	mostTries, mostStarts = 3, 2
 	// defaultQuietTimeout is how long another try waits for a quiet machine.
 	defaultQuietTimeout = 10 * time.Second
@@ -107,6 +108,6 @@ func (j *judging) start(ctx context.Context, quiet bool, f func() error) error {
 // isOthersFault reports whether an error shows by its type that the program is not to blame.
 func isOthersFault(err error) bool {
 	var refused *program.RefusedError
-	var place *testbed.PlaceError
-	return errors.As(err, &refused) || errors.As(err, &place)
+	var setup *testbed.SetupError
+	return errors.As(err, &refused) || errors.As(err, &setup)
 }

@@ -196,7 +196,7 @@ func TestControlsPassTheNodeBy(t *testing.T) {
 			"add chain inet x i { type filter hook input priority 0; policy drop; }").Run()
 	}))
 	timeouts := network.Timeouts{Answer: 10 * time.Second}
-	from, to := network.PlaceNamed(network.LocalPod1), network.PlaceNamed(network.RemotePod1).ServerAt(families[0])
+	from, to := network.HostNamed(network.LocalPod1), network.HostNamed(network.RemotePod1).ServerAt(families[0])
 	blocked := n.Try(from.FlowTo(to, model.TCP, "a pod"), network.Timeouts{Answer: 50 * time.Millisecond})
 	assert.Empty(t, blocked.Endpoint, "the node drops everything")
 	c := n.NewControl(1)

@@ -62,7 +62,7 @@ func observe(ctx context.Context, b *testbed.Testbed) (cluster.Setup, error) {
 	svc = svc.WithDefaults(0)
 	f := b.Env.Families[0]
 	reaches := func(from string, to cluster.Destination, source netip.Addr) (reached, keeps bool) {
-		flow := svc.Flow(network.PlaceNamed(from), to, 0, f)
+		flow := svc.Flow(network.HostNamed(from), to, 0, f)
 		if source.IsValid() {
 			flow.Source = source
 		}

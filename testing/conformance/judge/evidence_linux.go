@@ -36,7 +36,7 @@ func failuresOf(err error) (list []report.Failure, more int) {
 		var flow *testbed.FlowError
 		if errors.As(e, &flow) {
 			from, to, _ := strings.Cut(flow.About, " to ")
-			f = evidence.Compare(from, to, flow.Out, flow.Seen.Observation, placeOf)
+			f = evidence.Compare(from, to, flow.Out, flow.Seen.Observation, hostAt)
 			f.Seen = flow.What()
 		}
 		if errors.As(err, &step) {
@@ -49,9 +49,9 @@ func failuresOf(err error) (list []report.Failure, more int) {
 	return list, flows.More
 }
 
-// placeOf returns the name of the place with this address, or "".
-func placeOf(a netip.Addr) string {
-	for _, p := range network.Places() {
+// hostAt returns the name of the host with this address, or "".
+func hostAt(a netip.Addr) string {
+	for _, p := range network.Hosts() {
 		if p.V4 == a || p.V6 == a {
 			return p.Name
 		}

@@ -98,7 +98,7 @@ func (c *comparison) failure(f *compared, sc random.Script) report.Failure {
 		}
 	}
 	from, to, _ := strings.Cut(f.About, " to ")
-	r := evidence.Compare(from, to, f.Out, seen.Observation, placeOf)
+	r := evidence.Compare(from, to, f.Out, seen.Observation, hostAt)
 	if !wrong {
 		r.Path = nil // no side is wrong anywhere
 	} else if len(r.Path) > 0 {
@@ -162,8 +162,8 @@ func (c *comparison) shrunk(ctx context.Context, f *compared, sc random.Script) 
 		}
 		return g
 	}
-	// The reduction applies each state over the previous one. The final script must also reproduce the result on an empty
-	// cluster.
+	// The reduction applies each state over the previous one. The final script must also reproduce the result on an
+	// empty cluster.
 	fresh := func(sc random.Script) *compared {
 		if c.put(ctx) != nil {
 			return nil

@@ -85,13 +85,13 @@ func nodeOf(e backend.Env) program.Node {
 
 // prepare creates a network without starting the program.
 func (l *lane) prepare(ctx context.Context, set cluster.Setup) error {
-	if err := l.place(ctx, set); err != nil {
-		return &testbed.PlaceError{Err: err}
+	if err := l.setUp(ctx, set); err != nil {
+		return &testbed.SetupError{Err: err}
 	}
 	return nil
 }
 
-func (l *lane) place(ctx context.Context, set cluster.Setup) (err error) {
+func (l *lane) setUp(ctx context.Context, set cluster.Setup) (err error) {
 	f := backend.Factory{Lacks: l.lacks, RepairsItself: true}
 	timeouts := l.timeouts
 	timeouts.Answer, timeouts.Repair = timeouts.Answer/5, 2*timeouts.Repair
@@ -264,9 +264,9 @@ func (l *lane) reasonToLeaveOut(err error) string {
 		l.unbroken = "its rules cannot be removed, as another case has shown"
 		return fmt.Sprintf("its rules cannot be removed, so that it could repair them: %v", unbroken)
 	}
-	var place *testbed.PlaceError
-	if errors.As(err, &place) {
-		return place.Error()
+	var setup *testbed.SetupError
+	if errors.As(err, &setup) {
+		return setup.Error()
 	}
 	if err := l.disturbed(); err != nil {
 		return fmt.Sprintf("the API server was away: %v", err)

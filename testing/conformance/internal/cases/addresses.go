@@ -123,12 +123,12 @@ func addressCases() []trafficCase {
 			vipsOnNode: true,
 			steps: []step{
 				{services: one(service{VIP: true, Endpoints: both,
-					Ranges: []sourceRange{{Place: theNode}}}), traffic: []traffic{
+					Ranges: []sourceRange{{Host: theNode}}}), traffic: []traffic{
 					{from: fromNode, to: []destination{toVIP}, asVIP: true, want: masquerading(localPod1, remotePod1)},
 					{from: fromNode, to: []destination{toVIP}, want: masquerading(localPod1, remotePod1)},
 				}},
 				{then: "they no longer do",
-					services: one(service{VIP: true, Endpoints: both, Ranges: []sourceRange{{Place: client}}}),
+					services: one(service{VIP: true, Endpoints: both, Ranges: []sourceRange{{Host: client}}}),
 					traffic: []traffic{
 						{from: fromNode, to: []destination{toVIP}, asVIP: true, want: dropped},
 					}},

@@ -48,7 +48,7 @@ func clientAddr(f model.Family, n int) netip.Addr {
 
 // visitor is a client of a service port. endpoint is the one that answered it.
 type visitor struct {
-	from   network.Place
+	from   network.Host
 	family model.Family
 	port   int // index in the service's list
 	home   netip.AddrPort
@@ -56,14 +56,14 @@ type visitor struct {
 
 // visitors returns n external clients and the named places, for each family and port of a service.
 func (b *bed) visitors(svc service, n int, names ...string) []visitor {
-	var from []network.Place
+	var from []network.Host
 	for i := range n {
-		p := network.PlaceNamed(client)
+		p := network.HostNamed(client)
 		p.V4, p.V6 = clientAddr(model.IPv4, i), clientAddr(model.IPv6, i)
 		from = append(from, p)
 	}
 	for _, name := range names {
-		from = append(from, network.PlaceNamed(name))
+		from = append(from, network.HostNamed(name))
 	}
 	var list []visitor
 	for _, f := range b.Env.Families {
@@ -245,7 +245,7 @@ func affinitySurvivesOthers(ctx context.Context, b *bed, svc service) error {
 	if err := b.settle(ctx, svc, visitors, toClusterIP); err != nil {
 		return err
 	}
-	removed := network.PlaceNamed(remotePod2)
+	removed := network.HostNamed(remotePod2)
 	visitors = slices.DeleteFunc(visitors, func(v visitor) bool { return v.home.Addr() == removed.Addr(v.family) })
 	for _, change := range []struct {
 		what string

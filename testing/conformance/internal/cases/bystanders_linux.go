@@ -94,7 +94,7 @@ func (b *bed) bystanders() map[string][]bystander {
 	list := map[string][]bystander{}
 	bands := network.PortBands()
 	for i, name := range []string{localPod1, localPod3, theNode, remotePod3, client} {
-		from := network.PlaceNamed(name)
+		from := network.HostNamed(name)
 		for _, f := range b.Env.Families {
 			add := func(what string, protocol model.Protocol, to, server netip.AddrPort, bands ...network.PortBand) {
 				for _, band := range bands {
@@ -106,13 +106,13 @@ func (b *bed) bystanders() map[string][]bystander {
 			// Two of the bands, different ones for each source and family.
 			some := []network.PortBand{bands[(2*i)%len(bands)], bands[(2*i+int(f))%len(bands)]}
 			for _, pod := range []string{localPod2, remotePod1} {
-				at := network.PlaceNamed(pod).ServerAt(f)
+				at := network.HostNamed(pod).ServerAt(f)
 				add(pod, model.TCP, at, at, bands...)
 				add(pod, model.UDP, at, at, some...)
 			}
 			process := netip.AddrPortFrom(network.PlanOf(f).HostAddresses()[1], nodeProcessPort)
 			add("a process of the node", model.TCP, process, network.Wildcard(f, nodeProcessPort), some...)
-			own := network.PlaceNamed(theNode).ServerAt(f)
+			own := network.HostNamed(theNode).ServerAt(f)
 			add("a process of the node", model.UDP, own, own, some...)
 			if name == client {
 				continue
@@ -204,7 +204,7 @@ func (b *bed) churnForBystanders(ctx context.Context, st *stream) error {
 	local := external(service{Name: "local", Slot: 7, ExternalLocal: true, InternalLocal: true,
 		Endpoints: cluster.At(localPod2, remotePod1)})
 	if !b.Factory.LacksFeature(backend.SourceRanges) {
-		local.Ranges = []sourceRange{{Place: client}}
+		local.Ranges = []sourceRange{{Host: client}}
 	}
 	waves := [][]service{
 		append(firstStep().services, local),
@@ -290,7 +290,7 @@ func healthChecksGetThrough(ctx context.Context, b *bed, svc service) error {
 		defer stop()
 		for _, name := range fromAll {
 			to := netip.AddrPortFrom(full.VIPAddr(f), healthCheckPort)
-			list = append(list, network.PlaceNamed(name).FlowTo(to, model.TCP, "the health check at the VIP"))
+			list = append(list, network.HostNamed(name).FlowTo(to, model.TCP, "the health check at the VIP"))
 		}
 	}
 	return testbed.Each(list, func(a network.Attempt) error {
@@ -312,7 +312,7 @@ func (b *bed) nodeProcessAnswers(ctx context.Context) error {
 	for _, f := range b.Env.Families {
 		for _, name := range fromAll {
 			for _, to := range network.PlanOf(f).HostAddresses()[:2] {
-				f := network.PlaceNamed(name).FlowTo(netip.AddrPortFrom(to, nodeProcessPort), model.TCP, "a process of the node")
+				f := network.HostNamed(name).FlowTo(netip.AddrPortFrom(to, nodeProcessPort), model.TCP, "a process of the node")
 				list = append(list, bystander{f, network.Wildcard(model.FamilyOf(to), nodeProcessPort)})
 			}
 		}

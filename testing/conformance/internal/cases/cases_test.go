@@ -84,7 +84,7 @@ func describeWant(e expectedFlow, w want) string {
 	text := w.verdict.String()
 	var targets []oracle.Destination
 	for _, r := range w.reach {
-		addr := network.PlaceNamed(r.at).Addr(e.Family())
+		addr := network.HostNamed(r.at).Addr(e.Family())
 		targets = append(targets,
 			oracle.Destination{Endpoint: netip.AddrPortFrom(addr, r.target), SourceNAT: r.masqueraded})
 	}

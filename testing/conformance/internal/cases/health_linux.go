@@ -29,7 +29,7 @@ func healthCases() []Case {
 		{Name: vipProbeCase, Rules: "S65", run: func(ctx context.Context, b *bed) (err error) {
 			vip := checked().WithDefaults(0).VIPAddr
 			if err := b.Network.GiveToNode("lo", vip); err != nil {
-				return &testbed.PlaceError{Err: err}
+				return &testbed.SetupError{Err: err}
 			}
 			defer func() { _ = b.Network.TakeFromNode("lo", vip) }()
 			return b.healthFollows(ctx, vip)
@@ -98,7 +98,7 @@ func (b *bed) healthIs(ctx context.Context, to netip.AddrPort, want int) error {
 		return fmt.Errorf("flow: a GET of the node to %v, the health check\nseen: status %d\nwant: status %d", to, status,
 			want)
 	}
-	flow := network.PlaceNamed(client).FlowTo(to, model.TCP, "the health check")
+	flow := network.HostNamed(client).FlowTo(to, model.TCP, "the health check")
 	c, err := b.Network.Open(flow, time.Now().Add(b.Timeouts.Answer))
 	if err != nil {
 		return fmt.Errorf("flow: %v\nseen: %w\nwant: a connection", flow, err)

@@ -63,7 +63,7 @@ func (b *bed) laterAddressServes(ctx context.Context, serves bool) error {
 		for i, p := range svc.Ports {
 			to := netip.AddrPortFrom(laterAddr(f), svc.NodePortOf(i))
 			for _, name := range []string{localPod3, remotePod3, client} {
-				flows = append(flows, network.PlaceNamed(name).FlowTo(to, p.Protocol,
+				flows = append(flows, network.HostNamed(name).FlowTo(to, p.Protocol,
 					"the node port on an address that comes and goes"))
 			}
 		}

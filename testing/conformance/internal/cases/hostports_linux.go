@@ -110,8 +110,8 @@ func (b *bed) hostPortsAnswer(ctx context.Context, port uint16) error {
 	for _, f := range b.Env.Families {
 		to := netip.AddrPortFrom(network.PlanOf(f).HostAddresses()[0], port)
 		for _, p := range []model.Protocol{model.TCP, model.UDP} {
-			flow := network.PlaceNamed(client).FlowTo(to, p, "a host port")
-			list = append(list, bystander{flow, network.PlaceNamed(localPod2).ServerAt(f)})
+			flow := network.HostNamed(client).FlowTo(to, p, "a host port")
+			list = append(list, bystander{flow, network.HostNamed(localPod2).ServerAt(f)})
 		}
 	}
 	return b.tryBystanders(ctx, list)
@@ -165,7 +165,7 @@ func (h *hostPorts) addChains(ctx context.Context, name string, f model.Family) 
 	for _, protocol := range []string{"tcp", "udp"} {
 		for _, port := range h.ports {
 			add = append(add, fmt.Sprintf("-A %s -p %s --dport %d -j DNAT --to-destination %v", hostPortChain, protocol,
-				port, network.PlaceNamed(h.to).ServerAt(f)))
+				port, network.HostNamed(h.to).ServerAt(f)))
 		}
 	}
 	for _, builtin := range []string{"PREROUTING", "OUTPUT"} {
@@ -205,7 +205,7 @@ func (h *hostPorts) addTable(f model.Family) error {
 		for _, p := range []model.Protocol{model.TCP, model.UDP} {
 			for _, port := range h.ports {
 				conn.AddRule(&nftables.Rule{Table: table, Chain: chain,
-					Exprs: translation(byte(family), p, port, network.PlaceNamed(h.to).ServerAt(f))})
+					Exprs: translation(byte(family), p, port, network.HostNamed(h.to).ServerAt(f))})
 			}
 		}
 	}

@@ -118,7 +118,7 @@ func idempotentCalls(ctx context.Context, b *bed) error {
 		}
 		nobody := model.ServiceName{Namespace: "default", Name: "nobody"}
 		b.Sink.DeleteEndpoint(model.EndpointKey{Port: model.PortName{Service: nobody, Protocol: model.TCP},
-			Target: network.PlaceNamed(localPod1).ServerAt(b.Env.Families[0])})
+			Target: network.HostNamed(localPod1).ServerAt(b.Env.Families[0])})
 		b.Sink.DeleteService(nobody)
 		return nil
 	})

@@ -69,7 +69,7 @@ func (b *bed) serveOnOtherNode(svc service) (stop func(), err error) {
 	}
 	for _, f := range b.Env.Families {
 		for _, p := range svc.WithDefaults(0).Ports {
-			at := netip.AddrPortFrom(network.PlaceNamed(otherNode).Addr(f), p.Number)
+			at := netip.AddrPortFrom(network.HostNamed(otherNode).Addr(f), p.Number)
 			end, err := b.Network.Serve(otherNode, p.Protocol, at)
 			if err != nil {
 				stop()
@@ -89,9 +89,9 @@ func (b *bed) otherNodeServes(ctx context.Context, svc service) error {
 	var flows []network.Attempt
 	for _, f := range b.Env.Families {
 		for _, p := range svc.WithDefaults(0).Ports {
-			to := netip.AddrPortFrom(network.PlaceNamed(otherNode).Addr(f), p.Number)
+			to := netip.AddrPortFrom(network.HostNamed(otherNode).Addr(f), p.Number)
 			for _, name := range towardsOtherNode() {
-				flows = append(flows, network.PlaceNamed(name).FlowTo(to, p.Protocol, "a service at another node's address"))
+				flows = append(flows, network.HostNamed(name).FlowTo(to, p.Protocol, "a service at another node's address"))
 			}
 		}
 	}
@@ -107,10 +107,10 @@ func (b *bed) otherNodeAnswers(ctx context.Context, ports ...uint16) error {
 	var list []bystander
 	for _, f := range b.Env.Families {
 		for _, port := range ports {
-			to := netip.AddrPortFrom(network.PlaceNamed(otherNode).Addr(f), port)
+			to := netip.AddrPortFrom(network.HostNamed(otherNode).Addr(f), port)
 			for _, name := range towardsOtherNode() {
 				for _, p := range []model.Protocol{model.TCP, model.UDP} {
-					flow := network.PlaceNamed(name).FlowTo(to, p, "a process of another node")
+					flow := network.HostNamed(name).FlowTo(to, p, "a process of another node")
 					list = append(list, bystander{flow, to})
 				}
 			}

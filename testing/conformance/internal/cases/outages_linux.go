@@ -26,7 +26,8 @@ func outageCases() []Case {
 const (
 	// awayFor is how long an API server is away: longer than the first retries of client-go.
 	awayFor = 3 * time.Second
-	// backWithin is how long a program may take to reconnect to its API server: client-go's pauses double with each try.
+	// backWithin is how long a program may take to reconnect to its API server: client-go's pauses double with each
+	// try.
 	backWithin = 2 * time.Minute
 )
 
@@ -45,13 +46,13 @@ func throughOutage(r program.Return, length time.Duration) func(context.Context,
 		}
 		api, ok := b.Program.Host.(outages)
 		if !ok {
-			return &testbed.PlaceError{Err: errors.New("the API server cannot be taken away")}
+			return &testbed.SetupError{Err: errors.New("the API server cannot be taken away")}
 		}
 		// The stream is to a service that stays as it is.
 		st := b.startStream(before.services[0], localPod1, remotePod1)
 		err := st.during(func() error {
 			if err := b.Host.Do(func() error { return api.Away(ctx) }); err != nil {
-				return &testbed.PlaceError{Err: fmt.Errorf("take the API server away: %w", err)}
+				return &testbed.SetupError{Err: fmt.Errorf("take the API server away: %w", err)}
 			}
 			over := time.After(length)
 			if err := b.writeOnly(ctx, after.services...); err != nil {
@@ -74,7 +75,7 @@ func throughOutage(r program.Return, length time.Duration) func(context.Context,
 // outageEnds brings the API server back, and waits until the program serves the state that was written meanwhile.
 func (b *bed) outageEnds(ctx context.Context, api outages, r program.Return, after step) error {
 	if err := b.Host.Do(func() error { return api.Back(ctx, r) }); err != nil {
-		return &testbed.PlaceError{Err: fmt.Errorf("bring the API server back: %w", err)}
+		return &testbed.SetupError{Err: fmt.Errorf("bring the API server back: %w", err)}
 	}
 	b.Program.Grace = backWithin
 	err := b.Sync(ctx)

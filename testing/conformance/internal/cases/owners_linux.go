@@ -116,7 +116,7 @@ func (b *bed) owns(ctx context.Context, contested func(model.Family) netip.AddrP
 	var flows []network.Attempt
 	for _, f := range b.Env.Families {
 		for _, name := range []string{localPod3, theNode, client} {
-			flows = append(flows, network.PlaceNamed(name).FlowTo(contested(f), model.TCP, "the contested address"))
+			flows = append(flows, network.HostNamed(name).FlowTo(contested(f), model.TCP, "the contested address"))
 		}
 	}
 	list, err := b.Expect(flows)

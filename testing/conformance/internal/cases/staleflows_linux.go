@@ -91,7 +91,7 @@ func (b *bed) reach(flows standing, right func(netip.AddrPort) bool, wanted stri
 }
 
 func isAt(place string, port uint16) func(netip.AddrPort) bool {
-	p := network.PlaceNamed(place)
+	p := network.HostNamed(place)
 	return func(a netip.AddrPort) bool { return a.Port() == port && (a.Addr() == p.V4 || a.Addr() == p.V6) }
 }
 
@@ -108,8 +108,8 @@ func flowsMove(changed service,
 
 func earlyFlowsAreServed(ctx context.Context, b *bed, other service) error {
 	svc := external(service{Slot: 1, Ports: udpOnly, Endpoints: cluster.At(localPod1)})
-	// A backend may have blackhole routes for unused addresses (S33), to which the node's own processes cannot connect a
-	// socket. Such flows are left out.
+	// A backend may have blackhole routes for unused addresses (S33), to which the node's own processes cannot connect
+	// a socket. Such flows are left out.
 	open, err := b.open(b.flows(svc, model.UDP, paths(fromAll, everywhere)), unix.EINVAL)
 	if err != nil {
 		return err

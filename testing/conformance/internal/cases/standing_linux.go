@@ -40,7 +40,7 @@ func (b *bed) flows(svc service, protocol model.Protocol, paths []path) []networ
 		for i, port := range svc.Ports {
 			for _, p := range paths {
 				if protocol == 0 || port.Protocol == protocol {
-					list = append(list, svc.Flow(network.PlaceNamed(p.from), p.to, i, f))
+					list = append(list, svc.Flow(network.HostNamed(p.from), p.to, i, f))
 				}
 			}
 		}
@@ -157,7 +157,7 @@ func whyWrong(s network.Seen, f model.Family, allowed []string) string {
 		return "no packet to be lost"
 	}
 	for _, name := range allowed {
-		if s.Endpoint == network.PlaceNamed(name).ServerAt(f) {
+		if s.Endpoint == network.HostNamed(name).ServerAt(f) {
 			return ""
 		}
 	}

@@ -137,7 +137,7 @@ func (st step) flows(families []model.Family, protocols []model.Protocol) ([]exp
 }
 
 func (tr traffic) flow(svc service, port int, from string, to destination, f model.Family) expectedFlow {
-	fl := svc.Flow(network.PlaceNamed(from), to, port, f)
+	fl := svc.Flow(network.HostNamed(from), to, port, f)
 	switch {
 	case tr.asVIP:
 		fl.Source = svc.VIPAddr(f)

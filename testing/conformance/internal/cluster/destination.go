@@ -59,12 +59,12 @@ func (d Destination) Resolve(s Service, port int, f model.Family) netip.AddrPort
 		return netip.AddrPortFrom(network.Nth(network.ClusterIPs(f), 200), number)
 	case ToEndpointItself:
 		e := s.Ports[port].Endpoints[0]
-		return netip.AddrPortFrom(network.PlaceNamed(e.At).Addr(f), e.Target)
+		return netip.AddrPortFrom(network.HostNamed(e.At).Addr(f), e.Target)
 	}
 	return netip.AddrPortFrom(s.clusterIP(f), number)
 }
 
-// Flow returns the flow from a place to a destination in a family, for the port with that index in the service.
-func (s Service) Flow(from network.Place, to Destination, port int, f model.Family) network.Attempt {
+// Flow returns the flow from a host to a destination in a family, for the port with that index in the service.
+func (s Service) Flow(from network.Host, to Destination, port int, f model.Family) network.Attempt {
 	return from.FlowTo(to.Resolve(s, port, f), s.Ports[port].Protocol, fmt.Sprintf("the %v of %s", to, s.Name))
 }

@@ -48,7 +48,7 @@ func (s Setup) Needs() []backend.Feature {
 func otherNodeIPs(families []model.Family) (list []netip.Addr) {
 	for _, name := range []string{network.OtherNode, network.ThirdNode} {
 		for _, f := range families {
-			list = append(list, network.PlaceNamed(name).Addr(f))
+			list = append(list, network.HostNamed(name).Addr(f))
 		}
 	}
 	slices.SortFunc(list, netip.Addr.Compare)

@@ -20,8 +20,8 @@ import (
 // TCP and UDP, and no endpoints.
 type Service struct {
 	Name string
-	// Slot determines the addresses and node ports: services of one state need different slots. Default: the index in the
-	// list.
+	// Slot determines the addresses and node ports: services of one state need different slots. Default: the index in
+	// the list.
 	Slot      int
 	Families  []model.Family // default: all
 	Ports     []ServicePort
@@ -55,7 +55,7 @@ type ServicePort struct {
 	Endpoints []Endpoint
 }
 
-// Endpoint describes an endpoint: a place that serves the service's ports.
+// Endpoint describes an endpoint: a host that serves the service's ports.
 type Endpoint struct {
 	At     string
 	Target uint16 // default: the port's
@@ -78,25 +78,25 @@ const (
 	Unready
 )
 
-// SourceRange is a load-balancer source range, by the places in it.
+// SourceRange is a load-balancer source range, by the hosts in it.
 type SourceRange struct {
-	Place string       // only that place
-	Pods  bool         // all local pods
-	Only  model.Family // only in this family; 0: in both
+	Host string       // only that host
+	Pods bool         // all local pods
+	Only model.Family // only in this family; 0: in both
 }
 
-// At returns ready endpoints at these places.
-func At(places ...string) []Endpoint {
+// At returns ready endpoints at these hosts.
+func At(hosts ...string) []Endpoint {
 	var eps []Endpoint
-	for _, p := range places {
+	for _, p := range hosts {
 		eps = append(eps, Endpoint{At: p})
 	}
 	return eps
 }
 
-// InPhase returns endpoints in a phase at these places.
-func InPhase(ph Phase, places ...string) []Endpoint {
-	eps := At(places...)
+// InPhase returns endpoints in a phase at these hosts.
+func InPhase(ph Phase, hosts ...string) []Endpoint {
+	eps := At(hosts...)
 	for i := range eps {
 		eps[i].Phase = ph
 	}
@@ -122,7 +122,7 @@ func DualStack() []model.Family { all := model.Families(); return all[:] }
 
 const firstSlot = 1
 
-// WithDefaults returns the service with its defaults filled in. index is its place in the state.
+// WithDefaults returns the service with its defaults filled in. index is its position in the state.
 func (s Service) WithDefaults(index int) Service {
 	if s.Name == "" {
 		s.Name = "web"
@@ -180,9 +180,9 @@ func (s Service) NodePortOf(index int) uint16 {
 	return uint16(firstNodePort + 10*s.Slot + index)
 }
 
-// String describes the range by its places.
+// String describes the range by its hosts.
 func (r SourceRange) String() string {
-	who := r.Place
+	who := r.Host
 	if r.Pods {
 		who = "the local pods"
 	}
@@ -197,7 +197,7 @@ func (r SourceRange) resolve(f model.Family) netip.Prefix {
 	if r.Pods {
 		return network.PlanOf(f).LocalPods
 	}
-	return network.HostPrefix(network.PlaceNamed(r.Place).Addr(f))
+	return network.HostPrefix(network.HostNamed(r.Host).Addr(f))
 }
 
 // Objects returns the Services and EndpointSlices of services in a cluster with these families. It fails if a service
@@ -258,7 +258,7 @@ func (s Service) object() metav1.Object {
 			b.ExternalIP(network.PlanOf(f).HostAddresses()[0].String())
 		}
 		if s.ListsOther {
-			b.ExternalIP(network.PlaceNamed(network.OtherNode).Addr(f).String())
+			b.ExternalIP(network.HostNamed(network.OtherNode).Addr(f).String())
 		}
 		if s.ContestsExternalIP {
 			b.ExternalIP(ContestedAddr(f).String())
@@ -300,15 +300,15 @@ func (s Service) slices() []metav1.Object {
 	for _, p := range s.Ports {
 		hinted := slices.ContainsFunc(p.Endpoints, func(e Endpoint) bool { return e.Elsewhere })
 		for i, e := range p.Endpoints {
-			place := network.PlaceNamed(e.At)
+			host := network.HostNamed(e.At)
 			for _, f := range s.Families {
 				b := kube.EndpointSlice(s.Name).Name(
 					strings.ToLower(fmt.Sprintf("%s%s-%s-%d-%v", s.SlicePrefix, s.Name, p.Name, i, f)))
 				addPort(b, p.Name, e.Target, p.Protocol)
 				for _, ph := range e.Before {
-					addEntry(b, place, f, ph)
+					addEntry(b, host, f, ph)
 				}
-				addEntry(b, place, f, e.Phase)
+				addEntry(b, host, f, e.Phase)
 				if e.OnlyNode != "" {
 					b.ForNodes(e.OnlyNode)
 				}
@@ -319,7 +319,7 @@ func (s Service) slices() []metav1.Object {
 					b.ForZones(zoneHere)
 				}
 				for _, ph := range e.After {
-					addEntry(b, place, f, ph)
+					addEntry(b, host, f, ph)
 				}
 				objects = append(objects, b.Build())
 			}
@@ -328,10 +328,10 @@ func (s Service) slices() []metav1.Object {
 	return objects
 }
 
-// addEntry adds a place as an endpoint.
-func addEntry(b *kube.EndpointSliceBuilder, place network.Place, f model.Family, ph Phase) {
-	b.Endpoint(place.Addr(f).String()).OnNode(network.OtherNode)
-	if place.Kind == oracle.LocalPod || place.Kind == oracle.Node {
+// addEntry adds a host as an endpoint.
+func addEntry(b *kube.EndpointSliceBuilder, host network.Host, f model.Family, ph Phase) {
+	b.Endpoint(host.Addr(f).String()).OnNode(network.OtherNode)
+	if host.Kind == oracle.LocalPod || host.Kind == oracle.Node {
 		b.OnNode(network.TheNode)
 	}
 	switch ph {

@@ -100,7 +100,7 @@ func NodeObject(name string, families []model.Family) metav1.Object {
 		node.Zone(zoneHere)
 	}
 	for _, f := range families {
-		node.InternalIP(network.PlaceNamed(name).Addr(f).String())
+		node.InternalIP(network.HostNamed(name).Addr(f).String())
 		if name == network.TheNode {
 			node.PodCIDR(network.PlanOf(f).LocalPods.String())
 		}

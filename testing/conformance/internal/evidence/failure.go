@@ -7,17 +7,17 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 )
 
-// Compare returns the failure of a flow. from and to describe the flow's ends, see [report.Flow]; place returns the
-// name of the place that has an address, or "".
+// Compare returns the failure of a flow. from and to describe the flow's ends, see [report.Flow]; host returns the
+// name of the host that has an address, or "".
 func Compare(from, to string, want oracle.Outcome, seen oracle.Observation,
-	place func(netip.Addr) string) report.Failure {
+	host func(netip.Addr) string) report.Failure {
 	f := want.Flow
 	return report.Failure{
 		Flow: &report.Flow{From: from, To: to, Source: f.Source.String(), Destination: f.Destination.String(),
 			Protocol: f.Protocol.String()},
 		Seen: seen.String(),
 		Want: wants(want),
-		Path: path(from, want, seen, place),
+		Path: path(from, want, seen, host),
 	}
 }
 
@@ -42,10 +42,10 @@ func outcome(o oracle.Outcome) report.Outcome {
 }
 
 // path returns the hops of a packet: its source, the node, and the endpoint that answered.
-func path(from string, want oracle.Outcome, seen oracle.Observation, place func(netip.Addr) string) []report.Hop {
+func path(from string, want oracle.Outcome, seen oracle.Observation, host func(netip.Addr) string) []report.Hop {
 	named := func(addr netip.Addr) string {
-		if place != nil {
-			if name := place(addr); name != "" {
+		if host != nil {
+			if name := host(addr); name != "" {
 				return name
 			}
 		}

@@ -40,7 +40,7 @@ func TestCompareNamesTheAlternatives(t *testing.T) {
 func TestThePathSaysWhereItWentWrong(t *testing.T) {
 	want, seen := wrongPod()
 	right := want.Endpoints[0].Endpoint
-	place := func(addr netip.Addr) string { return map[string]string{"10.244.1.5": "local-1"}[addr.String()] }
+	host := func(addr netip.Addr) string { return map[string]string{"10.244.1.5": "local-1"}[addr.String()] }
 	for _, tt := range []struct {
 		name string
 		seen oracle.Observation
@@ -68,7 +68,7 @@ func TestThePathSaysWhereItWentWrong(t *testing.T) {
 		{"nothing", oracle.Observation{}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			path := evidence.Compare("client", "", want, tt.seen, place).Path
+			path := evidence.Compare("client", "", want, tt.seen, host).Path
 			assert.Equal(t, report.Hop{At: "client", Text: "sends from 203.0.113.9 to 192.0.2.10:30080"}, path[0])
 			assert.Equal(t, tt.want, append([]report.Hop(nil), path[1:]...))
 		})

@@ -16,7 +16,7 @@ import (
 func TestAServiceWithoutEndpointsIsRejectedUntilOneComes(t *testing.T) {
 	b, err := New([]netip.Addr{netip.MustParseAddr("172.18.0.2")})
 	require.NoError(t, err)
-	rules := "" // of the last Sync, in the place of a kernel
+	rules := "" // of the last Sync, instead of a kernel
 	b.load = func(_ context.Context, transaction string) error {
 		rules += transaction
 		return nil

@@ -27,26 +27,26 @@ const (
 	Client2    = "client-2"
 )
 
-// Place is a host or a pod of the test network.
-type Place struct {
+// Host is a node, a pod or a client of the test network.
+type Host struct {
 	Name string
 	Kind oracle.SourceKind
 	// V4 and V6 are its addresses.
 	V4, V6 netip.Addr
 }
 
-// Addr returns the place's address of a family.
-func (p Place) Addr(f model.Family) netip.Addr {
+// Addr returns the host's address of a family.
+func (h Host) Addr(f model.Family) netip.Addr {
 	if f == model.IPv6 {
-		return p.V6
+		return h.V6
 	}
-	return p.V4
+	return h.V4
 }
 
-// Places returns all places, in a fixed order.
-func Places() []Place {
+// Hosts returns all hosts, in a fixed order.
+func Hosts() []Host {
 	parse := netip.MustParseAddr
-	return []Place{
+	return []Host{
 		{LocalPod1, oracle.LocalPod, parse("10.180.1.11"), parse("fd00:180:1::11")},
 		{LocalPod2, oracle.LocalPod, parse("10.180.1.12"), parse("fd00:180:1::12")},
 		{LocalPod3, oracle.LocalPod, parse("10.180.1.13"), parse("fd00:180:1::13")},
@@ -62,14 +62,14 @@ func Places() []Place {
 	}
 }
 
-// PlaceNamed returns a place. It panics on an unknown name, because names come only from tables.
-func PlaceNamed(name string) Place {
-	for _, p := range Places() {
-		if p.Name == name {
-			return p
+// HostNamed returns a host. It panics on an unknown name, because names come only from tables.
+func HostNamed(name string) Host {
+	for _, h := range Hosts() {
+		if h.Name == name {
+			return h
 		}
 	}
-	panic("network: no place is named " + name)
+	panic("network: no host is named " + name)
 }
 
 // Plan is the address plan of one family.

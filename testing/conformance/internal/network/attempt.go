@@ -8,10 +8,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 )
 
-// Attempt is a connection to be tried: its flow, and the place where it starts.
+// Attempt is a connection to be tried: its flow, and the host where it starts.
 type Attempt struct {
 	oracle.Flow
-	from Place
+	from Host
 	// About describes the flow in the words of the case, for messages.
 	About string
 	// Ports restricts the source port; zero means any.
@@ -20,10 +20,10 @@ type Attempt struct {
 	DropIsRight bool
 }
 
-// FlowTo returns the flow from a place's own address to another address. what describes the destination in messages.
-func (p Place) FlowTo(to netip.AddrPort, protocol model.Protocol, what string) Attempt {
-	return Attempt{from: p, About: p.Name + " to " + what, Flow: oracle.Flow{From: p.Kind,
-		Source: p.Addr(model.FamilyOf(to.Addr())), Destination: to, Protocol: protocol}}
+// FlowTo returns the flow from a host's own address to another address. what describes the destination in messages.
+func (h Host) FlowTo(to netip.AddrPort, protocol model.Protocol, what string) Attempt {
+	return Attempt{from: h, About: h.Name + " to " + what, Flow: oracle.Flow{From: h.Kind,
+		Source: h.Addr(model.FamilyOf(to.Addr())), Destination: to, Protocol: protocol}}
 }
 
 func (f Attempt) String() string {

@@ -19,9 +19,9 @@ func (n *Network) NewControl(seed uint64) *Control {
 	c := &Control{n: *n}
 	c.n.ports = newPortAllocator(seed)
 	for _, f := range n.families {
-		to := PlaceNamed(FarPod).ServerAt(f)
+		to := HostNamed(FarPod).ServerAt(f)
 		for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
-			c.flows = append(c.flows, PlaceNamed(OtherNode).FlowTo(to, protocol, "a pod, past the node"))
+			c.flows = append(c.flows, HostNamed(OtherNode).FlowTo(to, protocol, "a pod, past the node"))
 		}
 	}
 	return c

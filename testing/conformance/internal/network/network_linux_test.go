@@ -35,14 +35,14 @@ func testNetwork(t *testing.T) *Network {
 }
 
 func directFlow(from string, to netip.AddrPort, protocol model.Protocol) Attempt {
-	return PlaceNamed(from).FlowTo(to, protocol, to.String())
+	return HostNamed(from).FlowTo(to, protocol, to.String())
 }
 
-func TestEveryPlaceReachesEveryServerDirectly(t *testing.T) {
+func TestEveryHostReachesEveryServerDirectly(t *testing.T) {
 	n := testNetwork(t)
 	var flows []Attempt
-	for _, from := range Places() {
-		for _, to := range Places() {
+	for _, from := range Hosts() {
+		for _, to := range Hosts() {
 			for _, f := range model.Families() {
 				for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
 					for _, port := range ServerPorts() {
@@ -73,7 +73,7 @@ func TestManyPodsHaveOneServer(t *testing.T) {
 			pod := directFlow(LocalPod1, netip.AddrPortFrom(Nth(ManyPods(f), i), ManyPodsPort), model.TCP)
 			assert.Equal(t, pod.Destination, n.Try(pod, DefaultTimeouts()).Endpoint, "%v", pod)
 		}
-		at := netip.AddrPortFrom(PlaceNamed(LocalPod2).Addr(f), ManyPodsPort)
+		at := netip.AddrPortFrom(HostNamed(LocalPod2).Addr(f), ManyPodsPort)
 		stop, err := n.Serve(LocalPod2, model.TCP, Wildcard(f, ManyPodsPort))
 		require.NoError(t, err)
 		one := directFlow(LocalPod1, at, model.TCP)
@@ -93,7 +93,7 @@ func TestSYNsShowWhereTheyArrive(t *testing.T) {
 		at := func(i int) netip.AddrPort { return netip.AddrPortFrom(Nth(ManyPods(f), i), ManyPodsPort) }
 		const first, second, other, unrelated = 1, 500_000, 7, 8
 		require.Equal(t, oracle.Deliver, n.Try(directFlow(LocalPod2, at(other), model.TCP), DefaultTimeouts()).Verdict)
-		elsewhere := directFlow(LocalPod2, PlaceNamed(OtherNode).ServerAt(f), model.TCP)
+		elsewhere := directFlow(LocalPod2, HostNamed(OtherNode).ServerAt(f), model.TCP)
 		require.Equal(t, oracle.Deliver, n.Try(elsewhere, DefaultTimeouts()).Verdict)
 		require.NoError(t, s.Send(netip.AddrPortFrom(at(unrelated).Addr(), 9)))
 		for _, i := range []int{first, second, second} {
@@ -126,10 +126,10 @@ func TestSourcePortsOfSYNsCollideWithNothing(t *testing.T) {
 
 func TestWhatNobodyAnswersIsTold(t *testing.T) {
 	n := testNetwork(t)
-	for _, from := range Places() {
+	for _, from := range Hosts() {
 		for _, f := range model.Families() {
 			for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
-				closed := directFlow(from.Name, netip.AddrPortFrom(PlaceNamed(LocalPod1).Addr(f), 9), protocol)
+				closed := directFlow(from.Name, netip.AddrPortFrom(HostNamed(LocalPod1).Addr(f), 9), protocol)
 				s := n.Try(closed, DefaultTimeouts())
 				assert.Equal(t, oracle.Reject, s.Verdict, "%v, a closed port: %v", closed, s)
 			}
@@ -149,14 +149,14 @@ func TestWhatNobodyAnswersIsTold(t *testing.T) {
 // A machine that stalls for a moment does not count as one that loses packets.
 func TestTCPRepeatsNothingSoon(t *testing.T) {
 	n := testNetwork(t)
-	for _, from := range Places() {
+	for _, from := range Hosts() {
 		for _, to := range []string{RemotePod1, LocalPod1} {
 			// From the node to its pods the kernel made the route; to services it did not.
-			if from.Name == TheNode && to == LocalPod1 || n.namespaceOf(from) == n.namespaceOf(PlaceNamed(to)) {
+			if from.Name == TheNode && to == LocalPod1 || n.namespaceOf(from) == n.namespaceOf(HostNamed(to)) {
 				continue
 			}
 			for _, f := range model.Families() {
-				a := directFlow(from.Name, netip.AddrPortFrom(PlaceNamed(to).Addr(f), ServerPort), model.TCP)
+				a := directFlow(from.Name, netip.AddrPortFrom(HostNamed(to).Addr(f), ServerPort), model.TCP)
 				c, err := n.Open(a, time.Now().Add(DefaultTimeouts().Answer))
 				require.NoError(t, err, "%v", a)
 				_, err = c.Ask(time.Now().Add(DefaultTimeouts().Answer))

@@ -15,9 +15,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// ServerAt returns the address and port of a place's first server.
-func (p Place) ServerAt(f model.Family) netip.AddrPort {
-	return netip.AddrPortFrom(p.Addr(f), ServerPort)
+// ServerAt returns the address and port of a host's first server.
+func (h Host) ServerAt(f model.Family) netip.AddrPort {
+	return netip.AddrPortFrom(h.Addr(f), ServerPort)
 }
 
 // Answer is a server's answer: the address it listens on, and the client's address as it sees it.
@@ -52,11 +52,11 @@ type servers struct {
 	transfers transfers
 }
 
-// startServers starts a server for each place, protocol and port.
+// startServers starts a server for each host, protocol and port.
 func startServers(n *Network) (*servers, error) {
 	s := &servers{open: map[interface{ Close() error }]bool{}}
-	for _, p := range Places() {
-		if p.Name == Client || p.Name == Client2 {
+	for _, h := range Hosts() {
+		if h.Name == Client || h.Name == Client2 {
 			continue
 		}
 		for _, f := range n.families {
@@ -65,16 +65,16 @@ func startServers(n *Network) (*servers, error) {
 					if protocol == model.SCTP && n.sctp != kernelSCTP {
 						continue
 					}
-					if _, err := s.serve(n.namespaceOf(p), protocol, netip.AddrPortFrom(p.Addr(f), port), false); err != nil {
+					if _, err := s.serve(n.namespaceOf(h), protocol, netip.AddrPortFrom(h.Addr(f), port), false); err != nil {
 						s.close()
-						return nil, fmt.Errorf("%s: %w", p.Name, err)
+						return nil, fmt.Errorf("%s: %w", h.Name, err)
 					}
 				}
 			}
 			if n.sctp == userSpaceSCTP {
-				if err := s.serveUserSpaceSCTP(n.namespaceOf(p), p.Addr(f)); err != nil {
+				if err := s.serveUserSpaceSCTP(n.namespaceOf(h), h.Addr(f)); err != nil {
 					s.close()
-					return nil, fmt.Errorf("%s: %w", p.Name, err)
+					return nil, fmt.Errorf("%s: %w", h.Name, err)
 				}
 			}
 		}
@@ -82,9 +82,9 @@ func startServers(n *Network) (*servers, error) {
 	return s, nil
 }
 
-// Serve starts a server of a place on one address, until stop is called or the network is closed.
+// Serve starts a server of a host on one address, until stop is called or the network is closed.
 func (n *Network) Serve(name string, protocol model.Protocol, at netip.AddrPort) (stop func(), err error) {
-	return n.servers.serve(n.namespaceOf(PlaceNamed(name)), protocol, at, false)
+	return n.servers.serve(n.namespaceOf(HostNamed(name)), protocol, at, false)
 }
 
 // close stops all servers and closes their connections.

@@ -23,16 +23,16 @@ type SYNs struct {
 	buffer  [128]byte
 }
 
-// WatchSYNs starts to watch for SYNs from the named place. ServeManyPods must be called before.
+// WatchSYNs starts to watch for SYNs from the named host. ServeManyPods must be called before.
 func (n *Network) WatchSYNs(from string, f model.Family) (*SYNs, error) {
-	place := PlaceNamed(from)
-	s := &SYNs{from: place.Addr(f), next: map[netip.AddrPort]uint16{}}
+	host := HostNamed(from)
+	s := &SYNs{from: host.Addr(f), next: map[netip.AddrPort]uint16{}}
 	family, protocol, filter := unix.AF_INET, unix.ETH_P_IP, synFilter4()
 	if f == model.IPv6 {
 		family, protocol, filter = unix.AF_INET6, unix.ETH_P_IPV6, synFilter6()
 	}
 	var err error
-	if s.outFD, err = n.namespaceOf(place).socket(family, unix.SOCK_RAW, unix.IPPROTO_TCP); err != nil {
+	if s.outFD, err = n.namespaceOf(host).socket(family, unix.SOCK_RAW, unix.IPPROTO_TCP); err != nil {
 		return nil, err
 	}
 	s.out = os.NewFile(uintptr(s.outFD), "SYNs from "+from)

@@ -30,7 +30,7 @@ type Network struct {
 	families []model.Family
 
 	Node *namespace
-	// namespaces maps the names of places, and outside, to their namespaces.
+	// namespaces maps the names of hosts, and outside, to their namespaces.
 	namespaces map[string]*namespace
 	servers    *servers
 	router     *outsideRouter
@@ -104,9 +104,9 @@ func (n *Network) Close() {
 // outside is the namespace that answers every packet with an ICMP error.
 const outside = "outside"
 
-// namespaceOf returns a place's namespace.
-func (n *Network) namespaceOf(p Place) *namespace {
-	name := p.Name
+// namespaceOf returns a host's namespace.
+func (n *Network) namespaceOf(h Host) *namespace {
+	name := h.Name
 	switch name {
 	case Client2:
 		name = Client
@@ -211,7 +211,7 @@ func (n *Network) wireBridge() error {
 
 // wirePod gives a pod its address and a default route through its node.
 func (n *Network) wirePod(name string, f model.Family, node *namespace, link string, gateway netip.Addr) error {
-	pod, addr := n.namespaces[name], PlaceNamed(name).Addr(f)
+	pod, addr := n.namespaces[name], HostNamed(name).Addr(f)
 	return errors.Join(
 		pod.addAddr("eth0", HostPrefix(addr)),
 		pod.addRoute("eth0", HostPrefix(gateway), netip.Addr{}, netlink.Route{}),
@@ -267,7 +267,7 @@ func (n *Network) wireFarPod() error {
 	}
 	var errs []error
 	for _, f := range n.families {
-		node, pod := PlaceNamed(OtherNode).Addr(f), HostPrefix(PlaceNamed(FarPod).Addr(f))
+		node, pod := HostNamed(OtherNode).Addr(f), HostPrefix(HostNamed(FarPod).Addr(f))
 		errs = append(errs, n.Node.addRoute("kpl-other", pod, node, netlink.Route{}),
 			otherNode.addRoute(link, pod, netip.Addr{}, netlink.Route{MTU: FarMTU, MTULock: true}),
 			n.wirePod(FarPod, f, otherNode, link, node))
@@ -285,7 +285,7 @@ func (n *Network) route() error {
 		p := PlanOf(f)
 		add(n.Node, "kpl-client", p.Clients, Nth(p.toClient, 2), netlink.Route{})
 		add(n.Node, "kpl-outside", anywhere(f), Nth(p.toOutside, 2),
-			netlink.Route{Src: PlaceNamed(TheNode).Addr(f).AsSlice()})
+			netlink.Route{Src: HostNamed(TheNode).Addr(f).AsSlice()})
 		for _, far := range []struct {
 			node, link string
 			net        netip.Prefix
@@ -296,7 +296,7 @@ func (n *Network) route() error {
 		} {
 			node := n.namespaces[far.node]
 			for _, name := range far.pods {
-				pod := HostPrefix(PlaceNamed(name).Addr(f))
+				pod := HostPrefix(HostNamed(name).Addr(f))
 				add(n.Node, far.link, pod, Nth(far.net, 2), netlink.Route{})
 				errs = append(errs, node.addAddr("lo", pod))
 			}

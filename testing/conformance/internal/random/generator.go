@@ -151,12 +151,12 @@ func (g *Generator) service(others []cluster.Service) cluster.Service {
 		s.Families = []model.Family{model.IPv6}
 	}
 	if !g.factory.LacksFeature(backend.SourceRanges) && g.chance(3) {
-		s.Ranges = []cluster.SourceRange{pick(g, cluster.SourceRange{Place: network.Client},
-			cluster.SourceRange{Place: network.TheNode},
+		s.Ranges = []cluster.SourceRange{pick(g, cluster.SourceRange{Host: network.Client},
+			cluster.SourceRange{Host: network.TheNode},
 			cluster.SourceRange{Pods: true},
-			cluster.SourceRange{Place: network.RemotePod3}, cluster.SourceRange{Place: network.Client2, Only: model.IPv6})}
+			cluster.SourceRange{Host: network.RemotePod3}, cluster.SourceRange{Host: network.Client2, Only: model.IPv6})}
 		if g.chance(2) {
-			s.Ranges = append(s.Ranges, cluster.SourceRange{Place: network.Client2})
+			s.Ranges = append(s.Ranges, cluster.SourceRange{Host: network.Client2})
 		}
 	}
 	if !g.factory.LacksFeature(backend.SessionAffinity) && g.chance(4) {
@@ -202,12 +202,12 @@ func (g *Generator) endpoints() []cluster.Endpoint {
 	if g.chance(6) {
 		return eps
 	}
-	for _, place := range []string{network.LocalPod1, network.LocalPod2, network.LocalPod3, network.RemotePod1,
+	for _, host := range []string{network.LocalPod1, network.LocalPod2, network.LocalPod3, network.RemotePod1,
 		network.RemotePod2} {
 		if g.chance(2) {
 			continue
 		}
-		e := cluster.Endpoint{At: place, Elsewhere: g.chance(6)}
+		e := cluster.Endpoint{At: host, Elsewhere: g.chance(6)}
 		if g.chance(8) {
 			e.Target = pick(g, network.ServerPorts()...)
 		}
@@ -239,7 +239,7 @@ func (tr Trial) Attempts(families []model.Family, protocols []model.Protocol) []
 		!slices.Contains(protocols, svc.Ports[i].Protocol) {
 		return nil
 	}
-	return []network.Attempt{svc.Flow(network.PlaceNamed(tr.from), tr.To, i, tr.family)}
+	return []network.Attempt{svc.Flow(network.HostNamed(tr.from), tr.To, i, tr.family)}
 }
 
 // TrialsOf returns random connections to the services of a state and of the previous one.

@@ -87,7 +87,7 @@ func shrinkOnce(sc Script, fails func(Script) bool) Script {
 				return s, true
 			}))
 		}
-		for _, p := range network.Places() {
+		for _, p := range network.Hosts() {
 			without := func(eps []cluster.Endpoint) []cluster.Endpoint {
 				return slices.DeleteFunc(slices.Clone(eps), func(e cluster.Endpoint) bool { return e.At == p.Name })
 			}

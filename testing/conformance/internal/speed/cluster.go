@@ -25,7 +25,7 @@ type largeCluster struct {
 	program.Size
 	family model.Family
 	pods   [][]netip.Addr // by service
-	turn   []int          // the endpoint of each service to replace next
+	next   []int          // the endpoint of each service to replace next
 	made   int            // number of pods so far
 	gone   []netip.Addr   // replaced pods, oldest first
 }
@@ -37,7 +37,7 @@ const firstService = 2000
 const slicePods = 100
 
 func newLargeCluster(z program.Size, f model.Family) *largeCluster {
-	c := &largeCluster{Size: z, family: f, pods: make([][]netip.Addr, z.Services+1), turn: make([]int, z.Services+1)}
+	c := &largeCluster{Size: z, family: f, pods: make([][]netip.Addr, z.Services+1), next: make([]int, z.Services+1)}
 	for i := range c.pods {
 		n := z.Endpoints
 		if i == z.Services {
@@ -102,12 +102,12 @@ type change struct {
 
 // replace replaces a service's next endpoint. The caller writes the object.
 func (c *largeCluster) replace(i int) *change {
-	place := c.turn[i] % c.Endpoints
-	c.turn[i]++
-	ch := &change{service: i, old: c.pods[i][place], pod: c.newPod()}
+	at := c.next[i] % c.Endpoints
+	c.next[i]++
+	ch := &change{service: i, old: c.pods[i][at], pod: c.newPod()}
 	c.gone = append(c.gone, ch.old)
-	c.pods[i][place] = ch.pod
-	ch.object = c.slice(i, place/slicePods)
+	c.pods[i][at] = ch.pod
+	ch.object = c.slice(i, at/slicePods)
 	return ch
 }
 

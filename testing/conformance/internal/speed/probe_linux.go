@@ -209,13 +209,13 @@ func (p *prober) probe() error {
 	return nil
 }
 
-// rest returns how long to pause after probing has taken this long.
-func (p *prober) rest(asking time.Duration) time.Duration {
-	rest := max(asking, 100*time.Microsecond)
+// pause returns how long to wait after probing has taken this long.
+func (p *prober) pause(asking time.Duration) time.Duration {
+	pause := max(asking, 100*time.Microsecond)
 	if len(p.open) > 0 {
-		rest = max(rest, time.Since(p.open[len(p.open)/2].since)/20)
+		pause = max(pause, time.Since(p.open[len(p.open)/2].since)/20)
 	}
-	return min(rest, 50*time.Millisecond)
+	return min(pause, 50*time.Millisecond)
 }
 
 // follow calls write, which adds changes to the prober, and returns when all of them show. After write has returned,
@@ -234,10 +234,10 @@ func (r *measurement) follow(ctx context.Context, p *prober, write func(context.
 			}
 			return fmt.Errorf("%w; %d changes do not show", err, len(p.open))
 		}
-		var rested <-chan time.Time
+		var paused <-chan time.Time
 		switch {
 		case len(p.open) > 0:
-			rested = time.After(p.rest(time.Since(began)))
+			paused = time.After(p.pause(time.Since(began)))
 		case !writing:
 			return nil
 		}
@@ -248,7 +248,7 @@ func (r *measurement) follow(ctx context.Context, p *prober, write func(context.
 			}
 			deadline, writing = time.Now().Add(r.Change), false
 		case <-p.wake:
-		case <-rested:
+		case <-paused:
 		}
 	}
 	return nil

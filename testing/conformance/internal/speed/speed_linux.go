@@ -28,7 +28,8 @@ type lister interface {
 
 // Program is the program to be measured.
 type Program struct {
-	// Open creates a node's API server and prepares the program. It is called on a thread in the node's network namespace.
+	// Open creates a node's API server and prepares the program. It is called on a thread in the node's network
+	// namespace.
 	Open func(ctx context.Context) (program.Host, error)
 	// Network lists the IP families of the network, and Families those that the program serves.
 	Network, Families []model.Family
@@ -221,7 +222,7 @@ func (r *measurement) put(ctx context.Context, objects ...metav1.Object) error {
 }
 
 func (r *measurement) flow(service int) network.Attempt {
-	return network.PlaceNamed(network.LocalPod1).FlowTo(r.serviceAt(service), model.TCP, serviceName(service))
+	return network.HostNamed(network.LocalPod1).FlowTo(r.serviceAt(service), model.TCP, serviceName(service))
 }
 
 // reachAll waits until every service answers, and returns the time from which that was so, as far as it can tell. It

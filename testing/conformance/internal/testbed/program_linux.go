@@ -101,8 +101,8 @@ const SlowStart = 3 * time.Second
 
 // ask writes a probe, starts the program if it does not run, and waits until the probe answers.
 func (p *Program) ask(ctx context.Context) error {
-	// The probe is written last. Watches keep the order of changes per kind of object, not across kinds: a new Service and
-	// a new EndpointSlice follow all others of their kind.
+	// The probe is written last. Watches keep the order of changes per kind of object, not across kinds: a new Service
+	// and a new EndpointSlice follow all others of their kind.
 	wave := p.Figures.nextWave()
 	began := time.Now()
 	if err := p.putProbe(ctx, wave); err != nil {
@@ -218,7 +218,7 @@ func (p *Program) probeObjects(wave int, external bool) []metav1.Object {
 			service.ExternalIP(p.externalProbeIP(wave, f).String())
 		}
 		objects = append(objects, kube.EndpointSlice(name).Name(strings.ToLower(fmt.Sprintf("%s-%v", name, f))).
-			Port("probe", network.ServerPort).Endpoint(network.PlaceNamed(network.LocalPod2).Addr(f).String()).
+			Port("probe", network.ServerPort).Endpoint(network.HostNamed(network.LocalPod2).Addr(f).String()).
 			OnNode(network.TheNode).Build())
 	}
 	objects[0] = service.ClusterIP(ips...).Build()
@@ -270,7 +270,7 @@ func (p *Program) awaitFlow(ctx context.Context, flow network.Attempt, f model.F
 		if seen.Broken != nil {
 			return false, seen, seen.Broken
 		}
-		if seen.Verdict == oracle.Deliver && seen.Endpoint == network.PlaceNamed(network.LocalPod2).ServerAt(f) {
+		if seen.Verdict == oracle.Deliver && seen.Endpoint == network.HostNamed(network.LocalPod2).ServerAt(f) {
 			return true, seen, nil
 		}
 		select {
@@ -287,7 +287,7 @@ func (p *Program) awaitFlow(ctx context.Context, flow network.Attempt, f model.F
 }
 
 func (p *Program) probeFlow(to netip.Addr) network.Attempt {
-	return network.PlaceNamed(network.LocalPod1).FlowTo(netip.AddrPortFrom(to, 80), model.TCP,
+	return network.HostNamed(network.LocalPod1).FlowTo(netip.AddrPortFrom(to, 80), model.TCP,
 		"a service of the judge itself")
 }
 
@@ -311,11 +311,11 @@ type ProgramError struct{ Err error }
 func (e *ProgramError) Error() string { return e.Err.Error() }
 func (e *ProgramError) Unwrap() error { return e.Err }
 
-// PlaceError says that the program's network or its API server could not be prepared, which is not the program's fault.
-type PlaceError struct{ Err error }
+// SetupError says that the program's network or its API server could not be prepared, which is not the program's fault.
+type SetupError struct{ Err error }
 
-func (e *PlaceError) Error() string { return e.Err.Error() }
-func (e *PlaceError) Unwrap() error { return e.Err }
+func (e *SetupError) Error() string { return e.Err.Error() }
+func (e *SetupError) Unwrap() error { return e.Err }
 
 // mostExtension is how many times as long a wait may become on a busy machine.
 const mostExtension = 4

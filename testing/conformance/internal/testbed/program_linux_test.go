@@ -113,7 +113,7 @@ func (h *timedHost) try(flow network.Attempt, timeouts network.Timeouts) network
 		return network.Seen{Observation: oracle.Observation{Verdict: oracle.Drop}}
 	}
 	return network.Seen{Observation: oracle.Observation{Verdict: oracle.Deliver,
-		Endpoint: network.PlaceNamed(network.LocalPod2).ServerAt(model.IPv4)}}
+		Endpoint: network.HostNamed(network.LocalPod2).ServerAt(model.IPv4)}}
 }
 
 func TestChangesOfObjects(t *testing.T) {

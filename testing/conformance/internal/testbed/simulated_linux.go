@@ -29,7 +29,7 @@ func (b *Testbed) simulated(o *oracle.Oracle, out oracle.Outcome, applied cluste
 	}
 	if goesBySource(applied, out) {
 		outside := out.Flow
-		outside.From, outside.Source = oracle.External, network.PlaceNamed(network.Client).Addr(out.Flow.Family())
+		outside.From, outside.Source = oracle.External, network.HostNamed(network.Client).Addr(out.Flow.Family())
 		other, err := o.Expect(outside)
 		if err != nil {
 			return out, err
