@@ -63,20 +63,21 @@ type feedHandler struct {
 
 	mu     sync.Mutex // guards the feed's state, and what follows
 	synced bool
-	looks  bool // there was something to hand over before: the loop looks without another signal
+	// hadPending: there was something to hand over already, so the loop needs no other signal.
+	hadPending bool
 }
 
 // Lock implements FeedHandler.
 func (h *feedHandler) Lock() {
 	h.mu.Lock()
-	h.looks = h.feed.Pending().Any()
+	h.hadPending = h.feed.Pending().Any()
 }
 
 // Unlock implements FeedHandler.
 func (h *feedHandler) Unlock() {
 	if pending := h.feed.Pending(); pending.Any() {
 		h.progress.queued(pending)
-		if !h.looks {
+		if !h.hadPending {
 			h.signal()
 		}
 	}

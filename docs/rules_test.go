@@ -152,7 +152,7 @@ func userspaceRules(t *testing.T) string {
 }
 
 // elsewhere has a backend listen on free ports of the loopback address.
-type elsewhere struct{ userspace.Given }
+type elsewhere struct{ userspace.Existing }
 
 func (elsewhere) ListenOn(frontend.Frontend) []netip.AddrPort {
 	return []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)}

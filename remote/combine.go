@@ -21,13 +21,13 @@ func (v *view) combine(ctx context.Context, old *sink.Snapshot, touched map[mode
 			touched[c.Name] = true
 			continue
 		}
-		part, t := v.own[c.Name], v.taker(v.service(c.Name))
+		part, f := v.own[c.Name], v.filter(v.service(c.Name))
 		for before, now := range c.Endpoints() {
 			key := before
 			if key == nil {
 				key = now
 			}
-			v.setEndpoint(&t, key.Key(), part.Endpoint(v.class, key.Key(), now))
+			v.setEndpoint(&f, key.Key(), part.Endpoint(v.class, key.Key(), now))
 		}
 	}
 	for name := range touched {
@@ -55,11 +55,11 @@ func (v *view) begin(touched map[model.ServiceName]bool) {
 
 // takesAll reports whether this node gets all endpoints of a service.
 func (v *view) takesAll(e *sink.ServiceEntry) bool {
-	t := v.taker(e.Service)
+	f := v.filter(e.Service)
 	var last *model.Endpoint // the endpoints of a port are adjacent
 	for _, ep := range e.Endpoints {
 		if last == nil || ep.Port != last.Port || ep.Family() != last.Family() {
-			if !t.takes(ep) {
+			if !f.takes(ep) {
 				return false
 			}
 		}
@@ -68,32 +68,33 @@ func (v *view) takesAll(e *sink.ServiceEntry) bool {
 	return true
 }
 
-// taker selects the endpoints of a service that this node gets: those of an enabled family whose port the service has.
-type taker struct {
+// endpointFilter selects the endpoints of a service that this node gets: those of an enabled family whose port the
+// service has.
+type endpointFilter struct {
 	families []model.Family
 	service  *model.Service          // nil: there is none
 	ports    map[model.PortName]bool // of a service with many ports
 }
 
-func (v *view) taker(service *model.Service) taker {
-	t := taker{families: v.families, service: service}
+func (v *view) filter(service *model.Service) endpointFilter {
+	f := endpointFilter{families: v.families, service: service}
 	if service != nil && len(service.Ports) > 8 { // a linear search for each endpoint would be quadratic
-		t.ports = make(map[model.PortName]bool, len(service.Ports))
+		f.ports = make(map[model.PortName]bool, len(service.Ports))
 		for _, p := range service.Ports {
-			t.ports[service.PortName(p)] = true
+			f.ports[service.PortName(p)] = true
 		}
 	}
-	return t
+	return f
 }
 
-func (t *taker) takes(e *model.Endpoint) bool {
-	if t.service == nil || !slices.Contains(t.families, e.Family()) {
+func (f *endpointFilter) takes(e *model.Endpoint) bool {
+	if f.service == nil || !slices.Contains(f.families, e.Family()) {
 		return false
 	}
-	if t.ports != nil {
-		return t.ports[e.Port]
+	if f.ports != nil {
+		return f.ports[e.Port]
 	}
-	return t.service.Port(e.Port.Port, e.Port.Protocol) != nil
+	return f.service.Port(e.Port.Port, e.Port.Protocol) != nil
 }
 
 // service returns a service as it is for this node, or nil.
@@ -110,8 +111,8 @@ func (v *view) serviceOf(e *sink.ServiceEntry) *model.Service {
 	return narrow(v.own[e.Service.Name].Service(e.Service, v.node), v.families)
 }
 
-func (v *view) setEndpoint(t *taker, key model.EndpointKey, e *model.Endpoint) {
-	if e == nil || !t.takes(e) {
+func (v *view) setEndpoint(f *endpointFilter, key model.EndpointKey, e *model.Endpoint) {
+	if e == nil || !f.takes(e) {
 		v.effective.full.DeleteEndpoint(key)
 		return
 	}
@@ -133,12 +134,12 @@ func (v *view) combineService(name model.ServiceName) {
 		return
 	}
 	v.effective.full.SetService(service)
-	part, t := v.own[name], v.taker(service)
+	part, f := v.own[name], v.filter(service)
 	done := map[model.EndpointKey]bool{}
 	set := func(key model.EndpointKey, shared *model.Endpoint) {
 		if !done[key] {
 			done[key] = true
-			v.setEndpoint(&t, key, part.Endpoint(v.class, key, shared))
+			v.setEndpoint(&f, key, part.Endpoint(v.class, key, shared))
 		}
 	}
 	for _, ep := range v.shared.snapshot.Service(name).Endpoints {

@@ -16,10 +16,10 @@ type family struct {
 	all        bool           // Options.AllEndpoints
 	localPods  []netip.Prefix // of the node
 	owners     owners
-	hairpins   counted[netip.Addr]
-	clusterIPs counted[netip.Addr]
+	hairpins   refCounted[netip.Addr]
+	clusterIPs refCounted[netip.Addr]
 	// healthChecks has those of all services, whatever their families.
-	healthChecks counted[HealthCheck]
+	healthChecks refCounted[HealthCheck]
 	dirty        []*port // that may differ from what was last accepted
 	accepted     bool    // changes have been accepted at least once: until then all ports are dirty
 
@@ -45,9 +45,9 @@ func newFamily(f model.Family, index int, limits *budget, health *healthPorts) *
 		index:        index,
 		limits:       limits,
 		owners:       newOwners(health),
-		hairpins:     newCounted(netip.Addr.Compare),
-		clusterIPs:   newCounted(netip.Addr.Compare),
-		healthChecks: newCounted(HealthCheck.compare),
+		hairpins:     newRefCounted(netip.Addr.Compare),
+		clusterIPs:   newRefCounted(netip.Addr.Compare),
+		healthChecks: newRefCounted(HealthCheck.compare),
 		ledger: ledger{refused: map[*port]*refusal{}, inDoubt: map[*port]bool{}, decided: map[*port]*refusal{},
 			obsolete: map[Key]*port{}},
 		full: true,

@@ -23,10 +23,10 @@ func (f *family) commit(ctx context.Context, refuse func(model.PortName, error))
 	defer func() {
 		f.readNet, f.listedBalancers, f.listedEndpoints = false, false, false
 		f.refused, f.root = map[netip.Addr]error{}, ""
-		for _, b := range f.undone {
+		for _, b := range f.failed {
 			f.dirty[b] = true
 		}
-		f.undone = nil
+		f.failed = nil
 	}()
 	// While this is applied, HNS may report that more is different.
 	for range 3 {
@@ -136,7 +136,7 @@ func (f *family) putAll(ctx context.Context, due []*balancer, refuse func(model.
 			} else if s == nil && before == nil {
 				undeleted.Add(failure)
 			}
-			f.undone = append(f.undone, b)
+			f.failed = append(f.failed, b)
 			continue
 		}
 		if len(b.asked) == 0 {

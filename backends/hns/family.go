@@ -40,7 +40,7 @@ type family struct {
 	dirty      map[*balancer]bool          // for the next commit to check
 	// altered has the settings that HNS makes of requested ones, where the two differ.
 	altered map[settings]settings
-	undone  []*balancer // deletions and repairs that failed in this commit
+	failed  []*balancer // deletions and repairs that failed in this commit
 	// What has been read for the current commit, and the addresses whose endpoints HNS has refused to create in it.
 	readNet, listedBalancers, listedEndpoints bool
 	refused                                   map[netip.Addr]error

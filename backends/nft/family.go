@@ -74,11 +74,11 @@ type table struct {
 	sources map[model.PortName]rules.SourcesID
 	uses    frontend.RefCounts[string]
 	// leftovers are obsolete objects that could not be removed yet.
-	leftovers remains
+	leftovers leftoverObjects
 }
 
-// remains are obsolete objects.
-type remains struct {
+// leftoverObjects are obsolete objects, by kind.
+type leftoverObjects struct {
 	elements     [numSets][]dp.Element
 	chains, sets []string
 }
@@ -221,7 +221,7 @@ func (t *table) follow(p *plan) {
 	for _, id := range p.goneIDs {
 		delete(t.ids, id)
 	}
-	t.leftovers = remains{chains: p.goneChains, sets: p.goneSets}
+	t.leftovers = leftoverObjects{chains: p.goneChains, sets: p.goneSets}
 	for id := range p.sets {
 		t.slots[id] += len(p.sets[id].add)
 		t.leftovers.elements[id] = p.sets[id].gone
@@ -239,7 +239,7 @@ func (t *table) forget() {
 	for _, name := range t.leftovers.sets {
 		delete(t.extraSets, name)
 	}
-	t.leftovers = remains{}
+	t.leftovers = leftoverObjects{}
 }
 
 // letPacketsPass waits for packets that were dispatched by rules the first transaction replaced, and have yet to look

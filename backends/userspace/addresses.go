@@ -23,14 +23,14 @@ type Addresses interface {
 	Update(ctx context.Context, f model.Family, full bool, add, remove []netip.Addr) error
 }
 
-// Given is for service addresses that the host already has. A frontend with another address is a [sink.PortError].
-type Given struct{}
+// Existing is for service addresses that the host already has. A frontend with another address is a [sink.PortError].
+type Existing struct{}
 
 // ListenOn implements [Addresses].
-func (Given) ListenOn(fr frontend.Frontend) []netip.AddrPort { return own(fr) }
+func (Existing) ListenOn(fr frontend.Frontend) []netip.AddrPort { return own(fr) }
 
 // Update implements [Addresses].
-func (Given) Update(context.Context, model.Family, bool, []netip.Addr, []netip.Addr) error {
+func (Existing) Update(context.Context, model.Family, bool, []netip.Addr, []netip.Addr) error {
 	return nil
 }
 

@@ -136,7 +136,7 @@ func TestANodePortAndAnExternalIPHaveOneOwner(t *testing.T) {
 
 // refusing are Addresses of which one may not be added.
 type refusing struct {
-	userspace.Given
+	userspace.Existing
 	mu      sync.Mutex // a retry is a call of another goroutine
 	refused error
 	added   []netip.Addr

@@ -97,12 +97,12 @@ func TestADeadEndpointIsPassedOverForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := sticky(new(atomic.Int64))
 		home := choose(p, 1)
-		p.bury(home, clientOf(2))
+		p.markDead(home, clientOf(2))
 		for i := range 50 {
 			assert.NotEqual(t, home, choose(p, 1+i))
 		}
 		for _, e := range endpoints {
-			p.bury(e, clientOf(3))
+			p.markDead(e, clientOf(3))
 		}
 		assert.Contains(t, endpoints, choose(p, 4), "all are dead")
 		assert.Equal(t, endpoints[1], choose(p, 4, endpoints[0]))
@@ -127,7 +127,7 @@ func TestADeadEndpointIsPassedOverForAWhile(t *testing.T) {
 func TestAClientForgetsAnEndpointThatFailed(t *testing.T) {
 	p := sticky(new(atomic.Int64))
 	home := choose(p, 1)
-	p.bury(home, clientOf(1))
+	p.markDead(home, clientOf(1))
 	_, known := p.contacts.byClient[clientOf(1)]
 	assert.False(t, known)
 }

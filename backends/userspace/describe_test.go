@@ -55,7 +55,7 @@ func TestADescriptionSaysWhyAPortIsNotServed(t *testing.T) {
 	require.NoError(t, err)
 	defer taken.Close()
 	port := uint16(taken.Addr().(*net.TCPAddr).Port)
-	l := newLaptop(t, userspace.Options{Addresses: userspace.Given{}})
+	l := newLaptop(t, userspace.Options{Addresses: userspace.Existing{}})
 	l.Set(fakemodel.Service("default/web").ClusterIP("127.0.0.1").Port("http", port).Build(),
 		tcpEndpoint("127.0.0.1:1"))
 	require.Error(t, l.TrySync())

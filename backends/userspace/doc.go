@@ -9,7 +9,7 @@
 //
 // This differs between platforms, so it is an interface, [Addresses], with two implementations:
 //
-//   - [Given] is for addresses that the host already has, aliases on the loopback interface for example.
+//   - [Existing] is for addresses that the host already has, aliases on the loopback interface for example.
 //   - [Localhost] serves cluster IPs on ports of 127.0.0.1 and ::1, for a developer's laptop. [Backend.Listeners]
 //     returns the table of ports.
 //

@@ -15,7 +15,7 @@ import (
 type Options struct {
 	// Common are the options that all backends have. Families nil means both, and only [NewLoopback] has metrics.
 	frontend.Common
-	// Addresses makes traffic to service addresses reach this process. Default: Given, which does nothing.
+	// Addresses makes traffic to service addresses reach this process. Default: Existing, which does nothing.
 	Addresses Addresses
 	// LocalhostNodePorts also serves node ports on IPv4 loopback addresses, if NodePortAddresses allows it (S36).
 	LocalhostNodePorts bool
@@ -33,7 +33,7 @@ type Options struct {
 // withDefaults returns the options with every field set.
 func (o Options) withDefaults() Options {
 	if o.Addresses == nil {
-		o.Addresses = Given{}
+		o.Addresses = Existing{}
 	}
 	if o.Open == nil {
 		o.Open = func(open func() error) error { return open() }

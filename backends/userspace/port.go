@@ -235,8 +235,8 @@ func (p *port) remove() {
 	p.contacts.clear()
 }
 
-// bury notes that a connection of a client to an endpoint failed.
-func (p *port) bury(endpoint netip.AddrPort, client netip.Addr) {
+// markDead records that a connection of a client to an endpoint failed.
+func (p *port) markDead(endpoint netip.AddrPort, client netip.Addr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.members[endpoint] != nil {

@@ -18,7 +18,7 @@ import (
 // localRoutes are Addresses that make service addresses local to the network namespace by routes of type local, which
 // have a protocol number and a metric of their own. They take any address: they are for tests only.
 type localRoutes struct {
-	userspace.Given
+	userspace.Existing
 	handle *netlink.Handle
 	lo     int
 }

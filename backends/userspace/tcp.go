@@ -92,7 +92,7 @@ func (l *tcpListener) serve(ctx context.Context, client *net.TCPConn, t target, 
 		server, err := b.dial(ctx, timeout, model.TCP, d)
 		if err != nil {
 			if isFaultOfEndpoint(err) {
-				t.port.bury(d.endpoint, from.addr)
+				t.port.markDead(d.endpoint, from.addr)
 			}
 			continue
 		}

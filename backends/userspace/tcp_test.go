@@ -186,7 +186,7 @@ func TestAPortInUseFailsAloneAndIsTriedAgain(t *testing.T) {
 	port := freeNodePort(t)
 	taken, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	require.NoError(t, err)
-	l := newLaptop(t, userspace.Options{Addresses: userspace.Given{}})
+	l := newLaptop(t, userspace.Options{Addresses: userspace.Existing{}})
 	free := freeNodePort(t)
 	l.Set(fakemodel.Service("default/web").ClusterIP("127.0.0.1").Port("http", port).Port("free", free).Build(),
 		tcpEndpoint(named(t, "one")), fakemodel.Endpoint("default/web:free/TCP", "127.0.0.1:1").Build())
@@ -497,7 +497,8 @@ func TestUnservedPortsCostNothingUntilTheyAreTriedAgain(t *testing.T) {
 // The error of a port says whether outside clients reach it.
 func TestAnErrorSaysWhetherAListenerForOutsideClientsIsLeft(t *testing.T) {
 	laptop := func(listeners int) *laptop {
-		return newLaptop(t, userspace.Options{Addresses: userspace.Given{}}.With(userspace.Tuning{MaxListeners: listeners}))
+		o := userspace.Options{Addresses: userspace.Existing{}}
+		return newLaptop(t, o.With(userspace.Tuning{MaxListeners: listeners}))
 	}
 	l := laptop(1)
 	s := fakemodel.Service("default/web").ClusterIP("127.0.0.2").Port("http", freeNodePort(t))

@@ -56,9 +56,9 @@ func (s *Services) listen(ctx context.Context, i *instance, key listenKey) (*lis
 		if !errors.Is(err, http.ErrServerClosed) {
 			klog.FromContext(ctx).Error(err, "A health check server stopped; restarting it at the next Sync",
 				"service", i.name, "address", address)
-			s.again.later(i.name)
+			s.retries.later(i.name)
 		} else if ctx.Err() != nil {
-			s.again.add(i.name) // a Sync with another context opens it again
+			s.retries.add(i.name) // a Sync with another context opens it again
 		}
 		close(l.done)
 	}()

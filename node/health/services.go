@@ -110,7 +110,7 @@ type Services struct {
 	addrs  nodeaddr.Addresses // as of the last Sync
 	host   nodeaddr.Addresses // as of the last Sync
 
-	again again
+	retries retries
 }
 
 // instance is the health check of one service.
@@ -174,7 +174,7 @@ func NewServices(next sink.Sink, opts ServicesOptions) *Services {
 		touched: map[model.ServiceName]struct{}{},
 		open:    map[model.ServiceName]*instance{},
 		refused: refusals.Ports{Counts: func(e *sink.PortError) bool { return !e.ServesExternal }},
-		again:   again{requestSync: opts.RequestSync, pause: failurePause},
+		retries: retries{requestSync: opts.RequestSync, pause: failurePause},
 	}
 	s.ServiceMemory = sink.RememberServices(next, s.wanted, func(s *model.Service) bool { return s.HealthCheck != nil },
 		func(name model.ServiceName) { s.touched[name] = struct{}{} })
@@ -218,7 +218,7 @@ func (s *Services) Sync(ctx context.Context) error {
 // takeDue returns the services that may have something to open or close, in order.
 func (s *Services) takeDue() []model.ServiceName {
 	due := s.touched
-	maps.Copy(due, s.again.take())
+	maps.Copy(due, s.retries.take())
 	if addrs := s.opts.Addresses(); !addrs.Equal(s.addrs) {
 		s.addrs = addrs
 		for name := range s.wanted {
@@ -299,14 +299,14 @@ func (s *Services) openMissing(ctx context.Context, name model.ServiceName, fami
 		if i.listeners[key] != nil {
 			continue
 		}
-		if at, failed := failedBefore[key]; failed && time.Since(at) < s.again.pause {
+		if at, failed := failedBefore[key]; failed && time.Since(at) < s.retries.pause {
 			i.fail(key, at) // the last attempt was too recent
 			continue
 		}
 		l, err := s.listen(ctx, i, key)
 		if lacksFamily(err) && (i.counted[key.family] != key.family || s.isVIP(key.addr)) {
 			if !key.addr.IsUnspecified() { // a new address of the machine may not be usable yet, a VIP may have moved on
-				s.again.later(name)
+				s.retries.later(name)
 			}
 			continue
 		}
@@ -322,7 +322,7 @@ func (s *Services) openMissing(ctx context.Context, name model.ServiceName, fami
 		i.problem = ""
 		return
 	}
-	s.again.later(name)
+	s.retries.later(name)
 	if len(errs) == 0 {
 		return
 	}
@@ -384,7 +384,7 @@ func (s *Services) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.again.stop()
+	s.retries.stop()
 	for _, i := range s.open {
 		for _, l := range i.listeners {
 			l.close()

@@ -327,7 +327,7 @@ func TestAPortInUseCausesAnEventAndIsTriedAgain(t *testing.T) {
 	}, funcr.Options{}))
 	s := NewServices(nil, ServicesOptions{Listen: l.listen, Events: e, NodeName: "node-1"})
 	defer s.Close()
-	s.again.pause = 0
+	s.retries.pause = 0
 	s.SetService(service("web", 32000, 1, 1))
 	s.SetService(service("other", 32001, 1, -1))
 	want := []string{
@@ -487,12 +487,12 @@ func TestNoSyncIsRequestedAfterClose(t *testing.T) {
 		requests := 0
 		s := NewServices(nil, ServicesOptions{RequestSync: func() { requests++ }})
 		web := service("web", 32000, 1, -1).Name
-		s.again.later(web)
+		s.retries.later(web)
 		time.Sleep(retryPause)
 		synctest.Wait()
 		require.Equal(t, 1, requests)
 		s.Close()
-		s.again.later(web)
+		s.retries.later(web)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, 1, requests)

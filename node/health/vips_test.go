@@ -136,7 +136,7 @@ func TestAPortInUseAtAVIPCausesAnEventAndIsTriedAgain(t *testing.T) {
 		Addresses:     func() nodeaddr.Addresses { return addresses(0, "192.0.2.1") },
 		HostAddresses: func() nodeaddr.Addresses { return addresses(0, "203.0.113.9") }})
 	defer s.Close()
-	s.again.pause = 0
+	s.retries.pause = 0
 	s.SetService(withVIPs("web", 32000, []string{"203.0.113.9"}))
 	require.NoError(t, s.Sync(t.Context()))
 	require.Equal(t, []string{`default/web FailedToStartServiceHealthcheck Listen: node node-1 failed to start ` +

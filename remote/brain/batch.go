@@ -16,8 +16,8 @@ import (
 // batches are the encoded differences that lead to the current version of a class. The first client that needs one
 // encodes it; others that need the same one wait for that.
 type batches struct {
-	buckets *wire.Buckets // of the version
-	zips    *wire.Compressors
+	buckets     *wire.Buckets // of the version
+	compressors *wire.Compressors
 
 	mu       sync.Mutex
 	by       map[*version]*batch
@@ -39,8 +39,8 @@ type batch struct {
 	whole *wire.Frame
 }
 
-func newBatches(b *wire.Buckets, zips *wire.Compressors) *batches {
-	return &batches{buckets: b, zips: zips, by: map[*version]*batch{},
+func newBatches(b *wire.Buckets, compressors *wire.Compressors) *batches {
+	return &batches{buckets: b, compressors: compressors, by: map[*version]*batch{},
 		whole: map[*version]*batch{}, compared: map[[sha256.Size]byte]*batch{}}
 }
 
@@ -87,7 +87,7 @@ func (b *batches) wholeSince(since *version, what func() (state *sink.Snapshot, 
 }
 
 func (b *batches) encodeWhole(state *sink.Snapshot, gone, stale []model.ServiceName) []*wire.Frame {
-	w := wire.NewChunks(b.zips)
+	w := wire.NewChunks(b.compressors)
 	for _, name := range gone {
 		w.Deleted(name)
 	}
@@ -119,7 +119,7 @@ func (b *batches) difference(ctx context.Context, old, current *version) *batch 
 			found.lost = true
 			return
 		}
-		w := wire.NewChunks(b.zips)
+		w := wire.NewChunks(b.compressors)
 		for _, d := range deltas {
 			w.Delta(d)
 		}

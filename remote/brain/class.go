@@ -17,8 +17,8 @@ import (
 type class struct {
 	history
 	nodeParts
-	key  localstate.Class
-	zips *wire.Compressors
+	key         localstate.Class
+	compressors *wire.Compressors
 
 	// Guarded by the Server's work.
 	backlog []watch.Change // changes that arrived while the first state was being computed
@@ -114,7 +114,7 @@ func (c *class) install(update classUpdate) {
 	}
 	if update.version != nil {
 		c.add(update.version)
-		c.batches = newBatches(update.buckets, c.zips)
+		c.batches = newBatches(update.buckets, c.compressors)
 	}
 }
 

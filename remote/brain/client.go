@@ -21,14 +21,14 @@ import (
 
 // common is what a Server and its clients share. It is all that a client needs of its Server.
 type common struct {
-	instance  string
-	limits    limits
-	metrics   *serverMetrics
-	slots     chan struct{}      // one for each client that is being sent a full state
-	slotUsers counter[principal] // of clients that hold such a slot, or wait for one
-	maxAnswer time.Duration      // see the constant
-	zips      wire.Compressors
-	pace      *pace // of revisions
+	instance    string
+	limits      limits
+	metrics     *serverMetrics
+	slots       chan struct{}      // one for each client that is being sent a full state
+	slotUsers   counter[principal] // of clients that hold such a slot, or wait for one
+	maxAnswer   time.Duration      // see the constant
+	compressors wire.Compressors
+	pace        *pace // of revisions
 	liveness
 
 	// enterClass is Server.enterClass.

@@ -41,7 +41,7 @@ func BenchmarkFirstState(b *testing.B) {
 		view, batches, _, err := s.newest()
 		require.NoError(b, err)
 		if fresh {
-			batches = newBatches(batches.buckets, batches.zips)
+			batches = newBatches(batches.buckets, batches.compressors)
 		}
 		full := batches.difference(b.Context(), nil, view.version)
 		require.NoError(b, s.sendBatch(remotev1.Kind_RESET, full, nodeView{}, view, true))

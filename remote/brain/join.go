@@ -140,7 +140,7 @@ func (s *Server) addClass(key localstate.Class) (*group, error) {
 	hash := sha256.Sum256(fmt.Appendf(nil, "%q", fmt.Sprint(key)))
 	id := hex.EncodeToString(hash[:4])
 	g := &group{
-		class: class{key: key, zips: &s.zips,
+		class: class{key: key, compressors: &s.compressors,
 			history: history{id: id, instance: s.instance + "-" + id, mu: &s.mu, byRoot: map[wire.Digest]*version{}},
 			nodeParts: nodeParts{zone: key.Zone, zoneOf: s.zoneOf, own: map[string]*ownParts{},
 				owners: map[model.ServiceName][]string{}, foreign: map[string]struct{}{}}},

@@ -94,7 +94,7 @@ func (c *client) sendBatch(kind remotev1.Kind, changes *batch, has, view nodeVie
 	if introduces {
 		head.OwnReset, before = true, nil
 	}
-	w := wire.NewChunks(&c.server.zips)
+	w := wire.NewChunks(&c.server.compressors)
 	if introduces || has.own != view.own {
 		w.OwnChanges(before, view.parts())
 	}

@@ -88,13 +88,13 @@ func (s *Spec[F]) open(ctx context.Context) error {
 		}
 	}
 	if err == nil {
-		err = withCure(s.Open(ctx, s))
+		err = withHint(s.Open(ctx, s))
 	}
 	return s.orClose(err)
 }
 
-// withCure adds to an error what to do about it, if that is known.
-func withCure(err error) error {
+// withHint adds to an error what to do about it, if that is known.
+func withHint(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w; is this process root with CAP_NET_ADMIN in its network namespace, or an administrator?", err)
@@ -223,7 +223,7 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 			}
 		},
 		Apply: func(ctx context.Context, c *frontend.Changes) error {
-			return withCure(s.Apply(s.Families[c.Family()], ctx, c))
+			return withHint(s.Apply(s.Families[c.Family()], ctx, c))
 		}})
 	if err != nil {
 		return nil, s.orClose(err)
@@ -308,7 +308,7 @@ func (s *Spec[F]) remove(ctx context.Context) error {
 	var errs []error
 	for _, f := range s.order {
 		if err := s.Remove(s.Families[f], ctx); err != nil {
-			errs = append(errs, fmt.Errorf("%s: cleaning up %v: %w", s.Name, f, withCure(err)))
+			errs = append(errs, fmt.Errorf("%s: cleaning up %v: %w", s.Name, f, withHint(err)))
 		}
 	}
 	if s.RemoveShared != nil {

@@ -27,15 +27,15 @@ const (
 
 // Chunks collects changes into messages of a limited size.
 type Chunks struct {
-	update remotev1.Update
-	size   int
-	chunks []*Frame
-	zips   *Compressors // nil: it creates its own
-	zip    *gzip.Writer // taken when it is first needed, and kept until Done
+	update      remotev1.Update
+	size        int
+	chunks      []*Frame
+	compressors *Compressors // nil: it creates its own
+	zip         *gzip.Writer // taken when it is first needed, and kept until Done
 }
 
 // NewChunks returns a Chunks that takes a compressor from the pool. A zero Chunks creates its own.
-func NewChunks(zips *Compressors) *Chunks { return &Chunks{zips: zips} }
+func NewChunks(compressors *Compressors) *Chunks { return &Chunks{compressors: compressors} }
 
 // Compressors is a pool of compressors. Each takes more than a megabyte, so creating one costs several times as
 // much as compressing a typical message. The zero value is ready to use, by any goroutine.
@@ -92,7 +92,7 @@ func (w *Chunks) OwnChanges(before, now map[model.ServiceName]*localstate.NodePa
 // Done returns the messages, and ends the use of the Chunks.
 func (w *Chunks) Done() []*Frame {
 	w.flush()
-	w.zips.giveBack(w.zip)
+	w.compressors.giveBack(w.zip)
 	w.zip = nil
 	return w.chunks
 }
@@ -128,7 +128,7 @@ func (w *Chunks) flush() {
 func (w *Chunks) compress(b []byte) []byte {
 	var out bytes.Buffer
 	if w.zip == nil {
-		w.zip = w.zips.take()
+		w.zip = w.compressors.take()
 	}
 	w.zip.Reset(&out)
 	_, _ = w.zip.Write(b) // to memory: it does not fail

@@ -33,10 +33,10 @@ func TestSharedCompressorsCompressTheSame(t *testing.T) {
 		}
 		return all
 	}
-	var zips Compressors
+	var compressors Compressors
 	for from := range 3 {
 		want := encode(&Chunks{}, from)
 		assert.Greater(t, len(want), 1)
-		assert.Equal(t, want, encode(NewChunks(&zips), from))
+		assert.Equal(t, want, encode(NewChunks(&compressors), from))
 	}
 }

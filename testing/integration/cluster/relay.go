@@ -24,20 +24,20 @@ type Relay struct {
 func (c *Cluster) Relay(t testing.TB, do func(func() error)) *Relay {
 	t.Helper()
 	r := &Relay{target: c.address(), do: do}
-	r.Mend()
+	r.Restore()
 	require.NotNil(t, r.relay)
 	t.Cleanup(r.Refuse)
 	return r
 }
 
-// Cut closes all connections and, until Mend, every new one: the API server seems down, but its machine answers.
+// Cut closes all connections and, until Restore, every new one: the API server seems down, but its machine answers.
 func (r *Relay) Cut() {
 	if r.relay != nil {
 		r.relay.Block()
 	}
 }
 
-// Refuse is like Cut, but also stops listening until Mend.
+// Refuse is like Cut, but also stops listening until Restore.
 func (r *Relay) Refuse() {
 	if r.relay != nil {
 		r.relay.Close()
@@ -45,8 +45,8 @@ func (r *Relay) Refuse() {
 	}
 }
 
-// Mend undoes Cut and Refuse.
-func (r *Relay) Mend() {
+// Restore undoes Cut and Refuse.
+func (r *Relay) Restore() {
 	if r.relay != nil {
 		r.relay.Unblock()
 		return

@@ -161,7 +161,7 @@ func TestWithoutAnAPIServerTrafficGoesOn(t *testing.T) {
 			b.relay.Refuse()
 			b.setEndpoints("busy", a, d)
 			b.load.more(20)
-			b.relay.Mend()
+			b.relay.Restore()
 			b.awaitPod("d")
 			b.load.more(20)
 
@@ -177,7 +177,7 @@ func TestWithoutAnAPIServerTrafficGoesOn(t *testing.T) {
 			pods := b.load.takePods()
 			assert.Contains(t, pods, "a")
 			assert.Contains(t, pods, "d")
-			b.relay.Mend()
+			b.relay.Restore()
 			b.awaitPod("c")
 			b.awaitApplied()
 			b.load.takePods()

@@ -105,8 +105,8 @@ func TestAnOutageCostsWhatChangedMeanwhile(t *testing.T) {
 				w.changeSlice("s7", func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.3.0.7" })
 				w.moveNode("zone-a")
 			}})
-			cut.Mend()
-			refused.Mend()
+			cut.Restore()
+			refused.Restore()
 
 			want := []string{
 				"SetService new", "SetEndpoint new -> 10.1.0.100:8080",

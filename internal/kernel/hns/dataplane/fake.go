@@ -22,7 +22,7 @@ type Fake struct {
 	endpoints map[string]*fakeEndpoint
 	balancers map[string]*LoadBalancer
 	byKey     map[Key]*LoadBalancer
-	poisoned  map[string]bool
+	unusable  map[string]bool
 	reserved  map[Key]bool
 	serial    int
 
@@ -58,7 +58,7 @@ var _ Interface = (*Fake)(nil)
 // NewFake returns a Fake without networks.
 func NewFake() *Fake {
 	return &Fake{networks: map[string]*Network{}, endpoints: map[string]*fakeEndpoint{},
-		balancers: map[string]*LoadBalancer{}, byKey: map[Key]*LoadBalancer{}, poisoned: map[string]bool{},
+		balancers: map[string]*LoadBalancer{}, byKey: map[Key]*LoadBalancer{}, unusable: map[string]bool{},
 		reserved: map[Key]bool{},
 		Supported: Features{V2: true, RemoteSubnet: true, DSR: true, SessionAffinity: true, IPv6DualStack: true,
 			ModifyLoadBalancer: true}}
@@ -145,23 +145,23 @@ func (f *Fake) RemoveLoadBalancers(which func(LoadBalancer) bool) {
 	}
 }
 
-// Poison makes an ID unusable, as happens on Windows Server 2019: the load balancer is listed, but cannot be changed or
-// deleted until Cure is called.
-func (f *Fake) Poison(key Key) {
+// MakeUnusable makes an ID unusable, as happens on Windows Server 2019: the load balancer is listed, but cannot be
+// changed or deleted until MakeUsable is called.
+func (f *Fake) MakeUnusable(key Key) {
 	f.Lock()
 	defer f.Unlock()
 	for id, lb := range f.balancers {
 		if lb.Key == key {
-			f.poisoned[id] = true
+			f.unusable[id] = true
 		}
 	}
 }
 
-// Cure undoes every Poison.
-func (f *Fake) Cure() {
+// MakeUsable undoes every MakeUnusable.
+func (f *Fake) MakeUsable() {
 	f.Lock()
 	defer f.Unlock()
-	clear(f.poisoned)
+	clear(f.unusable)
 }
 
 // Reserve makes the host itself use a port, as a listening process does: HNS refuses a load balancer there.
@@ -347,7 +347,7 @@ func (f *Fake) UpdateLoadBalancer(ctx context.Context, lb LoadBalancer) error {
 		if old == nil {
 			return fmt.Errorf("load balancer %s: %w", lb.ID, ErrNotFound)
 		}
-		if f.poisoned[lb.ID] {
+		if f.unusable[lb.ID] {
 			return fmt.Errorf("the object with ID %s cannot be opened (0x803b0000)", lb.ID)
 		}
 		if err := f.check(&lb); err != nil {
@@ -373,7 +373,7 @@ func (f *Fake) DeleteLoadBalancer(ctx context.Context, id string) error {
 		if f.balancers[id] == nil {
 			return fmt.Errorf("load balancer %s: %w", id, ErrNotFound)
 		}
-		if f.poisoned[id] {
+		if f.unusable[id] {
 			return fmt.Errorf("the object with ID %s cannot be opened (0x803b0000)", id)
 		}
 		f.remove(id)

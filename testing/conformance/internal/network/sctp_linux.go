@@ -19,16 +19,16 @@ import (
 // two messages of the handshake over raw sockets: the client's INIT and the server's INIT ACK, whose cookie carries the
 // answer.
 
-// sctpWay selects how the test network speaks SCTP.
-type sctpWay int
+// sctpMode selects how the test network speaks SCTP.
+type sctpMode int
 
 const (
-	kernelSCTP    sctpWay = iota + 1 // the kernel's sockets
-	userSpaceSCTP                    // raw sockets
+	kernelSCTP    sctpMode = iota + 1 // the kernel's sockets
+	userSpaceSCTP                     // raw sockets
 )
 
 // probeSCTP determines which way works.
-func probeSCTP() (sctpWay, error) {
+func probeSCTP() (sctpMode, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
 	if err == nil {
 		return kernelSCTP, unix.Close(fd)

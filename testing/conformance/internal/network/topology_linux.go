@@ -35,7 +35,7 @@ type Network struct {
 	servers    *servers
 	router     *outsideRouter
 	ports      *portAllocator
-	sctp       sctpWay
+	sctp       sctpMode
 }
 
 // New creates the network in these IP families and starts its servers. The seed determines clients' source ports.

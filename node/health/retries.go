@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// again has the services with a listener that could not be opened or has ended. It has its own lock, because the lock
+// retries has the services with a listener that could not be opened or has ended. It has its own lock, because the lock
 // of Services is held while listeners end.
-type again struct {
+type retries struct {
 	requestSync func() // may be nil
 
 	mu       sync.Mutex
@@ -30,66 +30,66 @@ const failurePause = time.Second
 const retryPause = 30 * time.Second
 
 // add makes the next Sync check a service.
-func (a *again) add(name model.ServiceName) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.services == nil {
-		a.services = map[model.ServiceName]struct{}{}
+func (r *retries) add(name model.ServiceName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.services == nil {
+		r.services = map[model.ServiceName]struct{}{}
 	}
-	a.services[name] = struct{}{}
+	r.services[name] = struct{}{}
 }
 
 // later makes a Sync try a service again, and requests one: once, however many services there are. Further failures do
 // not delay the request; otherwise an endless stream of them would delay it forever.
-func (a *again) later(name model.ServiceName) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.failed == nil {
-		a.failed = map[model.ServiceName]struct{}{}
+func (r *retries) later(name model.ServiceName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failed == nil {
+		r.failed = map[model.ServiceName]struct{}{}
 	}
-	a.failed[name] = struct{}{}
-	if a.requestSync != nil && !a.stopped && a.timer == nil {
-		a.timer = time.AfterFunc(retryPause, a.request)
+	r.failed[name] = struct{}{}
+	if r.requestSync != nil && !r.stopped && r.timer == nil {
+		r.timer = time.AfterFunc(retryPause, r.request)
 	}
 }
 
 // request requests the Sync that is due.
-func (a *again) request() {
-	a.mu.Lock()
-	due := a.timer != nil
-	a.timer = nil
-	a.mu.Unlock()
+func (r *retries) request() {
+	r.mu.Lock()
+	due := r.timer != nil
+	r.timer = nil
+	r.mu.Unlock()
 	if due {
-		a.requestSync()
+		r.requestSync()
 	}
 }
 
 // stop ends the requests.
-func (a *again) stop() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.stopped = true
-	a.callOff()
+func (r *retries) stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stopped = true
+	r.cancelRequest()
 }
 
-// callOff cancels the request. The caller holds the lock.
-func (a *again) callOff() {
-	if a.timer != nil {
-		a.timer.Stop()
-		a.timer = nil
+// cancelRequest cancels the request for a Sync. The caller holds the lock.
+func (r *retries) cancelRequest() {
+	if r.timer != nil {
+		r.timer.Stop()
+		r.timer = nil
 	}
 }
 
 // take returns the services for a Sync that is under way. If it takes those that failed, it cancels the request.
-func (a *again) take() map[model.ServiceName]struct{} {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	services := a.services
-	a.services = nil
-	if now := time.Now(); len(a.failed) > 0 && now.Sub(a.tried) >= a.pause {
-		a.callOff()
-		maps.Copy(a.failed, services)
-		services, a.failed, a.tried = a.failed, nil, now
+func (r *retries) take() map[model.ServiceName]struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	services := r.services
+	r.services = nil
+	if now := time.Now(); len(r.failed) > 0 && now.Sub(r.tried) >= r.pause {
+		r.cancelRequest()
+		maps.Copy(r.failed, services)
+		services, r.failed, r.tried = r.failed, nil, now
 	}
 	return services
 }

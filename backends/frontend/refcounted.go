@@ -8,32 +8,32 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// counted is a set of values each of which several service ports may ask for. It knows which ones were added and
+// refCounted is a set of values each of which several service ports may ask for. It knows which ones were added and
 // removed since they were last accepted.
-type counted[T comparable] struct {
+type refCounted[T comparable] struct {
 	compare func(a, b T) int
 	n       RefCounts[T]   // how many ports ask for each value
 	touched noted[T, bool] // those that may have changed since the last accept: whether they were there then
 }
 
-func newCounted[T comparable](compare func(a, b T) int) counted[T] {
-	return counted[T]{compare: compare}
+func newRefCounted[T comparable](compare func(a, b T) int) refCounted[T] {
+	return refCounted[T]{compare: compare}
 }
 
-func (c *counted[T]) add(x T) {
+func (c *refCounted[T]) add(x T) {
 	c.touched.note(x, c.n[x] > 0)
 	c.n.Add(x)
 }
 
-func (c *counted[T]) remove(x T) {
+func (c *refCounted[T]) remove(x T) {
 	c.touched.note(x, c.n[x] > 0)
 	c.n.Remove(x)
 }
 
-func (c *counted[T]) accept() { c.touched = nil }
+func (c *refCounted[T]) accept() { c.touched = nil }
 
 // changes returns the values added and removed or, if full is set, all of them as added; sorted.
-func (c *counted[T]) changes(full bool) (d Diff[T]) {
+func (c *refCounted[T]) changes(full bool) (d Diff[T]) {
 	if full {
 		d.Added = slices.AppendSeq(make([]T, 0, len(c.n)), maps.Keys(c.n))
 		slices.SortFunc(d.Added, c.compare)
