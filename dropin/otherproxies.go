@@ -88,7 +88,8 @@ func (o *others) say(ctx context.Context, err error) {
 }
 
 func logInUse(ctx context.Context, err error) {
-	klog.FromContext(ctx).Info("Chains that are no longer needed are empty, but stay: others jump to them", "reason", err)
+	klog.FromContext(ctx).Info("Chains that are no longer needed were emptied, but not deleted: other chains jump to them",
+		"reason", err)
 }
 
 // onlyInUse reports whether a clean-up has left nothing but chains to which others jump: they are empty, and a retry

@@ -81,9 +81,10 @@ func (s *State) logHeld(svc *service, before, after model.FamilySet) {
 	for _, f := range s.families {
 		switch {
 		case !before.Has(f) && after.Has(f):
-			s.log.Error(nil, "A Service has no usable endpoint any more; its last ones stay", "service", svc.name, "family", f)
+			s.log.Error(nil, "A Service has no usable endpoint any more; keeping its last ones", "service", svc.name,
+				"family", f)
 		case before.Has(f) && !after.Has(f):
-			s.log.Info("A Service whose last endpoints stayed has usable ones again", "service", svc.name, "family", f)
+			s.log.Info("A Service whose last endpoints were kept has usable ones again", "service", svc.name, "family", f)
 		}
 	}
 }

@@ -186,7 +186,7 @@ func TestHeldEndpointsAreExplained(t *testing.T) {
 	assert.Contains(t, e.String(), "held: no slice has a usable endpoint, so the last ones stay")
 	assert.Len(t, e.Ports[0].Endpoints, 2)
 	require.Len(t, lines, 1)
-	assert.Contains(t, lines[0], "A Service has no usable endpoint any more; its last ones stay")
+	assert.Contains(t, lines[0], "A Service has no usable endpoint any more; keeping its last ones")
 	assert.Contains(t, lines[0], `"family"="IPv4"`)
 	w.state.ForClass(Class{}).logHeld(w.state.services[e.Service], 0, model.IPv4.Set())
 	require.Len(t, lines, 1, "a class does not repeat it")
@@ -197,7 +197,7 @@ func TestHeldEndpointsAreExplained(t *testing.T) {
 	w.set(aSlice("web-2", ep("10.1.0.3")))
 	assert.False(t, explain().Held)
 	require.Len(t, lines, 2)
-	assert.Contains(t, lines[1], "A Service whose last endpoints stayed has usable ones again")
+	assert.Contains(t, lines[1], "A Service whose last endpoints were kept has usable ones again")
 }
 
 // A slice has one family at a time: created again in the other one, it leaves nothing to hold in the first.

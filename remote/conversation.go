@@ -162,7 +162,7 @@ func (c *conversation) takeSeen(mark wire.Mark) {
 		c.client.seen = mark
 	}
 	if c.client.seen.Behind(before) {
-		c.log.Error(nil, "The state may have gone back: this server lags behind what the node was told before, and "+
+		c.log.Error(nil, "The state may be older than the one before: this server lags behind what the node was told, and "+
 			"no other one was found in time", "server", c.target)
 		c.handler.Health().SetWentBack(time.Now())
 	}

@@ -103,7 +103,7 @@ func (d *dialer) disconnected(since time.Time) {
 func (d *dialer) stream(ctx context.Context, target string) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	tooLong := time.AfterFunc(d.answer, func() { cancel(fmt.Errorf("the server has said nothing for %v", d.answer)) })
+	tooLong := time.AfterFunc(d.answer, func() { cancel(fmt.Errorf("the server has not answered for %v", d.answer)) })
 	defer tooLong.Stop()
 	conn, err := d.dial(ctx, target)
 	if err != nil {

@@ -181,7 +181,7 @@ func TestAClientLeavesAServerThatDoesNotAnswer(t *testing.T) {
 	require.NoError(t, err)
 	d := &dialer{client: client, handler: &nodeHandler{end: func() {}}, log: klog.FromContext(quiet(t)),
 		answer: 10 * time.Millisecond}
-	require.ErrorContains(t, d.stream(quiet(t), target), "the server has said nothing for 10ms")
+	require.ErrorContains(t, d.stream(quiet(t), target), "the server has not answered for 10ms")
 }
 
 func TestWrongOptionsAreRefused(t *testing.T) {

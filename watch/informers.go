@@ -167,8 +167,8 @@ func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
 	}
 	if !awaitSynced(ctx, needed, s.hint) {
 		logger.Info("Still waiting for informers to list: is the factory started, and was it after NewInformers? If it " +
-			"is, and client-go logs that it awaits a bookmark, something between drops the end of streamed lists: set " +
-			"KUBE_FEATURE_WatchListClient=false")
+			"is, and client-go logs that it awaits a bookmark, a tunnel or proxy in between drops the end of streamed " +
+			"lists: set KUBE_FEATURE_WatchListClient=false")
 		for k, informer := range s.inputs {
 			if k != serviceCIDRs && !informer.HasSynced() && (k != nodes || nodeName != "") {
 				reportIncomplete(h, k)

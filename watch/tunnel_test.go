@@ -363,7 +363,7 @@ func TestInformersBehindATunnelThatDropsTheEndOfLists(t *testing.T) {
 		n, err := testutil.GatherAndCount(registry, "kubeproxy_incomplete_lists_total")
 		return err == nil && n == 3
 	}, time.Minute, time.Millisecond, "all but ServiceCIDRs, which are not waited for")
-	assert.Equal(t, 1, log.count("something between drops the end of streamed lists"))
+	assert.Equal(t, 1, log.count("in between drops the end of streamed lists"))
 	assert.False(t, r.ready())
 	cancel()
 	require.NoError(t, <-ended)

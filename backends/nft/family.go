@@ -151,7 +151,7 @@ func (f *family) countFailure() { f.metrics.syncFailures.Inc() }
 var errNodeChanged = errors.New("the service CIDRs, or the way to detect local pods, changed")
 
 // errFull: a map that has a size is full.
-var errFull = errors.New("a map has become too small")
+var errFull = errors.New("a map is too small for its new elements")
 
 // update applies what changed since the last time.
 func (f *family) update(ctx context.Context, cfg *config, c *frontend.Changes) error {

@@ -77,7 +77,8 @@ func (f *family) lowerTimeouts(ctx context.Context) {
 		if err != nil {
 			pause = max(pause, pauseAfterFailure)
 			if ctx.Err() == nil && !errors.Is(err, dp.ErrStale) && l.failing.Due(err.Error(), now) {
-				klog.FromContext(ctx).Info("Clients cannot be given a lower affinity timeout yet", "table", f.key, "reason", err)
+				klog.FromContext(ctx).Info("Cannot lower the affinity timeout of clients yet; trying again", "table", f.key,
+					"reason", err)
 			}
 		}
 		l.notBefore = now.Add(pause)

@@ -27,7 +27,7 @@ func (b *Backend) dial(ctx context.Context, timeout time.Duration, protocol mode
 	case err == nil:
 		return conn, nil
 	case errors.Is(err, errItself) && b.ownAddresses.due(time.Now()):
-		log.Info("An endpoint is an address of a service: not used", "endpoint", d.endpoint, "reason", err)
+		log.Info("Not using an endpoint that is an address of a service", "endpoint", d.endpoint, "reason", err)
 	case (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)) && b.dialErrors.due(time.Now()):
 		log.Error(err, "Cannot connect to endpoints")
 	default:

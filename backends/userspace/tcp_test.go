@@ -396,7 +396,7 @@ func TestItDoesNotConnectToItself(t *testing.T) {
 	l.Set(itself, fakemodel.Endpoint("default/other:other/TCP", l.addr(t, "http").String()).Build())
 	l.Sync()
 	require.Error(t, l.end(t, "http"))
-	require.Contains(t, <-lines, "An endpoint is an address of a service: not used")
+	require.Contains(t, <-lines, "Not using an endpoint that is an address of a service")
 
 	good := tcpEndpoint(named(t, "good"))
 	l.Set(good)

@@ -104,5 +104,5 @@ func TestADatagramDoesNotGoRound(t *testing.T) {
 	l.Sync()
 	_, err := l.udp(t).Write([]byte("hello"))
 	require.NoError(t, err)
-	require.Contains(t, <-lines, "An endpoint is an address of a service: not used")
+	require.Contains(t, <-lines, "Not using an endpoint that is an address of a service")
 }

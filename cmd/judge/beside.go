@@ -24,7 +24,7 @@ func (o *options) pair(beside *options) error {
 		return errors.New("--run, --core, --break, --lanes and --speed are about one proxy, not for --beside")
 	}
 	if o.clusters < 0 || o.time < 0 {
-		return errors.New("--clusters and --time: less than nothing")
+		return errors.New("--clusters and --time must not be negative")
 	}
 	beside.lacks = o.lacks
 	if !strings.Contains(beside.proxy, "{flags}") {

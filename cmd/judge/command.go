@@ -100,7 +100,7 @@ func parseSizes(text string) (sizes []program.Size, err error) {
 		size.Services, err1 = strconv.Atoi(services)
 		size.Endpoints, err2 = strconv.Atoi(endpoints)
 		if !found || err1 != nil || err2 != nil {
-			return nil, fmt.Errorf("%q is no size: 1000x10 is one", part)
+			return nil, fmt.Errorf("%q is not a size such as 1000x10", part)
 		}
 		if err := size.Validate(); err != nil {
 			return nil, err
@@ -115,13 +115,13 @@ func parseRates(text string) (rates []int, err error) {
 	for _, part := range strings.Split(text, ",") {
 		rate, err := strconv.Atoi(strings.TrimSpace(part))
 		if err != nil {
-			return nil, fmt.Errorf("%q is no number of changes a second", part)
+			return nil, fmt.Errorf("%q is not a number of changes a second", part)
 		}
 		if err := judge.ValidRate(rate); err != nil {
 			return nil, err
 		}
 		if slices.Contains(rates, rate) {
-			return nil, fmt.Errorf("%d is there twice", rate)
+			return nil, fmt.Errorf("%d is given twice", rate)
 		}
 		rates = append(rates, rate)
 	}

@@ -107,11 +107,11 @@ func TestFlagsThatMakeNoSense(t *testing.T) {
 		{[]string{"--proxy", "a", "--run", "("}, "--run: error parsing regexp"},
 		{[]string{"--proxy", "a", "--assume", "detect=maybe"}, `--assume: unknown "detect=maybe"`},
 		{[]string{"--proxy", "a {flags}", "--assume", "detect=none"}, "the command has {flags}"},
-		{[]string{"--proxy", "a", "--lanes", "-1"}, "less than nothing"},
-		{[]string{"--proxy", "a", "--start-timeout", "-1s"}, "less than nothing"},
+		{[]string{"--proxy", "a", "--lanes", "-1"}, "must not be negative"},
+		{[]string{"--proxy", "a", "--start-timeout", "-1s"}, "must not be negative"},
 		{[]string{"--proxy", "a", "--clusters", "3"}, "need --beside"},
 		{[]string{"--proxy", "a", "--beside", "b", "--core"}, "not for --beside"},
-		{[]string{"--proxy", "a", "--beside", "b", "--time", "-1s"}, "less than nothing"},
+		{[]string{"--proxy", "a", "--beside", "b", "--time", "-1s"}, "must not be negative"},
 		{[]string{"--proxy", "a", "--beside", "b {nodename}"}, "--beside: there is no {nodename}"},
 	} {
 		var out bytes.Buffer
@@ -203,7 +203,7 @@ func TestSizes(t *testing.T) {
 	assert.Equal(t, []program.Size{{Services: 1000, Endpoints: 10}, {Services: 5, Endpoints: 1}}, sizes)
 	for _, text := range []string{"", "1000", "x", "1x", "1x1x1", "1x1,", "ax1", "1\xff"} {
 		_, err := parseSizes(text)
-		assert.ErrorContains(t, err, "is no size", text)
+		assert.ErrorContains(t, err, "is not a size", text)
 	}
 	for _, text := range []string{"0x1", "99999999x99999999"} {
 		_, err := parse([]string{"--proxy", "p", "--speed", text}, io.Discard)
@@ -219,9 +219,9 @@ func TestRates(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []int{10, 1000, 1}, o.rates)
 	assert.Equal(t, "go run ./cmd/judge --proxy 'p' --speed 2x3 --churn 10,1000,1", o.reproduce())
-	for text, want := range map[string]string{"": "is no number", "10,": "is no number", "x": "is no number",
-		"1e3": "is no number",
-		"0":   "at least 1", "-5": "at least 1", "1001": "at most 1000", "10,10": "10 is there twice"} {
+	for text, want := range map[string]string{"": "is not a number", "10,": "is not a number", "x": "is not a number",
+		"1e3": "is not a number",
+		"0":   "at least 1", "-5": "at least 1", "1001": "at most 1000", "10,10": "10 is given twice"} {
 		_, err := parse([]string{"--proxy", "p", "--speed", "2x3", "--churn", text}, io.Discard)
 		assert.ErrorContains(t, err, want, text)
 	}

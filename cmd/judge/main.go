@@ -173,7 +173,7 @@ func parse(args []string, usage io.Writer) (*options, error) {
 	case o.apiServer != "" && (beside.proxy != "" || o.sizes != nil):
 		return nil, errors.New("--beside and --speed need the API server in the process, not --api-server")
 	case o.lanes < 0 || o.startTimeout < 0:
-		return nil, errors.New("--lanes and --start-timeout: less than nothing")
+		return nil, errors.New("--lanes and --start-timeout must not be negative")
 	case o.apiServer != "" && o.lanes > 1:
 		return nil, errors.New("--lanes: a real API server has the objects of one network")
 	}

@@ -92,7 +92,7 @@ func (t *fakeTable) checkRule(r *Rule) error {
 				return fmt.Errorf("no such set: %s: %w", u.set.Name, syscall.ENOENT)
 			}
 			if !u.fits || definitionOf(&set.Set, t.key.Family) != definitionOf(u.set, t.key.Family) {
-				return fmt.Errorf("the set %s cannot be used so: %w", u.set.Name, syscall.EINVAL)
+				return fmt.Errorf("the set %s cannot be used like this: %w", u.set.Name, syscall.EINVAL)
 			}
 		}
 		if u.isVerdict && i != len(r.Statements)-1 {
@@ -159,7 +159,7 @@ func (t *fakeTable) changeElements(o *op) error {
 	case s == nil:
 		return fmt.Errorf("no such set: %w", syscall.ENOENT)
 	case definitionOf(&s.Set, t.key.Family) != definitionOf(o.set, t.key.Family):
-		return fmt.Errorf("the set is another: %w", syscall.EINVAL)
+		return fmt.Errorf("the set has another definition: %w", syscall.EINVAL)
 	case o.timeout > 0 && !s.Dynamic:
 		return fmt.Errorf("elements of the set do not time out: %w", syscall.EINVAL)
 	}
@@ -215,7 +215,7 @@ func (t *fakeTable) checkElement(s *fakeSet, e Element) error {
 // checkTarget checks that there is a chain to go to.
 func (t *fakeTable) checkTarget(name string) error {
 	if c := t.chain(name); c == nil || c.Hook != NoHook {
-		return fmt.Errorf("no such chain to go to: %s: %w", name, syscall.ENOENT)
+		return fmt.Errorf("no such chain: %s: %w", name, syscall.ENOENT)
 	}
 	return nil
 }

@@ -94,10 +94,10 @@ func (t *transfer) receive(r io.Reader, fromClient bool) error {
 	for count := int64(0); ; {
 		n, err := r.Read(got)
 		if _, e := io.ReadFull(want, expected[:n]); e != nil && n > 0 {
-			return fmt.Errorf("more than %d bytes came", t.size)
+			return fmt.Errorf("received more than %d bytes", t.size)
 		}
 		if string(got[:n]) != string(expected[:n]) {
-			return fmt.Errorf("what came is wrong, somewhere between byte %d and byte %d", count, count+int64(n))
+			return fmt.Errorf("received wrong data between byte %d and byte %d", count, count+int64(n))
 		}
 		count += int64(n)
 		switch {
@@ -200,7 +200,7 @@ func (c *Connection) Transfer(e Ending, size int64, p Timeouts) error {
 	select {
 	case err = <-t.done:
 	case <-time.After(p.Answer):
-		err = errors.New("nothing has come")
+		err = errors.New("received nothing")
 	}
 	if err != nil {
 		return fmt.Errorf("at the server: %w", err)

@@ -274,7 +274,7 @@ func (r *measurement) again(ctx context.Context, together bool, changes []*chang
 		}
 		p.add(some)
 		if err := r.follow(ctx, p, func(context.Context) error { return nil }); err != nil {
-			return nil, fmt.Errorf("see them again: %w", err)
+			return nil, fmt.Errorf("probe the changes again: %w", err)
 		}
 	}
 	l := latency(copies)

@@ -162,10 +162,10 @@ func (c command) test(ctx context.Context, on *e2e.Cluster) error {
 	}
 	fmt.Println("baseline:", than.Summary())
 	if !than.Comparable(report) {
-		return fmt.Errorf("%s is of other tests or another Kubernetes: nothing can be said about a difference", c.baseline)
+		return fmt.Errorf("%s has other tests or another version of Kubernetes: the results cannot be compared", c.baseline)
 	}
 	if worse := report.Worse(than); len(worse) > 0 {
-		return fmt.Errorf("failed also alone, and not in %s:\n%s", c.baseline, strings.Join(worse, "\n"))
+		return fmt.Errorf("tests failed also alone, and not in %s:\n%s", c.baseline, strings.Join(worse, "\n"))
 	}
 	return nil
 }
