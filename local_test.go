@@ -328,7 +328,7 @@ func TestAWatchThatHangsIsNoticed(t *testing.T) {
 	})
 }
 
-// Some sources, such as Files, do not report when they were heard.
+// Some sources, such as Files, do not report when they last heard from the cluster.
 func TestASourceThatDoesNotTellIsNotSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newManual()

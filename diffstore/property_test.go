@@ -136,7 +136,7 @@ func (s *simulation) describeMore() {
 		k.unsure = true
 		s.model[key] = k
 	}
-	// Some of it may have been applied.
+	// Part of the wave may have been applied.
 	for e := range s.store.Changed() {
 		s.effect(e.Key())
 	}

@@ -379,7 +379,7 @@ func TestForgetInAWave(t *testing.T) {
 	assert.Equal(t, []string{"updated a=2 was 1"}, diff(s))
 }
 
-// What a wave describes must not alter what an earlier wave left, although they share memory.
+// A wave must not alter the leaves of an earlier wave, although they share memory.
 func TestLeavesAreReused(t *testing.T) {
 	s := diffstore.NewBufferStore[string]()
 	for _, value := range []string{"a long value", "short", "", "a long value", "a long"} {

@@ -109,7 +109,7 @@ func TestNoLabelIsMadeUp(t *testing.T) {
 				assert.Contains(t, labels, strings.TrimSpace(label), "%s: %s", q.name, q.expr)
 			}
 		}
-		// What an aggregation leaves are its own labels.
+		// After an aggregation, a metric has only the labels that the aggregation names.
 		if strings.Contains(q.expr, " by (") {
 			labels = strings.FieldsFunc(groups[0][1], func(r rune) bool { return r == ',' || r == ' ' })
 		}

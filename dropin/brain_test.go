@@ -156,7 +156,8 @@ kubeproxy_remote_batches_total{kind="resumed"} 1
 	assert.Empty(t, r.nft.Dump(tableIPv6))
 }
 
-// Until a brain is there nothing is known and nothing is touched; when it goes, what is applied stays. Both are said.
+// Before a brain is reachable nothing is known and nothing is changed; when it goes, the applied rules stay. The health
+// endpoint reports both.
 func TestHealthSaysSinceWhenThereIsNoBrain(t *testing.T) {
 	b := newBrain(t, cluster()...)
 	r := newBrainRig(t)

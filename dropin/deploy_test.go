@@ -87,8 +87,8 @@ func trimmed(list []unstructured.Unstructured) []unstructured.Unstructured {
 	return list
 }
 
-// Whoever applies a manifest by accident changes nothing: no object has the name of one of kubeadm's, no pods count as
-// those of another set, and no node gets the program before somebody labels it.
+// Applying a manifest by accident changes nothing: no object has the name of one of kubeadm's, no pods count as those
+// of another set, and no node gets the program before it is labelled.
 func TestApplyingAManifestLeavesTheClustersProxyAlone(t *testing.T) {
 	seen := map[string]string{} // who has a name
 	for _, variant := range []string{"nftables", "windows", "brain"} {
@@ -110,7 +110,7 @@ func TestApplyingAManifestLeavesTheClustersProxyAlone(t *testing.T) {
 	}
 }
 
-// What kubectl apply -k would apply is what the manifests say, and the configuration is valid.
+// The kustomizations contain the objects of the manifests, and their configuration is valid.
 func TestKustomizations(t *testing.T) {
 	kubectl, found := need.Find("kubectl")
 	for variant, mode := range map[string]v1alpha2.ProxyMode{"nftables": "nftables", "ipvs": "ipvs", "brain": "nftables",

@@ -26,7 +26,7 @@ func Example() {
 	_ = component
 }
 
-// What is wrong with a configuration on any machine is known before Run.
+// Check reports the errors of a configuration that do not depend on the machine.
 func ExampleConfig_Check() {
 	c := dropin.Config{Page: true, NoMetrics: true}
 	_, err := c.Check()

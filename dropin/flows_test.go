@@ -134,8 +134,8 @@ func TestAnAddressThatComesLateFreesUDPFlows(t *testing.T) {
 	}
 }
 
-// What began while the rules were gone is not rewritten. It is checked when the backend has put them back, although
-// nothing asks for a Sync.
+// Flows that began while the rules were gone are not rewritten. They are checked when the backend has restored the
+// rules, although nothing requests a Sync.
 func TestRulesThatOthersRemoveFreeUDPFlowsWhenTheyAreBack(t *testing.T) {
 	needModesOfLinux(t)
 	for mode, remove := range map[string]func(*testing.T, *rig){

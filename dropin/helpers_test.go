@@ -281,7 +281,7 @@ func (l *listeners) listen(ctx context.Context, _, address string) (net.Listener
 	return listener, nil
 }
 
-// url waits until somebody listens on an address, and returns where to find that.
+// url waits until a server listens on an address, and returns its URL.
 func (r *rig) url(t *testing.T, asked string) string {
 	for l := r.bound; ; {
 		l.mu.Lock()

@@ -34,10 +34,10 @@ type work struct {
 	bytes       uint64 // allocated
 }
 
-// What SIG Scalability calls network programming latency depends on the change, not on the size of the cluster: the
-// program does the same work for one replaced endpoint, whether there are 10 services or 1,000. Mode iptables writes
-// what shares a chain with it, which has a limit, so there are more services. Nothing is timed: all time is virtual,
-// and the work is counted, with the API server in the process and the kernel in memory.
+// The work behind SIG Scalability's network programming latency depends on the change, not on the size of the cluster:
+// the program does the same work for one replaced endpoint, whether there are 10 services or 1,000. Mode iptables
+// rewrites chains that services share, which have a limited size, so the test has more services than that. Nothing is
+// timed: all time is virtual, and the work is counted, with the API server in the process and the kernel in memory.
 func TestNetworkProgrammingWorkDoesNotDependOnTheSizeOfTheCluster(t *testing.T) {
 	needModesOfLinux(t)
 	for mode, services := range map[string][2]int{"nftables": {10, 1000}, "iptables": {1000, 4000}} {
@@ -127,8 +127,8 @@ func workFor(t *testing.T, mode string, services int) (least work) {
 	return least
 }
 
-// kernel counts what it is asked and told. Once it counts it forgets what it is told: how a model of a kernel does that
-// is no work of the program.
+// kernel counts the requests that it gets. From then on it discards changes, because the work of a model is not work of
+// the program.
 type kernel struct {
 	mu     sync.Mutex
 	counts bool

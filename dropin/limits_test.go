@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
-// What exceeds a limit that the operator has set is not served, in any mode, and everything else is.
+// A service that exceeds a limit set by the operator is not served, in any mode, and everything else is.
 func TestTheLimitsOfServicesAndNamespacesAreFlags(t *testing.T) {
 	t.Setenv(networkVariable, hnsNetwork)
 	for _, m := range modes() {

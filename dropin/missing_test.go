@@ -122,7 +122,7 @@ func waitWatched(t *testing.T, server *apiserver.Server) {
 	}, time.Minute, time.Millisecond)
 }
 
-// What else a mode waits for keeps the node from being ready, too.
+// Other things that a mode waits for also keep the node from being ready.
 func TestTheNodeIsNotReadyBeforeTheFirstRules(t *testing.T) {
 	needModesOfLinux(t)
 	t.Run("podCIDRs are missing", func(t *testing.T) {
@@ -173,7 +173,7 @@ func (n *refusingNFTables) Apply(ctx context.Context, tx *dataplane.Transaction)
 	return n.Interface.Apply(ctx, tx)
 }
 
-// incompleteSource has objects, but is not complete before it is told so.
+// incompleteSource has objects, but is not complete before the test says so.
 type incompleteSource struct {
 	*testBrain
 	complete chan struct{}

@@ -175,7 +175,7 @@ func TestFamiliesThatIPTablesIsThereFor(t *testing.T) {
 		return nil
 	})
 
-	// That it does not work just now is no reason to go on without a family until the next start.
+	// A family whose program fails for the moment is not left out until the next start.
 	installOnly(t, nil, []string{"ip6tables", "ip6tables-save", "ip6tables-restore"})
 	testkit.NewNamespace(t).Do(func() error { return usableIPTables(t.Context(), model.IPv6, &machine{}) })
 }

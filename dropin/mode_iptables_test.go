@@ -91,7 +91,7 @@ func (r *rig) addUpstreamChains(t *testing.T) {
 	}
 }
 
-// jumpFrom makes a chain of somebody else that jumps to others, in tables nat.
+// jumpFrom makes a chain of another program that jumps to others, in tables nat.
 func (r *rig) jumpFrom(t *testing.T, chain string, to ...string) {
 	t.Helper()
 	c := dataplane.Chain{Name: chain}
@@ -273,8 +273,8 @@ func TestCleanUpNamesAChainInUseAndRemovesTheRest(t *testing.T) {
 	assert.ErrorContains(t, r.run("--cleanup"), "made to fail")
 }
 
-// oldKubeProxy is what kube-proxy of Kubernetes 1.23 and a newer one leave behind together, and a chain of somebody
-// else that jumps to two of their chains.
+// oldKubeProxy is what kube-proxy of Kubernetes 1.23 and a newer one leave behind together, and a chain of another
+// program that jumps to two of their chains.
 const oldKubeProxy = `*nat
 :PREROUTING ACCEPT [0:0]
 :INPUT ACCEPT [0:0]

@@ -79,7 +79,7 @@ func TestExcludedVirtualServersStayInEveryMode(t *testing.T) {
 	}
 }
 
-// What cannot be read is no reason to delete everything.
+// If virtual servers cannot be read, none are deleted.
 func TestNothingIsDeletedWhileOthersVirtualServersAreNotKnown(t *testing.T) {
 	m, upstream := theMachine(), ipvsdataplane.NewFake()
 	require.NoError(t, upstream.AddAddress(t.Context(), netip.MustParseAddr("10.96.0.77")))

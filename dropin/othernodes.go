@@ -94,8 +94,8 @@ func (o *otherNodes) Update(changes ...watch.Change) {
 	}
 }
 
-// Synced implements watch.Handler. Without permission to read Nodes it is called as if there were none: nobody waits
-// for them.
+// Synced implements watch.Handler. Without permission to read Nodes it is called as if there were none, so that nothing
+// waits for them.
 func (o *otherNodes) Synced() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -193,7 +193,7 @@ func TestOtherNodesOfAServerThatIsAway(t *testing.T) {
 	})
 }
 
-// Without the permission nothing is known of the nodes, ever: nobody waits for it.
+// Without the permission to read Nodes nothing waits for them.
 func TestWithoutPermissionNoNodeIsKnown(t *testing.T) {
 	r := newRig(t)
 	client := fake.NewClientset()

@@ -43,7 +43,8 @@ func TestOthersAreCleanedUpAfterTheFirstSyncThatSucceededUntilThatHasSucceeded(t
 	})
 }
 
-// What is there at the start may be left over. What comes back after it was removed is of a kube-proxy that runs.
+// Rules that are there at the start may be left over. Rules that come back after they were removed belong to a running
+// kube-proxy.
 func TestAKubeProxyThatRunsBesideIsToldFromOneThatHasEnded(t *testing.T) {
 	type step struct {
 		after time.Duration
@@ -124,7 +125,7 @@ func TestAKubeProxyThatRunsBesideIsAnEvent(t *testing.T) {
 	assert.Contains(t, got.Note, "(nft table ip kube-proxy)")
 }
 
-// What cannot be removed is tried again every hour, but logged only when it changes.
+// An attempt to remove the rest is made every hour, but its error is logged only when it changes.
 func TestALeftoverThatStaysIsSaidOnce(t *testing.T) {
 	needModesOfLinux(t)
 	synctest.Test(t, func(t *testing.T) {

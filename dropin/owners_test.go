@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
-// Nothing else changes, and the next full sync is far: the program asks for a Sync itself, in every mode whose backend
-// follows the addresses, also where all of them serve node ports (S59).
+// Nothing else changes, and the next full sync is far away: the program requests a Sync itself, in every mode whose
+// backend follows the addresses, also where all of them serve node ports (S59).
 func TestAnAddressThatTheNodeGainsHasOneOwnerAtOnce(t *testing.T) {
 	needModesOfLinux(t)
 	for _, mode := range []string{"iptables", "nftables", "ipvs"} {

@@ -418,7 +418,8 @@ func TestStaleFlowsAreLookedFor(t *testing.T) {
 	assert.ElementsMatch(t, []model.Family{model.IPv4, model.IPv6}, families)
 }
 
-// A flow to a node port on 127.0.0.1 that nobody rewrites is stale where rules serve that address, and nowhere else.
+// A flow to a node port on 127.0.0.1 without a rewritten destination is stale where rules serve that address, and
+// nowhere else.
 func TestStaleFlowsOfLoopbackNodePorts(t *testing.T) {
 	needModesOfLinux(t)
 	dns := kube.Service("default/dns").ClusterIP("10.96.0.53").UDPPort("dns", 53).NodePort(30053).Build()

@@ -14,7 +14,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// What a backend can do reaches Run through the whole chain: that others read its rules, for example.
+// The optional interfaces of a backend reach Run through the whole chain, such as the one that lets other programs read
+// its rules.
 func TestTheChainLosesNoAbility(t *testing.T) {
 	ctx := klog.NewContext(t.Context(), logr.Discard())
 	assert.Empty(t, fakemodel.LostAbilities(ctx, func(backend sink.Sink) sink.Sink {

@@ -216,7 +216,7 @@ func TestASliceOfAnotherFamilyIsNotHeld(t *testing.T) {
 	assert.Empty(t, w.state.held)
 }
 
-// However long an outage lasts, slices that are added and deleted meanwhile leave nothing behind.
+// Slices that are added and deleted during an outage leave nothing behind, however long it lasts.
 func TestSlicesThatComeAndGoMeanwhileAreForgotten(t *testing.T) {
 	w := newWorldWith(t, holding, aService("web"), aSlice("web-1", ep("10.1.0.1")))
 	w.delete(aSlice("web-1"))

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// A service and an endpoint, built by hand. The routes follow from the policies.
+// A service and an endpoint, built by a program. The routes follow from the policies.
 func ExampleNewService() {
 	web := model.ServiceName{Namespace: "default", Name: "web"}
 	svc, err := model.NewService(model.Service{
@@ -61,7 +61,7 @@ func ExampleNewRoutes() {
 	// from the node:     Cluster, masquerade Always, if empty Reject
 }
 
-// Everything that is wrong is named at once.
+// All errors are reported at once.
 func ExampleNewService_errors() {
 	_, err := model.NewService(model.Service{
 		Name:        model.ServiceName{Namespace: "default", Name: "web"},

@@ -10,8 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Whatever the JSON, the constructor does not panic; what it accepts is in normal form, and survives a round trip
-// through JSON.
+// No JSON makes a constructor panic. A value that it accepts is in normal form, and survives a round trip through JSON.
 
 func FuzzServiceJSON(f *testing.F) {
 	addGolden(f, "service", "service-small")

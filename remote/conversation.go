@@ -121,7 +121,7 @@ func (c *conversation) apply(ctx context.Context, batch wire.Batch, sync *remote
 	defer c.handler.Unlock()
 	client := c.client
 	if c.kind != remotev1.Kind_RESET && client.view.node == nil && client.opts.Resume == nil {
-		// As the whole state it would delete everything that is applied.
+		// Taken as the whole state, it would delete everything that is applied.
 		return false, false, fmt.Errorf("%v of a state that this client does not have", c.kind)
 	}
 	if c.kind != remotev1.Kind_RESUMED {

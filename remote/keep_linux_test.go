@@ -56,7 +56,7 @@ func TestAFullOrReadOnlyDiskKeepsTheOldState(t *testing.T) {
 	})
 }
 
-// Opening a pipe in the place of the file would block.
+// Opening a pipe instead of a file would block.
 func TestAPipeIsNotRead(t *testing.T) {
 	k := keepIn(t.TempDir())
 	require.NoError(t, syscall.Mkfifo(k.File, 0o600))

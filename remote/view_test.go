@@ -123,8 +123,8 @@ func TestAMalformedBatchChangesNothing(t *testing.T) {
 	}
 }
 
-// The stored state does not depend on the families of the client: after these change, the client has the same state as
-// one that had them from the beginning, at once and after the next change.
+// The stored state does not depend on the families of the client. After the families change, the client has the same
+// state as one that had them from the beginning, at once and after the next change.
 func TestTheFamiliesOfAStateCanBeReplaced(t *testing.T) {
 	for _, families := range [][]model.Family{{model.IPv4}, {model.IPv6}, {model.IPv4, model.IPv6}} {
 		opts := stateN1

@@ -132,8 +132,7 @@ type noNode struct{ *sink.FilterSink }
 
 func (noNode) SetNode(*model.Node) {}
 
-// Whatever the calls and their order, the next sink gets waves that comply with the contract, and the selected
-// services.
+// For any calls in any order, the next sink gets waves that comply with the contract, and the selected services.
 func FuzzFilter(f *testing.F) {
 	addRandom(f)
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -11,9 +11,9 @@ type ServiceMemory struct {
 	changed  func(model.ServiceName)
 }
 
-// RememberServices returns a ServiceMemory for middleware to embed in the place of a [Forward]. It stores the last
-// value of each service for which keep returns true in services. It calls changed when such a service is set, is
-// deleted, or is no longer kept.
+// RememberServices returns a ServiceMemory for middleware to embed instead of a [Forward]. It stores the last value of
+// each service for which keep returns true in services. It calls changed when such a service is set, is deleted, or is
+// no longer kept.
 func RememberServices(next Sink, services map[model.ServiceName]*model.Service, keep func(*model.Service) bool,
 	changed func(model.ServiceName)) *ServiceMemory {
 	return &ServiceMemory{Forward: NewForward(next), services: services, keep: keep, changed: changed}

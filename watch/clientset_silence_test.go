@@ -143,8 +143,8 @@ func TestAQuietClusterWithBookmarksCostsNothing(t *testing.T) {
 	})
 }
 
-// Nothing arrives, although the server has changes: it is asked with growing pauses, and finally listed anew. Anything
-// that a watch sends ends that.
+// Nothing arrives, although the server has changes: the server is asked for its version with growing pauses, and
+// finally the objects are listed anew. Any event of a watch ends that.
 func TestSilenceIsAskedWithGrowingPauses(t *testing.T) {
 	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -262,7 +262,7 @@ func TestAServerThatIsBackIsAskedSoon(t *testing.T) {
 	})
 }
 
-// What happens next depends on the server's answer when it is asked for its version.
+// The next step depends on the server's answer when it is asked for its version.
 func TestWhatFollowsFromASilence(t *testing.T) {
 	const long = quietWatch + silentAfter + time.Second
 	for name, c := range map[string]struct {

@@ -24,7 +24,7 @@ const (
 // errIncomplete makes a reflector list without streaming.
 var errIncomplete = errors.New("streamed lists stay incomplete")
 
-// errNothingSent stands for the error of an empty watch.
+// errNothingSent is the error of an empty watch, for which client-go has none.
 var errNothingSent = errors.New("the connection timed out, or was closed before the server had sent anything")
 
 // timer is what a stream uses of a [time.Timer].

@@ -121,7 +121,7 @@ func TestClientsetDeliversAnInitialListInOnePieceUnlessItIsStreamed(t *testing.T
 // streamed are options of a streamed list.
 var streamed = metav1.ListOptions{SendInitialEvents: ptr.To(true)}
 
-// What a list that breaks off has delivered is deleted if the next list lacks it.
+// Objects that an interrupted list has delivered are deleted if the next list lacks them.
 func TestClientsetForgetsAListThatBreaksOff(t *testing.T) {
 	for name, next := range map[string]func(apiserver.Request) error{
 		"the next list is streamed":     func(apiserver.Request) error { return nil },

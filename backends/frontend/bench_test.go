@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// reader is a backend that reads all that it is told, and does nothing.
+// reader is a backend that reads all changes, and does nothing.
 type reader struct{ slots, frontends int }
 
 func (r *reader) apply(_ context.Context, c *Changes) error {

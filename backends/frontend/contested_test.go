@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// What a contest costs is counted in claims that are compared, with m keys that each of n services asks for. A claim is
+// The cost of a contest is the number of comparisons of claims, where each of n services asks for m keys. A claim is
 // found among n in log2(n) steps.
 func TestWhoGoesFromAContestComparesOnlyItsOwnClaims(t *testing.T) {
 	const addresses, ports = 20, 10

@@ -23,8 +23,8 @@ func taking(name string, ip int, port uint16) *model.Service {
 	return fakemodel.Service(name).ClusterIP(fmt.Sprintf("10.96.0.%d", ip)).Port("http", 80).NodePort(port).Build()
 }
 
-// A node port has what is for the health check of another service with that number: the service is told once, whichever
-// of the two comes first, and again when it happens anew.
+// The health check port of a service is another service's node port: this is reported once, whichever of the two comes
+// first, and again when it happens again.
 func TestAHealthCheckPortThatIsANodePortIsReportedOnce(t *testing.T) {
 	lb, taker := withHealthCheck("default/lb", 1, 31000), taking("default/taker", 2, 31000)
 	const message = "load balancers do not reach the service's health check: port 31000 is the node port of " +

@@ -51,7 +51,7 @@ func TestANamespaceThatAsksForTooMuchAffectsNobodyElse(t *testing.T) {
 	}
 }
 
-// What another service owns counts as well: a namespace cannot wait for more than it may have.
+// A frontend that another service owns counts, too: a namespace cannot wait for more frontends than it may have.
 func TestFrontendsOfOthersCountForWhoAsksForThem(t *testing.T) {
 	owner, copied := withFrontends("prod/web", 2021, 4, 9), withFrontends("evil/copy", 2022, 4, 9)
 	copied.ClusterIPs = nil
@@ -153,7 +153,7 @@ func TestWhatComesAndGoesAtALimitCosts(t *testing.T) {
 	}
 }
 
-// What localstate gives no endpoints is not served, and is served again as soon as it gets some (S60).
+// A port that localstate gives no endpoints is not served, and is served again as soon as it gets some (S60).
 func TestAPortWithTooManyEndpointsIsNotServed(t *testing.T) {
 	s := withFrontends("default/web", 2021, 1, 1)
 	s.Ports = append(s.Ports, model.ServicePort{Name: "admin", Protocol: model.TCP, Port: 81, Routes: s.Ports[0].Routes})
@@ -175,7 +175,7 @@ func TestAPortWithTooManyEndpointsIsNotServed(t *testing.T) {
 	assert.Len(t, r.v4.frontends, 2)
 }
 
-// Endpoints come and go without their service.
+// The number of endpoints may change without a change of the service.
 func TestEndpointsTimesFrontendsAreLimited(t *testing.T) {
 	s := withFrontends("default/web", 2021, 1, 4)
 	r := newRig(t)

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// mirror is a dataplane of one family: it follows what it is told, and notes where that does not fit what it has.
+// mirror is a dataplane of one family: it applies the reported changes, and records those that do not fit what it has.
 type mirror struct {
 	tb        testing.TB
 	frontends map[Key]held

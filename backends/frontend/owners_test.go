@@ -126,7 +126,8 @@ func TestAServiceOfAnotherTimeIsNoIncumbent(t *testing.T) {
 	assert.Equal(t, "other/x", r.v4.owner(contested))
 }
 
-// Nobody had asked for the address beside its owner, who gives its number to another port when somebody does.
+// An address has an owner, and no other service asks for it until an older one does, in the wave in which the owner
+// gives its number to another of its ports.
 func TestANumberGoesToAnotherPortInTheWaveOfAnOlderNewcomer(t *testing.T) {
 	changed := *claimant("prod/web", 2025)
 	changed.Ports = []model.ServicePort{changed.Ports[0], changed.Ports[0]}

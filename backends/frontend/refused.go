@@ -61,8 +61,8 @@ func (c *PortChange) Report(errs []error, servesExternal func() bool) {
 	}
 }
 
-// Accept says that the dataplane has the port as wanted. Delivered ports are accepted without it: it is for a
-// backend that tries a refused port again of its own accord.
+// Accept says that the dataplane has the port as wanted. Delivered ports are accepted without it: it is for a backend
+// that tries a refused port again by itself.
 func (c *PortChange) Accept() { c.port.family.ledger.decided[c.port] = nil }
 
 // Refused returns why the port is refused, nil if it is not. Until the present call of Apply says something about the

@@ -224,7 +224,8 @@ func TestAReturnedPortErrorRefusesThePort(t *testing.T) {
 	assert.Len(t, g.buckets[b], 1)
 }
 
-// A Sync in which nothing is refused anew returns the error of the one before, which costs nobody anything to look at.
+// A Sync in which nothing new is refused returns the same error as the one before, so callers can compare it at no
+// cost.
 func TestAnErrorThatStaysIsTheSameOne(t *testing.T) {
 	refuse := true
 	table, err := frontend.New(frontend.Options{Apply: func(_ context.Context, c *frontend.Changes) error {

@@ -89,7 +89,7 @@ func TestNothingIsLookedAtBeforeTheFirstSyncAndAfterCleanUp(t *testing.T) {
 	})
 }
 
-// What is described and not applied yet is none of a repair's business, and described while it runs.
+// A repair uses the Node of the last Sync, not one that was set since.
 func TestARepairSeesTheNodeOfTheLastSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -123,7 +123,7 @@ func (r *reporter) tell(services map[model.ServiceName]*service) {
 	r.changed = map[model.ServiceName]bool{}
 }
 
-// told is a problem that was reported.
+// told is a problem that was reported, and in which round.
 type told struct {
 	round   uint64 // in which it was last there
 	message string

@@ -60,7 +60,7 @@ func (r *rig) compareReport(t *testing.T, reported map[model.ServiceName]bool) {
 	assert.Equal(t, lines, got)
 }
 
-// What is not served is reported until it is, with the present owner (S59).
+// A part that is not served is reported until it is served, with the present owner (S59).
 func TestProblemsAreReportedUntilTheyEnd(t *testing.T) {
 	r := newRig(t)
 	reported := r.follow()

@@ -178,7 +178,7 @@ func TestAnEndpointThatDoesNotServeIsDrainingOnRequest(t *testing.T) {
 	}
 }
 
-// Whatever is no backend set has no endpoints, and is no reason to panic.
+// A value of EndpointSets that is not one backend set has no endpoints, and does not cause a panic.
 func TestWhatIsNoBackendSetIsEmpty(t *testing.T) {
 	target := netip.MustParseAddrPort("10.1.0.1:80")
 	r := newRig(t)
@@ -337,8 +337,8 @@ func TestAServiceWithTooManyFrontendsIsServedAsFarAsItGoes(t *testing.T) {
 	assert.Len(t, r.problems, 16, "it had come to an end")
 }
 
-// What is not asked for does not count: addresses that are listed twice, or as another kind, and VIPs that are not
-// served.
+// Frontends that the service does not ask for do not count: addresses that are listed twice, or as another kind, and
+// VIPs that are not served.
 func TestOnlyFrontendsThatAreAskedForCount(t *testing.T) {
 	b := fakemodel.Service("default/web").ClusterIP("10.96.0.1").Port("http", 80)
 	b.SourceRange("192.0.2.0/24").SourceRange("198.51.100.0/24").LoadBalancerIP("203.0.113.1", "203.0.113.2")

@@ -23,7 +23,7 @@ func describe(t *testing.T, b *Backend, name model.ServiceName) (lines []string)
 	return lines
 }
 
-// What is said of the services together is what HNS has, and each load balancer is of one service.
+// The descriptions of all services together contain everything that HNS has, each load balancer once.
 func TestAServiceIsDescribedByWhatHNSHas(t *testing.T) {
 	m := newMachine(t)
 	m.addPod("10.244.1.53")

@@ -235,7 +235,7 @@ func TestHNSWithoutDualStackServesIPv4(t *testing.T) {
 	require.Equal(t, 1, m.hns.NumLoadBalancers())
 }
 
-// Nobody reads an error for each endpoint of a large service, and each is logged whole.
+// A large service may have many endpoints that cannot be used: the first ones are named, and all are counted.
 func TestOfManyEndpointsThatCannotBeUsedTheFirstAreNamed(t *testing.T) {
 	m := newMachine(t)
 	b := m.start(t)
@@ -302,7 +302,7 @@ func TestAnEndpointThatHNSRefusesIsAskedForOnceInEachSync(t *testing.T) {
 	require.Equal(t, 101, strings.Count(m.hns.Dump(), ", 10.244.2.5"), "load balancers that have it")
 }
 
-// Nobody could keep 50,000 endpoints for each of 10,000 addresses.
+// A copy of 50,000 endpoints for each of 10,000 addresses would not fit into memory.
 func TestTheAddressesOfAPortShareTheListOfItsEndpoints(t *testing.T) {
 	m := newMachine(t)
 	b := m.start(t)

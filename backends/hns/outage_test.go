@@ -301,7 +301,7 @@ func TestFailuresAreCountedByKindAndReason(t *testing.T) {
 	require.Empty(t, failuresOf(t, registry), "the metrics go with the backend")
 }
 
-// What an earlier process left is told by its address and flags.
+// The kind of a load balancer that an earlier process left follows from its address and flags.
 func TestFailedDeletionsOfLeftoversAreCountedByKind(t *testing.T) {
 	m := newMachine(t)
 	put(t, m.start(t), wide()...)

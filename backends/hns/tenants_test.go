@@ -241,7 +241,7 @@ func TestARestartWithAnHNSThatNormalisesReplacesLittle(t *testing.T) {
 	require.Empty(t, m.writes())
 }
 
-// A load balancer from which somebody has taken all settings is not as HNS makes it.
+// A load balancer that another program has stripped of its settings is repaired.
 func TestALoadBalancerWithoutItsSettingsIsRepaired(t *testing.T) {
 	m := newMachine(t)
 	b := m.start(t)

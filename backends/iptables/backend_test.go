@@ -402,7 +402,7 @@ func TestManyNodePortsThatLeadElsewhereThanTheClusterIP(t *testing.T) {
 	}
 }
 
-// What says that a source is a pod of this node may be anything that a user gives (S30).
+// A user may configure any address range or interface as the detector of local pods (S30).
 func TestUnusualDetectorsOfLocalPods(t *testing.T) {
 	for name, pods := range map[string]model.LocalPods{
 		"all addresses": {CIDRs: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}},

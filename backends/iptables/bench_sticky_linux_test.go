@@ -16,9 +16,8 @@ import (
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// BenchmarkBesideStickyEndpoints is an endpoint of somebody else's that changes beside a service with session affinity
-// and so many endpoints, without limits and within the default ones, and beside one without affinity; load is the first
-// Sync.
+// BenchmarkBesideStickyEndpoints changes an endpoint of another service beside a service with session affinity and so
+// many endpoints, without limits and within the default ones, and beside one without affinity; load is the first Sync.
 func BenchmarkBesideStickyEndpoints(b *testing.B) {
 	for _, v := range []dataplane.Variant{dataplane.Legacy, dataplane.NFT} {
 		for _, n := range []int{0, 1000, 2000, 4000, 8000} {

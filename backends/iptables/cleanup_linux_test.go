@@ -68,7 +68,7 @@ func TestSomebodyElseFindsNothingOfOursAfterCleanUp(t *testing.T) {
 		require.NoError(t, err)
 		assert.Contains(t, chains, "KPL-POSTROUTING")
 
-		// It disturbs: what is no longer as we left it goes as well.
+		// A change by another program: rules that are no longer as we left them go as well.
 		require.NoError(t, other.ClearChain("nat", "KPL-SERVICES"))
 		require.NoError(t, other.Insert("nat", "OUTPUT", 1, "-p", "udp", "-j", "KPL-SERVICES"))
 		require.NoError(t, other.NewChain("filter", "KPL-OLD"))

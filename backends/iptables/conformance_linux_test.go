@@ -44,7 +44,7 @@ func eachVariant(t *testing.T, f func(t *testing.T, v dataplane.Variant)) {
 	}
 }
 
-// midway is an iptables that does the first table of a batch only, while it is told to.
+// midway is an iptables that, on request, applies only the first table of a batch.
 type midway struct {
 	dataplane.Interface
 	failing *atomic.Bool
@@ -160,7 +160,7 @@ func somebodyElse(f model.Family, v dataplane.Variant) (*goiptables.IPTables, er
 	return goiptables.New(goiptables.IPFamily(protocol), goiptables.Path(path))
 }
 
-// dump returns the rules and our chains, of all tables, as somebody else sees them.
+// dump returns the rules and our chains, of all tables, as another program reads them.
 func dump(v dataplane.Variant, families []model.Family) (string, error) {
 	var b strings.Builder
 	for _, f := range families {

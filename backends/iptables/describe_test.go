@@ -42,8 +42,8 @@ func rules(t *testing.T, save string) (rules, declared []string) {
 	return rules, declared
 }
 
-// checkDescriptions: what is said of a service is in the tables, chains that are declared are shown whole, and all
-// services together have all rules but those that are nobody's.
+// checkDescriptions checks that the descriptions of services are in the tables, that chains which they declare are
+// shown whole, and that together they have all rules but those that belong to no service.
 func checkDescriptions(t *testing.T, r *rig, services ...*model.Service) {
 	t.Helper()
 	described := map[string]bool{}

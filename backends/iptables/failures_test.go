@@ -89,7 +89,7 @@ func TestAfterAFailedRestoreEverythingIsCompared(t *testing.T) {
 	r.Set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
 	require.ErrorContains(t, r.TrySync(), "made to fail")
 	fake.FailRestore = nil
-	// Something is active that nobody asked for.
+	// A rule is active that is not wanted.
 	require.NoError(t, fake.Load(strings.ReplaceAll(fake.Dump(), "--to-destination 10.244.2.20:5060",
 		"--to-destination 10.244.2.99:1")))
 	r.Sync()
@@ -145,7 +145,8 @@ func TestAServiceThatIsRefusedHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// While what was refused is looked for, something fails that has nothing to do with rules: nobody is left out for that.
+// While the backend searches for the rules that were refused, something fails that has nothing to do with rules: no
+// service port is left out for that.
 func TestWhatHoldsUpASearchIsNobodysFault(t *testing.T) {
 	for name, at := range map[string]struct {
 		first, last int // of the restores: the second one is the first try
@@ -357,7 +358,7 @@ func TestARepairThatHangsIsGivenUpAndTriedAgain(t *testing.T) {
 	})
 }
 
-// With nft somebody may put into a table what iptables cannot print, but it can still change it.
+// Another program may use nft to add a rule to a table that iptables cannot print. iptables can still change the table.
 func TestATableThatCannotBeReadIsWrittenAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, m := newMeddledRig(t)
@@ -392,7 +393,8 @@ func TestATableThatCannotBeReadIsWrittenAnew(t *testing.T) {
 	})
 }
 
-// What others remove while we write comes back, as when a firewall is loaded anew at the same moment.
+// A rule that another program removes while we write comes back, for example when a firewall is loaded at the same
+// moment.
 func TestWhatOthersRemoveDuringAChangeComesBack(t *testing.T) {
 	const rule = "-A KPL-M-TCP -d 198.51.100.1/32" // of a chain that does not change
 	for name, meddle := range map[string]func(r *rig, m *meddled, remove func()){

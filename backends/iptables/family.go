@@ -18,7 +18,7 @@ type family struct {
 	metrics   *metrics
 	*plan     // what is wanted
 
-	// What is there.
+	// What is known about the tables.
 	state      state
 	generation uint64 // of the tables, as they were left
 	failed     error  // error of the last Sync, apart from those of service ports that are left out

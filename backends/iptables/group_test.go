@@ -51,7 +51,8 @@ func TestFrontendsWithTheSameNumberOfEndpointsShareTheDraw(t *testing.T) {
 	assert.Equal(t, []string{"T", "T/2", "T/2/0", "T/2/1"}, slices.Sorted(maps.Keys(c.touched)))
 }
 
-// Whatever comes and goes: what is wanted is what a tree of the same entries would say, and what is touched is enough.
+// After any changes, the wanted chains are those of a tree that is built anew from the same entries, and all that
+// differ were touched.
 func TestTouchedChainsAreAllThatChanged(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 0))
 	c := newChains(dp.NAT)

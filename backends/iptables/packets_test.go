@@ -64,7 +64,7 @@ type packet struct {
 	asked   int
 }
 
-// chance says what the next random match says. Those that nobody has thought of yet say yes.
+// chance returns the result of the next random match: as prescribed, or true.
 func (p *packet) chance() bool {
 	if p.asked == len(p.chances) {
 		p.chances = append(p.chances, true)

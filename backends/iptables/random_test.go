@@ -155,7 +155,7 @@ func (w *randomWorld) tamper() {
 	}
 }
 
-// flows are connections from everywhere to all that services have, and to what nobody has.
+// flows are connections from everywhere to all that services have, and to addresses and ports that no service has.
 func (w *randomWorld) flows() (flows []oracle.Flow) {
 	parse := netip.MustParseAddr
 	sources := []struct {
@@ -218,8 +218,8 @@ func (w *randomWorld) check() {
 	}
 }
 
-// Whatever the changes are, however they are divided into waves, whatever fails in between and however often the
-// backend is restarted: the rules do to packets what the oracle says.
+// Random changes, divided into waves at random, with random failures and restarts of the backend: in the end, the rules
+// treat packets as the oracle says.
 func TestAnyWayToAStateDoesWhatTheOracleSays(t *testing.T) {
 	seeds := uint64(6) // each number of services, and chains that are divided
 	if need.IsDeep() {

@@ -109,7 +109,7 @@ func TestAnAddressOfWhatIsLeftOutGoesToTheNextOne(t *testing.T) {
 	assert.NotContains(t, dump, "a/one")
 }
 
-// What no program could describe in a Kubernetes object is no reason to panic, or to leave anything else undone.
+// A protocol that no Kubernetes object can have does not cause a panic, and everything else is applied.
 func TestAProtocolThatIsUnknownIsLeftOut(t *testing.T) {
 	r := newRig(t, iptables.Options{})
 	r.fakes[model.IPv4].FailRule = func(_ dataplane.Table, _, rule string) error {
@@ -140,8 +140,8 @@ func leavesOutUnknownProtocol(t *testing.T, r *rig) {
 	assert.Equal(t, odd.Name, ports[0].Port.Service)
 }
 
-// many is a rig with 300 services, of which every tenth is refused: it is of a protocol that the kernel lacks, or its
-// rules have a word in them.
+// many is a rig with 300 services, of which every tenth is refused: its protocol is one that the kernel lacks, or its
+// rules contain a word that iptables does not know.
 func many(t *testing.T, add func(b *fm.ServiceBuilder, refused bool) *fm.ServiceBuilder, word string) *rig {
 	r := newRig(t, iptables.Options{})
 	r.fakes[model.IPv4].FailRestore = func(b *dataplane.Batch) error {

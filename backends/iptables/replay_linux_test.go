@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// replay applies everything that a fake was told to a real iptables, in a network namespace of its own: the programs
+// replay applies everything that a fake was given to a real iptables, in a network namespace of its own: the programs
 // and the kernel have to accept it, and iptables-save has to print it as it was written. Without root and the programs
 // it does nothing: then TestTheProgramsAcceptWhatTheFakeAccepts is skipped, and says what is missing.
 func replay(t testing.TB, fake *dataplane.Fake) {

@@ -14,7 +14,8 @@ import (
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// However many transactions a batch has: in each table, all that packets notice changes in one of them.
+// changesAtOnce checks that in each table, all changes that packets notice are in one transaction, however many
+// transactions a batch has.
 func changesAtOnce(t testing.TB, f model.Family, before string, batches []*dataplane.Batch) {
 	t.Helper()
 	fake := dataplane.NewFake(f)

@@ -84,7 +84,7 @@ func TestAServiceAtAnExcludedVirtualServerIsNotServedThereAndNamed(t *testing.T)
 		"-a -t 10.96.0.10:80 -r 10.244.2.5:8080 -m -w 1\n")
 }
 
-// Its endpoints are not deleted in the place of those that drained in the virtual server that was there before.
+// Its endpoints are not deleted instead of those that drained in the virtual server that was there before.
 func TestAnExcludedVirtualServerThatReplacesOursIsLeftAlone(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t, func(o *Options) { o.ExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.10/32")} })
@@ -430,7 +430,7 @@ func TestADrainingEndpointDeletedByAnotherProgramIsForgotten(t *testing.T) {
 	}
 }
 
-// "ipvsadm -C", "ip link delete" and "nft flush ruleset", by somebody who thinks that nobody needs it.
+// Another program runs "ipvsadm -C", "ip link delete" and "nft flush ruleset".
 func TestEverythingFlushedByAnotherProgramIsRestored(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t)
@@ -532,7 +532,8 @@ func TestAServiceThatComesLaterTakesOverTheVirtualServerOfUpstream(t *testing.T)
 	require.NotContains(t, writes, "add endpoint 10.244.1.5:8080 to 10.96.0.10:80/TCP")
 }
 
-// What keeps a service port from being served is looked at again when what failed is, at the cost of such ports alone.
+// When another attempt is due for a service port that failed, the reason is checked again, at a cost that depends on
+// such ports alone.
 func TestAServiceIsServedOnceTheForeignVirtualServerIsGone(t *testing.T) {
 	k := newKernel(t)
 	var taken []dp.ServerKey

@@ -12,7 +12,7 @@ import (
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// bigService is one service, of a size that nobody should have.
+// bigService describes one service, larger than any that is likely to exist.
 type bigService struct{ endpoints, addresses, ports int }
 
 func (z bigService) String() string {
@@ -54,7 +54,7 @@ func (z bigService) start(tb testing.TB) (*kernel, *Backend) {
 	return k, b
 }
 
-// The kernel is told what changes of the biggest services, and no more.
+// A change of the largest services costs only the requests for what changed.
 func TestABigServiceCostsWhatChanges(t *testing.T) {
 	for _, z := range bigSizes() {
 		t.Run(z.String(), func(t *testing.T) {

@@ -36,7 +36,7 @@ type nodes []netip.Addr
 func (n nodes) Addresses() ([]netip.Addr, bool) { return n, true }
 func (n nodes) Changed() <-chan struct{}        { return nil }
 
-// midway is a kernel that fails while it is told to, all changes of endpoints but the first one.
+// midway is a kernel that, on request, fails all changes of endpoints but the first one.
 type midway struct {
 	*dataplane.Kernel
 	failing *atomic.Int32 // 0: not; otherwise counts the changes

@@ -30,7 +30,7 @@ func describe(t *testing.T, b *Backend, service string) string {
 	return lines.String()
 }
 
-// What is said of the services together is all that the kernel has of services, and nothing else.
+// The descriptions of all services together contain all that the kernel has of services, and nothing else.
 func TestAServiceIsDescribedByWhatTheKernelHas(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t)

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// A backend on models of IPVS and nftables, told about one service by hand. Leave out what is a model here for the
-// machine's own.
+// A backend on models of IPVS and nftables, to which the example describes one service. Without the models the backend
+// uses the machine's own.
 func Example() {
 	ctx := context.Background()
 	root, err := os.MkdirTemp("", "sysctl")

@@ -258,7 +258,7 @@ func TestAPortKeepsItsMarkWhenItChanges(t *testing.T) {
 	require.Equal(t, table, k.sorted(model.IPv4))
 }
 
-// What a process with other marks has left goes, except what still has connections.
+// Virtual servers that a process with other marks has left go, except those that still have connections.
 func TestAfterARestartWithOtherMarksTheOldOnesGo(t *testing.T) {
 	k := newKernel(t)
 	put(t, k.start(t), append(policyLocal(1), backendtest.Node())...)

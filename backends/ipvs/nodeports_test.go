@@ -15,9 +15,9 @@ import (
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// A service may list an address of the node as its external IP, at a port number that is a node port. Of the same
-// service the external IP comes first. If it is another one's, whoever has the address keeps it (S59), and the node
-// port serves it again when the external IP goes.
+// A service may list an address of the node as its external IP, at a port number that is a node port. If both belong to
+// the same service, the external IP comes first. If they do not, the service that has the address keeps it (S59), and
+// the node port serves it again when the external IP goes.
 func TestANodePortAndAnExternalIPOfTheNodeTakeTurns(t *testing.T) {
 	const atNode = "-t 192.0.2.10:30080"
 	nodePort := func(external ...string) *model.Service {
@@ -109,7 +109,8 @@ func TestAConflictDoesNotFailTheRepairOfNodePorts(t *testing.T) {
 	require.False(t, byOthers.Load(), "nobody has removed anything")
 }
 
-// The addresses of virtual servers are on an interface of their own: they are none of the node's, whoever made it.
+// The addresses of virtual servers are on an interface of their own. They are not addresses of the node, whichever
+// program created the interface.
 func TestAddressesOfServiceLinksServeNoNodePorts(t *testing.T) {
 	k := newKernel(t)
 	addresses := []nodeaddr.HostAddress{{Addr: netip.MustParseAddr("192.0.2.10"), Interface: "eth0"}}

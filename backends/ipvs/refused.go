@@ -37,8 +37,8 @@ func logged(ctx context.Context, lines *failures.Lines, err error) error {
 	return nil
 }
 
-// refuse tells the table which service ports are not fully served: of those that were touched, and those whose address
-// was refused. The table remembers what it was told about all others.
+// refuse reports to the table which service ports are not fully served: of those that were touched, and those whose
+// address was refused. The table remembers what was reported about all others.
 func (f *family) refuse(c *frontend.Changes) {
 	failed := map[*port][]error{}
 	for name := range f.ports.touched {

@@ -27,7 +27,7 @@ func failedPorts(t *testing.T, err error) []string {
 	return names
 }
 
-// Whoever may write EndpointSlices may write addresses that the kernel takes for no host's.
+// A user who may write EndpointSlices may write addresses that the kernel does not accept for a host.
 func TestAnEndpointThatTheKernelRefusesFailsItsServicePortAlone(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t)
@@ -106,7 +106,7 @@ func TestAVirtualServerThatTheKernelRefusesFailsItsServicePortAlone(t *testing.T
 	require.Equal(t, want.ipvs.Dump(), k.ipvs.Dump())
 }
 
-// Whatever goes wrong with one request, the next Sync reads nothing, and others are served.
+// After the failure of any single request, the next Sync reads nothing, and other services are served.
 func TestAnErrorOfOneRequestFailsItsServicePortAlone(t *testing.T) {
 	other := []any{fm.Service("default/other").ClusterIP("10.96.0.20").Port("http", 80).Build(),
 		fm.Endpoint("default/other:http/TCP", pod1.String()).Build()}
@@ -133,7 +133,8 @@ func TestAnErrorOfOneRequestFailsItsServicePortAlone(t *testing.T) {
 	}
 }
 
-// Nobody's error: what no service needs any more goes when it can.
+// An object that no service needs any more, and that cannot be deleted, is nobody's error: it is deleted once that is
+// possible.
 func TestWhatCannotBeDeletedGoesLater(t *testing.T) {
 	for _, call := range []string{"delete virtual server 10.96.0.10:80/UDP", "delete address 10.96.0.10"} {
 		k := newKernel(t)

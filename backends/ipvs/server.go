@@ -33,7 +33,7 @@ type server struct {
 
 	undeleted failures.Lines // about what could not be deleted
 
-	// What the kernel was last known to have.
+	// The state in the kernel, as far as it is known.
 	actual dp.Server
 	exists bool
 

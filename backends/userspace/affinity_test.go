@@ -47,7 +47,7 @@ func TestAPortRemembersSoManyClientsAndNoMore(t *testing.T) {
 	require.Len(t, p.contacts.byClient, maxContacts)
 	require.Contains(t, p.contacts.byClient, clientOf(clients-1), "the last one")
 
-	// One that is known takes nobody's place.
+	// A client that is known already does not replace another one.
 	choose(p, clients-1)
 	require.Len(t, p.contacts.byClient, maxContacts)
 	require.Equal(t, int64(maxContacts), all.Load())

@@ -40,8 +40,8 @@ type Backend struct {
 	remembered  atomic.Int64  // clients with session affinity
 	held        chan struct{} // holds one element for each connection that is to be dropped
 	buffers     sync.Pool
-	// What is logged now and then: that connections cannot be accepted, that none can be made to endpoints, and that some
-	// endpoints are this backend itself.
+	// These are logged once in a while: that connections cannot be accepted, that none can be made to endpoints, and
+	// that some endpoints are this backend itself.
 	acceptErrors, dialErrors, ownAddresses logLimiter
 
 	mu        sync.Mutex // guards the rest, and the families' listeners

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// A service on a port of 127.0.0.1, told by hand. The connection really takes place.
+// A service on a port of 127.0.0.1, described by the example. The connection is a real one.
 func Example() {
 	ctx := context.Background()
 	pod, err := net.Listen("tcp", "127.0.0.1:0")

@@ -58,8 +58,8 @@ func newLaptopIn(ctx context.Context, t testing.TB, o userspace.Options) *laptop
 	return &laptop{fakemodel.NewDriver(t, fakemodel.Options{NewSink: func() sink.Sink { return b }}), b}
 }
 
-// freeNodePort returns a port that is free at 127.0.0.1. It is one of Kubernetes' node ports, which the kernel gives to
-// nobody who asks for any port.
+// freeNodePort returns a port that is free at 127.0.0.1. It is one of Kubernetes' node ports, outside the range from
+// which the kernel assigns ports.
 func freeNodePort(t testing.TB) uint16 {
 	t.Helper()
 	for try := 1; ; try++ {

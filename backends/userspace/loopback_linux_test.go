@@ -357,7 +357,7 @@ func TestLoopbackIsClosedDuringADial(t *testing.T) {
 	assert.EqualValues(t, 1, dials.Load(), "there is no other attempt")
 }
 
-// A program of the host that has the port keeps it, and somebody is told. The port is served when it is free.
+// A program of the host that has the port keeps it, and an error says so. The port is served when it is free.
 func TestANodePortThatAnotherProgramHasIsServedOnceItIsFree(t *testing.T) {
 	for _, at := range []string{"127.0.0.1", "0.0.0.0"} {
 		t.Run(at, func(t *testing.T) {

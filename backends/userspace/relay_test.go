@@ -104,8 +104,8 @@ func lookingOften(client, server net.Conn) (*relay, <-chan struct{}) {
 	return r, end
 }
 
-// A client gives up on a server that hangs, for example: it ends its half, and soon its kernel knows nothing any more.
-// The server, which has not read yet, gets everything.
+// A client gives up on a server that hangs: it ends its half of the connection, and soon its kernel forgets the
+// connection. The server, which has not read yet, gets everything.
 func TestAConnectionEndsWhenASideThatEndedItsHalfIsGone(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows reports a reset to nobody who does not read or write")
@@ -136,7 +136,8 @@ func TestAConnectionEndsWhenASideThatEndedItsHalfIsGone(t *testing.T) {
 	}
 }
 
-// A client gives up on a server that takes nothing any more: the relay is in a write, and nobody reads from the client.
+// A client gives up on a server that no longer reads: the relay is blocked in a write, and does not read from the
+// client.
 func TestAConnectionEndsWhenASideThatCannotSendOnIsGone(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows reports a reset to nobody who does not read or write")

@@ -198,7 +198,7 @@ func (p *pool) take(port model.PortName, client netip.Addr, end func()) (s, repl
 	return s, replaced
 }
 
-// release gives a slot back, unless somebody else has got it.
+// release gives a slot back, unless another client has taken it over.
 func (p *pool) release(s *slot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

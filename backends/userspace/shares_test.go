@@ -75,8 +75,8 @@ func (c takers) take(namespace, service string, i int) bool {
 
 func newTakers(limit int) takers { return takers{newPool(limit, time.Minute), map[string]int{}} }
 
-// However many services and clients a few namespaces have: nobody who has less loses a connection, and everybody gets
-// as many as the others have.
+// Few namespaces have many services and clients. No client that has less loses a connection, and each gets as many as
+// the others have.
 func TestAFloodTakesNothingFromWhoHasLess(t *testing.T) {
 	c := newTakers(400)
 	for i := range 10 {
@@ -113,7 +113,8 @@ func TestAServiceAndAClientTakeNothingFromWhoHasLess(t *testing.T) {
 	assert.Equal(t, 1, web.clients[netip.AddrFrom4([4]byte{10, 0, 0, 2})], "the client that has one keeps it")
 }
 
-// Among equals only an idle slot changes hands: otherwise whoever comes with many addresses would end everybody else's.
+// Among equals only an idle slot changes hands: otherwise a client with many addresses could end all connections of
+// others.
 func TestAmongEqualsTheLongestIdleGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTakers(3)

@@ -48,7 +48,7 @@ func TestConnectionsAreCompleteAndEndByHalves(t *testing.T) {
 	assert.True(t, bytes.Equal(sent, got), "%d bytes sent, %d came back", len(sent), len(got))
 }
 
-// notUnderWine skips a test that needs to be told of every reset.
+// notUnderWine skips a test that depends on every reset being reported.
 func notUnderWine(t *testing.T) {
 	if os.Getenv("KPL_FAKE_HNS") == "1" { // testing/wine
 		t.Skip("under Wine the kernel is Linux, which reports a reset to a read or a write, and nobody can ask it")
@@ -74,8 +74,8 @@ func TestAResetIsPassedOn(t *testing.T) {
 	assert.Error(t, <-seen, "the server sees a reset, not the end")
 }
 
-// A server that resets while it is still receiving has not ended regularly, whether the relay's read or its write is
-// told.
+// A server that resets while it is still receiving has not ended regularly, whether the relay's read or its write
+// fails.
 func TestAResetInTheMiddleOfATransferIsPassedOn(t *testing.T) {
 	notUnderWine(t)
 	l := newLaptop(t, userspace.Options{})

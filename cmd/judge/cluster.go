@@ -144,8 +144,8 @@ func families(lacks string) []model.Family {
 	return list
 }
 
-// take checks that nobody else uses the cluster, removes what a killed judge has left, and adds the suite's cluster IP
-// ranges to the cluster.
+// take checks that no other program uses the cluster, removes what a killed judge has left, and adds the suite's
+// cluster IP ranges to the cluster.
 func (c *cluster) take(ctx context.Context, families []model.Family) error {
 	version, err := c.client.Discovery().ServerVersion()
 	if err != nil {

@@ -57,7 +57,7 @@ func TestPlaceholders(t *testing.T) {
 	assert.ErrorContains(t, err, "there is no {nodes}")
 }
 
-// A program that does not exist is told once, before anything is made.
+// A program that does not exist is reported once, before anything is created.
 func TestAProgramThatDoesNotExist(t *testing.T) {
 	const missing = "kube-proxy-of-nobody"
 	for command, want := range map[string]bool{

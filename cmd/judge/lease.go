@@ -86,8 +86,8 @@ func holder(l *coordinationv1.Lease) string {
 	return *l.Spec.HolderIdentity
 }
 
-// keep renews the lease until the context ends, and checks each time that nobody else uses the cluster. It calls fail
-// if somebody does, or if the API server is unreachable for too long.
+// keep renews the lease until the context ends, and checks each time that no other program uses the cluster. It calls
+// fail if one does, or if the API server is unreachable for too long.
 func (l *lease) keep(ctx context.Context, check func(context.Context) error, fail func(error)) {
 	l.keeper.Go(func() {
 		answered := time.Now()

@@ -57,7 +57,7 @@ func startedOnNode(t *testing.T, command string) (p *process, output *os.File) {
 	return p, output
 }
 
-// Whatever a program starts on the node ends when the program is stopped. Nothing else does.
+// All processes that a program starts on the node end when the program is stopped. Others keep running.
 func TestDaemonsEndWithTheProgram(t *testing.T) {
 	need.Root(t)
 	t.Parallel() // a program has 10 seconds to end

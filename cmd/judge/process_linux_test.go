@@ -47,7 +47,7 @@ func started(t *testing.T, command string, log *os.File) *process {
 	return p
 }
 
-// The shell ends at once when it is told to, and may have to wait for the program.
+// The shell ends at once when it gets the signal, and may have to wait for the program.
 func TestAProgramThatTakesTimeToEnd(t *testing.T) {
 	folder := t.TempDir()
 	script := filepath.Join(folder, "program")

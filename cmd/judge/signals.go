@@ -29,7 +29,7 @@ func untilEnded(out, usage io.Writer) (ctx context.Context, cancel func(), o, u 
 	}, &readWriter{out, end}, &readWriter{usage, end}
 }
 
-// readWriter is a writer that ends the context when nobody reads its output any more.
+// readWriter is a writer that ends the context when the reader of its output has gone.
 type readWriter struct {
 	io.Writer
 	end context.CancelCauseFunc

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A connection of the suite that the other side has closed is no reason to end; output that nobody reads is.
+// A connection of the suite that the other side has closed does not end the judge; a closed output does.
 func TestBrokenPipes(t *testing.T) {
 	reader, writer, err := os.Pipe()
 	require.NoError(t, err)

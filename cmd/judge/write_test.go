@@ -28,7 +28,7 @@ func writeCertificate(t *testing.T, path string, server *httptest.Server) {
 	require.NoError(t, os.WriteFile(path, text, 0o600))
 }
 
-// What a node's objects are: with a label, a status, and a health check port that no Service gets as a node port.
+// The objects of a node have a label, a status, and a health check port that no Service gets as a node port.
 func TestObjectsInARealCluster(t *testing.T) {
 	api := newAPI(t)
 	c, _ := clusterOn(t, api, "r1")
@@ -114,7 +114,7 @@ func TestAddressesThatMove(t *testing.T) {
 	assert.Equal(t, "the API server refuses Service default/e: e is invalid", refused.Error())
 }
 
-// What an API server refuses in the middle does not keep it from having the rest.
+// After an object that the API server refuses, the others are still written.
 func TestAnObjectThatIsRefusedInTheMiddle(t *testing.T) {
 	for code, reason := range map[int]metav1.StatusReason{
 		http.StatusUnprocessableEntity: metav1.StatusReasonInvalid, http.StatusForbidden: metav1.StatusReasonForbidden,
@@ -161,7 +161,7 @@ func TestAnAPIServerThatGoesAway(t *testing.T) {
 	})
 }
 
-// What an API server refuses to everybody, as with a webhook that is away, is an outage that ends a case.
+// If the API server refuses all writes, as with a webhook that is down, that is an outage, which ends a case.
 func TestAnAPIServerThatFailsForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, w := clusterOn(t, newAPI(t), "r1")

@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is built is what is copied, and what is copied is what is started; Go is as new as the module needs.
+// The Dockerfiles copy the program that they build and start the one that they copy, and use a Go version as new as the
+// module needs.
 func TestTheDockerfilesFitTogether(t *testing.T) {
 	module, err := os.ReadFile("../../go.mod")
 	require.NoError(t, err)

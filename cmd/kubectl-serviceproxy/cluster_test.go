@@ -171,7 +171,7 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// Whoever lacks a permission is told at once, and how an administrator grants all of them.
+// A user who lacks a permission is told so at once, and how an administrator grants all of them.
 func TestAMissingPermissionIsNamed(t *testing.T) {
 	for resource, args := range map[string][]string{
 		"services":       {"explain", "web", "--node", "n1"},

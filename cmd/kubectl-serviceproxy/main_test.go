@@ -224,7 +224,7 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 	}
 }
 
-// What --help prints fits on a screen and begins with examples, whose commands and flags exist.
+// The output of --help fits on a screen and begins with examples, whose commands and flags exist.
 func TestHelpFitsOnAScreen(t *testing.T) {
 	for _, command := range []string{"", "explain", "flow", "state", "preflight", "rbac"} {
 		var out strings.Builder

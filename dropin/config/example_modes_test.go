@@ -30,7 +30,7 @@ nftables:
 		fmt.Println("warning:", w)
 	}
 
-	// What the node is known by, and what its kernel can do.
+	// The node's IPs, and the modes that its kernel supports.
 	nodeIPs := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	node, _, err := config.DetectNodeIPs(c, nodeIPs, []model.Family{model.IPv4, model.IPv6})
 	if err != nil {

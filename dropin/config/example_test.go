@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
 )
 
-// Everything that is wrong is named at once, in the words of the file.
+// All errors are reported at once, with the field names of the file.
 func ExampleLoad_errors() {
 	_, _, err := config.Load([]byte(`
 apiVersion: kubeproxy.config.k8s.io/v1alpha1

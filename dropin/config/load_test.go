@@ -44,7 +44,7 @@ func TestAFullFileInVersionV1alpha1(t *testing.T) {
 	assert.JSONEq(t, asJSON(t, c), asJSON(t, again))
 }
 
-// The file of the test above is worth something only if it has all fields, and none with its default.
+// The file of the test above must have all fields, and none with its default, or it would prove nothing.
 func TestTheFullFileIsFull(t *testing.T) {
 	data, err := os.ReadFile("testdata/full-v1alpha1.yaml")
 	require.NoError(t, err)

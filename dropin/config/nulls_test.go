@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/dropin/config"
 )
 
-// Installers write the whole configuration, with null, "" or 0 for what nobody has set, or leave a section empty.
+// Installers write the whole configuration, with null, "" or 0 for fields that are not set, or leave a section empty.
 func TestNullIsTheDefault(t *testing.T) {
 	defaults, _, err := config.Load([]byte(v1alpha1Header))
 	require.NoError(t, err)

@@ -96,8 +96,8 @@ func TestConversionSharesNothing(t *testing.T) {
 	assert.JSONEq(t, before, asJSON(t, c))
 }
 
-// Whatever comes back from the other version with another value is named by a warning. What is for a mode that is not
-// in use goes without one in two cases: it was the default, or it was what is kept for all modes.
+// A field that a round trip through the other version changes is named by a warning. A field of a mode that is not in
+// use needs none in two cases: it had its default, or the value that is used for all modes.
 func TestRoundTripFromV1alpha1KeepsWhatItDoesNotWarnOf(t *testing.T) {
 	for _, nilChance := range []float64{0, 0.5} {
 		fill := filler(5, nilChance)

@@ -15,11 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEveryExportedNameIsDocumented holds every package that somebody can import, the examples' included, to a comment
-// for each exported name. A type, a function and a method need their own. The names of a declaration in parentheses, of
-// a struct and of an interface may share one as in Go's standard library: the comment above a line is for the lines
-// that follow without a blank line between, and the comment above a group of constants or variables for the group. A
-// comment behind a name is for that line alone. What an interface embeds is documented where it comes from.
+// TestEveryExportedNameIsDocumented checks that in every package that others can import, the examples' included, each
+// exported name has a comment. A type, a function and a method need their own. The names of a declaration in
+// parentheses, of a struct and of an interface may share one as in Go's standard library: the comment above a line is
+// for the lines that follow without a blank line between, and the comment above a group of constants or variables for
+// the group. A comment behind a name is for that line alone. What an interface embeds is documented where it comes
+// from.
 func TestEveryExportedNameIsDocumented(t *testing.T) {
 	packages, err := importable("../..")
 	require.NoError(t, err)

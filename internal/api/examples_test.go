@@ -20,8 +20,8 @@ func withoutExample() map[string]string {
 	}
 }
 
-// TestEveryPackageHasAnExample holds every package that somebody can import to an example whose output is checked: its
-// page shows how it is used, and is right.
+// TestEveryPackageHasAnExample checks that every package that others can import has an example with checked output, so
+// that its documentation shows how it is used.
 func TestEveryPackageHasAnExample(t *testing.T) {
 	packages, err := importable("../..")
 	require.NoError(t, err)

@@ -28,7 +28,7 @@ func (e *ending) Fatalf(format string, _ ...any) {
 	runtime.Goexit()
 }
 
-// What a test needs may be asked for in a namespace, that is, on another thread.
+// A test may be skipped from within a namespace, that is, on another thread.
 func TestSkippingInANamespaceSkips(t *testing.T) {
 	for name, tc := range map[string]struct {
 		do              func(e *ending) error

@@ -31,7 +31,7 @@ func TestARelayPassesOnCutsAndBlocks(t *testing.T) {
 	failures := make(chan error, 10)
 	r := NewRelay(front, "tcp", server.Addr().String(), func(err error) { failures <- err })
 	defer r.Close()
-	// It goes on after an error.
+	// The relay continues after an error.
 	assert.ErrorContains(t, <-failures, "too many open files")
 
 	dial := func() net.Conn {

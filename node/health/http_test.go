@@ -131,7 +131,7 @@ func TestTheLimitCanBeChosen(t *testing.T) {
 	})
 }
 
-// There is one answer, whoever is asked: the handlers, Healthy or Family.
+// The handlers, Healthy and Family give the same answer.
 func TestAllAnswersAreTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(10 * time.Second)

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// By default the sockets are the kernel's, and the two families do not get in each other's way.
+// By default the sockets are the kernel's, and the two families do not disturb each other.
 func TestRealSockets(t *testing.T) {
 	testkit.EnterNamespace(t) // so that the port is free, and there is IPv6
 	lo, err := netlink.LinkByName("lo")

@@ -421,7 +421,7 @@ func TestASyncIsRequestedForAPortInUse(t *testing.T) {
 	})
 }
 
-// idleListener is a listener that nobody connects to, until it fails or is closed.
+// idleListener is a listener without clients, until it fails or is closed.
 type idleListener struct {
 	net.Listener
 	failure chan error

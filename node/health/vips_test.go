@@ -112,7 +112,7 @@ func TestListenersFollowTheVIPsOfTheHost(t *testing.T) {
 	host = addresses(0, "192.0.2.1", "203.0.113.8")
 	sync("close 203.0.113.9:32001", "close 203.0.113.9:32002", "open tcp4 203.0.113.8:32002")
 
-	// What the Service says of its addresses changes.
+	// The Service's addresses change.
 	s.SetService(withVIPs("two", 32002, []string{"203.0.113.9"}))
 	sync("close 203.0.113.8:32002")
 	s.SetService(withVIPs("other", 32003, []string{"203.0.113.8"}))
@@ -147,7 +147,7 @@ func TestAPortInUseAtAVIPCausesAnEventAndIsTriedAgain(t *testing.T) {
 	require.Equal(t, []string{"192.0.2.1:32000", "203.0.113.9:32000"}, l.addresses())
 }
 
-// A VIP may have moved on before the port is opened: that is nobody's mistake.
+// A VIP may have left this node before the port is opened: that is not an error.
 func TestAVIPThatHasMovedOnCausesNoEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := true

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// Everything that a backend needs on a node, around it. (Not run: it would change this machine.)
+// A backend with all that it needs on a node. (Not run: it would change this machine.)
 func Example_allTogether() {
 	run := func(ctx context.Context, source watch.Source, newBackend func(*nodeaddr.Tracker) sink.Sink,
 		nodePortAddresses []string,

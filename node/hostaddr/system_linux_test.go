@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )
 
-// Addresses that come and go in a network namespace are noticed, without being asked for.
+// Addresses that are added and removed in a network namespace are noticed without polling.
 func TestSystemFollowsTheKernel(t *testing.T) {
 	ns := testkit.NewNamespace(t)
 	changed := make(chan nodeaddr.Addresses, 100)

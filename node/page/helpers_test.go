@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// backend is one that does what it is told to, and says what it is told to.
+// backend is a backend whose behaviour and reports the test prescribes.
 type backend struct {
 	sink.TeeSink
 	err       error

@@ -44,7 +44,7 @@ func TestOnlyThoseWhoMaySeeIt(t *testing.T) {
 		"localhost": 200, "LOCALHOST:10249": 200, "node.localhost:1": 200, "127.0.0.1:10249": 200, "[::1]:10249": 200,
 		"192.0.2.1": 200,
 		"[fe80::1]": 200, "proxy.example:443": 200,
-		// Names that somebody else may point at this address.
+		// Names that an attacker may point at this address.
 		"evil.example": 403, "evil.example:10249": 403, "127.0.0.1.evil.example": 403, "localhost.evil.example": 403,
 		"": 403,
 	} {
@@ -55,7 +55,7 @@ func TestOnlyThoseWhoMaySeeIt(t *testing.T) {
 		}
 	}
 
-	// What another page sends for, or sends us to.
+	// Requests that other pages make, and links from them.
 	for _, tc := range []struct {
 		header []string
 		want   int
@@ -104,7 +104,7 @@ func (w *endingWriter) Write(b []byte) (int, error) {
 	return w.ResponseRecorder.Write(b)
 }
 
-// What a question costs is bounded: each word of it is looked for in every service.
+// The cost of a question is bounded: each word of it is searched for in every service.
 func TestLongQuestionsAreRefused(t *testing.T) {
 	r := newRig(t, nil, Options{})
 	r.apply()
@@ -140,7 +140,7 @@ func TestThePageIsSelfContained(t *testing.T) {
 	assert.Less(t, total, 64<<10, "what a browser loads first")
 }
 
-// A name can be anything in JSON, too, and does not end the script of somebody who embeds it.
+// JSON may contain any name, which must not end the script of a page that embeds it.
 func TestJSONIsEscaped(t *testing.T) {
 	r := newRig(t, nil, Options{})
 	s := service("web", 1, false)
@@ -217,8 +217,8 @@ func TestBrowsersReceiveChanges(t *testing.T) {
 	b.cancel()
 }
 
-// A browser that does not read holds nothing up; when it reads again it is told the sum of what it missed, and no more
-// than it can use.
+// A browser that does not read does not delay anything. When it reads again, it gets the sum of the changes that it
+// missed, and no more than it can use.
 func TestASlowBrowserHoldsNothingUp(t *testing.T) {
 	r := newRig(t, nil, Options{minInterval: time.Nanosecond})
 	r.apply()
@@ -249,7 +249,7 @@ func TestASlowBrowserHoldsNothingUp(t *testing.T) {
 	assert.Len(t, second.Events, maxEventsSent)
 }
 
-// slowWriter lets one message through each time it is told to.
+// slowWriter lets one message through each time that the test allows it.
 type slowWriter struct {
 	*httptest.ResponseRecorder
 	reached, goOn chan struct{}
@@ -327,7 +327,7 @@ type brokenWriter struct{ *httptest.ResponseRecorder }
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, net.ErrClosed }
 
-// However many ask what takes long, the page works on one answer at a time, and on none for those that have gone.
+// Many clients ask expensive questions: the page works on one answer at a time, and on none for clients that have gone.
 func TestExpensiveQuestionsWaitForTheirTurn(t *testing.T) {
 	var asked atomic.Int32
 	entered, release := make(chan struct{}), make(chan struct{})

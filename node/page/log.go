@@ -58,7 +58,7 @@ type ring[T any] struct {
 	values []T
 }
 
-// add adds a value, in the place of the oldest if there are more than most.
+// add adds a value. It replaces the oldest if there are more than most.
 func (r *ring[T]) add(value T, most uint64) {
 	if r.added++; r.added <= most {
 		r.values = append(r.values, value)

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 )
 
-// A source that says nothing, a state of a file and one that may be older are told.
+// The state reports a source that is silent, a state from a file, and one that may be older than the one before.
 func TestStateSaysWhatIsWrongWithTheSource(t *testing.T) {
 	h := health.New(0)
 	r := newRig(t, nil, Options{Health: h})
@@ -128,7 +128,7 @@ func TestTheBusiestServicesAreTold(t *testing.T) {
 	})
 }
 
-// However many services change, the busiest one is found, in little memory.
+// However many services change, the busiest one is found with little memory.
 func TestTheCountOfChangesIsBounded(t *testing.T) {
 	var b busy
 	b.rotate(time.Now())
@@ -198,7 +198,7 @@ func TestAPacketIsTracedThroughWhatIsApplied(t *testing.T) {
 		"the backend does not serve all of this service: 203.0.113.1:80/TCP belongs to x/y:http/TCP"}, notes)
 }
 
-// What the backend says about services that have not changed makes browsers look again.
+// If the backend reports something new about services that have not changed, browsers load them again.
 func TestNewsOfTheBackendReachBrowsers(t *testing.T) {
 	b := &backend{}
 	r := newRig(t, b, Options{})

@@ -290,7 +290,7 @@ func TestServicesThatAreNot(t *testing.T) {
 	assert.Equal(t, []string{"skipped: type ExternalName"}, got.Notes)
 }
 
-// However big a service is, its answer is not.
+// The size of an answer does not grow with that of the service.
 func TestAnswersAreBounded(t *testing.T) {
 	b := &backend{rules: strings.Repeat("x", maxRulesBytes+1), err: errors.New(strings.Repeat("e", 100_000))}
 	r := newRig(t, b, Options{})
@@ -309,7 +309,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	assert.Less(t, len(get[pageState](r, "/api/state").Events[0].Text), 3000)
 }
 
-// However much a backend has to say about what failed, a message to a browser stays small.
+// A message to a browser stays small, however long the backend's errors are.
 func TestErrorsAreShortened(t *testing.T) {
 	b := &backend{}
 	r := newRig(t, b, Options{})

@@ -66,7 +66,7 @@ func (b *gatedBackend) DescribeService(context.Context, model.ServiceName) (stri
 	return "rules", nil
 }
 
-// However many questions about services there are, they take one processor, and no memory without bound.
+// Many questions about services take one processor, and bounded memory.
 func TestQuestionsAboutServicesAreAnsweredOneAtATime(t *testing.T) {
 	backend := &gatedBackend{gate: newGate()}
 	r := newRig(t, backend, Options{})

@@ -118,8 +118,8 @@ func (c *class) install(update classUpdate) {
 	}
 }
 
-// classReceiver collects the changes of a class's Flush. It takes the ServiceCIDRs from the node that the class's State
-// hands over, which stands for all nodes of the class.
+// classReceiver collects the changes of a class's Flush. It takes the ServiceCIDRs from the Node that the class's State
+// hands over, which represents all nodes of the class.
 type classReceiver struct {
 	cidrs   []netip.Prefix
 	deltas  []wire.Delta

@@ -133,7 +133,7 @@ func TestZonesThatNoNodeHasLeavePlacesToOthers(t *testing.T) {
 	for _, client := range server.Clients() {
 		assert.False(t, client.WithoutZone && client.Node[0] == 'n', client.Node)
 	}
-	// A class that nobody uses makes room, also for a zone that is there only now.
+	// An unused class is deleted to make room, also for a zone that has just appeared.
 	c.set(kube.Node("late").Zone("invented-0").Build())
 	receiveBatch(t, rawStream(t, server.target, &remotev1.Hello{Node: "late"}))
 	assert.Equal(t, limit, server.numClasses())
@@ -174,7 +174,7 @@ func atOnce(n int, f func() time.Duration) <-chan time.Duration {
 	return out
 }
 
-// What a node waits for does not keep its stream.
+// A client that waits for a slot can end its stream.
 func TestAClientThatWaitsForItsTurnCanLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slots classSlots

@@ -57,7 +57,7 @@ func TestASlowClientCostsNothingButItsOwnLateness(t *testing.T) {
 	assert.Len(t, sum[0].Services[0].Removed, 1)
 }
 
-// What concerns one zone, or one node, is sent there and nowhere else.
+// A change that concerns one zone, or one node, is sent there and nowhere else.
 func TestWhomItDoesNotConcernIsSentNothing(t *testing.T) {
 	slice := func(inA ...string) *kube.EndpointSliceBuilder {
 		b := kube.EndpointSlice("default/a").Port("http", 8080).Endpoint("10.0.0.9").ForZones("b").OnNode("n2")
@@ -168,7 +168,7 @@ func TestTheStatusOfANodeCanBeAskedFor(t *testing.T) {
 	}
 }
 
-// What is malformed ends its stream, says what was wrong, and harms nobody else.
+// A malformed message ends its stream with an error that names the reason, and affects no other stream.
 func TestAMalformedMessageEndsItsStreamAlone(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
@@ -242,7 +242,7 @@ func background(t *testing.T, f func(context.Context) error) (end func(), ended 
 	return end, result
 }
 
-// A stream that waits for its client ends with the server, and the client is told why.
+// A stream that waits for its client ends with the server, and the client gets the reason.
 func TestClientsAreToldThatTheServerEnds(t *testing.T) {
 	b := openServer(t)
 	end, ended := background(t, b.Run)
@@ -260,7 +260,7 @@ func TestClientsAreToldThatTheServerEnds(t *testing.T) {
 	require.NoError(t, <-served)
 }
 
-// When Serve returns nobody is served any more, were it because the listener failed.
+// When Serve returns, no stream is left, even if it returns because the listener failed.
 func TestServeLeavesNoStreamsBehind(t *testing.T) {
 	b := openServer(t)
 	end, ended := background(t, b.Run)
@@ -275,7 +275,8 @@ func TestServeLeavesNoStreamsBehind(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// Nothing partial: a replica that has not listed everything serves nobody, and clients find the one that has.
+// A replica that has not listed everything serves no client, so that no client gets a partial state, and clients find
+// the replica that has.
 func TestAReplicaThatHasNotListedEverythingServesNobody(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	half := newCluster(baseObjects()...)
@@ -356,7 +357,8 @@ type nodeless struct{ *cluster }
 
 func (nodeless) DeliversNodes() bool { return false }
 
-// podCIDRs that nobody delivers are not waited for. What a node says of itself is enough for all others.
+// If the source delivers no Nodes, a client does not wait for podCIDRs in vain. All other clients need nothing but
+// their own options.
 func TestANodeWhosePodCIDRsNobodyDeliversIsTurnedAway(t *testing.T) {
 	server := serve(t, Options{Source: nodeless{newCluster(web("a", "10.0.0.1")...)}}, socket(t))
 	_, err := rawStream(t, server.target,
@@ -366,8 +368,7 @@ func TestANodeWhosePodCIDRsNobodyDeliversIsTurnedAway(t *testing.T) {
 	receiveBatch(t, rawStream(t, server.target, &remotev1.Hello{Node: "n1"}))
 }
 
-// A node that detects local traffic by its podCIDRs is sent nothing before it has some, but hears that somebody is
-// there.
+// A node that detects local traffic by its podCIDRs is sent no state before it has some, but gets heartbeats.
 func TestANodeWaitsForItsPodCIDRs(t *testing.T) {
 	t.Parallel() // it waits for the first heartbeat
 	c := newCluster(append(web("a", "10.0.0.1"), kube.Node("n1").Zone("a").Build())...)
@@ -472,7 +473,7 @@ func TestWhatASyncHangsWithIsNotApplied(t *testing.T) {
 	server.awaitClients(t, current)
 }
 
-// Who has never acknowledged anything is behind: a client that resumes, and one that is sent nothing.
+// A client that has never acknowledged anything is behind: one that resumes, and one that is sent nothing.
 func TestAClientThatHasAcknowledgedNothingIsBehind(t *testing.T) {
 	server := serve(t, Options{Source: newCluster(baseObjects()...), limits: limits{heartbeat: time.Millisecond}},
 		socket(t))
@@ -499,8 +500,8 @@ func TestAClientThatHasAcknowledgedNothingIsBehind(t *testing.T) {
 	assert.Equal(t, 2, behind())
 }
 
-// News that comes between the end of a stream and that of its client is sent to nobody: the client has no state that
-// changes could be to.
+// A change that arrives between the end of a stream and that of its client is not sent: the client has no state to
+// which it could be applied.
 func TestAClientThatWasToldToComeLaterIsSentNothingMore(t *testing.T) {
 	server, err := New(quiet(t), Options{Source: newCluster()})
 	require.NoError(t, err)

@@ -128,8 +128,8 @@ func (c *comparing) sent(t *testing.T) (names []string) {
 	return names
 }
 
-// Clients that need the same share it. One that lies about what it has, and claims the digest of the others, is sent
-// what it has asked for, and nobody else is.
+// Clients that need the same batch share it. A client that lies about its state, and claims the digest of the others,
+// affects only the batch that it gets itself.
 func TestWhatIsComparedIsSharedByThoseWhoNeedTheSame(t *testing.T) {
 	h, change := hugeService(t, 200, 100)
 	key := localstate.Class{}

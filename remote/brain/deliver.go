@@ -90,8 +90,8 @@ func (c *client) pauseEnded() {
 	}
 }
 
-// begin makes the caller the sender if an update is pending, the client has nothing in flight, and nobody else sends.
-// The caller calls finish afterwards.
+// begin makes the caller the sender if an update is pending, the client has nothing in flight, and no other goroutine
+// sends. The caller calls finish afterwards.
 func (c *client) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

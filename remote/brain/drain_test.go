@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// A thousand clients are told to go in 20 seconds: 50 in each, in virtual time.
+// A thousand clients are asked to leave within 20 seconds: 50 in each second, in virtual time.
 func TestADrainedServerMakesNoHerd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, err := New(quiet(t), Options{Source: newCluster()})

@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// fleetChurn are changes of single endpoints at an even pace, by the clock of the machine: servers that are told the
-// same make the same changes at the same time, as API servers tell them.
+// fleetChurn are changes of single endpoints at an even pace, by the clock of the machine: servers with the same
+// parameters make the same changes at the same time, as if they watched the same API server.
 type fleetChurn struct {
 	First      int     // the number of the first change
 	Rate       float64 // a second

@@ -61,7 +61,7 @@ type fleetClient struct {
 	done   chan struct{}
 }
 
-// What package remote's clients have.
+// The values that clients of package remote use.
 const (
 	firstPause = 250 * time.Millisecond
 	maxUpdate  = 64 << 20
@@ -214,7 +214,7 @@ func (c *fleetClient) stream(ctx context.Context, address string, batch func()) 
 	return follow(stream, batch)
 }
 
-// errLater is what a client is told that is to come again.
+// errLater is the error of a client that the server asks to come again later.
 type errLater struct{ after time.Duration }
 
 func (e errLater) Error() string { return fmt.Sprintf("come again after %v", e.after) }

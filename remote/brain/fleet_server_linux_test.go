@@ -26,9 +26,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
-// The server of the fleet benchmarks is a process of its own, the test binary started again, so that its memory and
-// CPU time can be told apart from those of its clients. It reads one JSON value for each command from its standard
-// input, and writes one for each answer.
+// The server of the fleet benchmarks is a process of its own, the test binary started again, so that its memory and CPU
+// time are measured apart from those of its clients. It reads one JSON value for each command from its standard input,
+// and writes one for each answer.
 
 const fleetServerEnv = "KPL_REMOTE_FLEET_SERVER"
 

@@ -22,7 +22,7 @@ func on(service, node string) *kube.EndpointSliceBuilder {
 	return kube.EndpointSlice("default/"+service).Port("http", 8080).Endpoint("10.244.0.9").OnNode(node)
 }
 
-// awaitLocal waits until a node has the endpoint of a service as one of its own.
+// awaitLocal waits until a node has the endpoint of a service as a local one.
 func awaitLocal(t *testing.T, rec *sink.Recorder, service string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
@@ -38,7 +38,7 @@ func awaitLocal(t *testing.T, rec *sink.Recorder, service string) {
 	}
 }
 
-// What nodes of other zones have of their own is not kept, and is there when they come.
+// The parts of nodes of other zones are not kept, and are computed when such a node connects.
 func TestANodeFindsWhatItHasOfItsOwnInAnotherZone(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a")[0], on("a", "n2").Build())...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))

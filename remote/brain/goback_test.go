@@ -69,7 +69,8 @@ func quick(t *testing.T, c *cluster) *replica {
 	return serve(t, Options{Source: c, limits: limits{minInterval: -1, maxCatchUp: time.Millisecond}}, socket(t))
 }
 
-// Nothing that a node was told is undone by a replica whose watch lags. When that has caught up it is as good as any.
+// A node does not apply an older state from a replica whose watch lags. Once the replica has caught up, the node uses
+// it.
 func TestANodeDoesNotGoBackToAReplicaThatLags(t *testing.T) {
 	t.Parallel() // it waits until a client connects again
 	second := clusterAt("10", "10.0.0.1")
@@ -180,7 +181,7 @@ func TestAClientThatDoesNotSayHowNewItIsIsServed(t *testing.T) {
 	assert.Equal(t, remotev1.Kind_COMPARE, u.Kind, "what it has is this server's own")
 }
 
-// What is said with each change is the kind that changed, and nothing where versions are no numbers.
+// Each batch has the version of the kind of object that changed, and none where versions are not numbers.
 func TestABatchSaysHowNewItIs(t *testing.T) {
 	c := clusterAt("10", "10.0.0.1")
 	b := quick(t, c)

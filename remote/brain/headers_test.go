@@ -148,9 +148,9 @@ func (c *rawClient) settle() {
 	}
 }
 
-// What has come of a request takes memory before anybody knows what it is for: its headers, and what there is of its
-// first message. Of all that the connections and streams of one certificate may have, it is no more than
-// maxBeforeHello, in whatever part of the request it is.
+// The received part of a request takes memory before the server knows what the request is for: its headers, and the
+// begin of its first message. All connections and streams of one certificate together may use maxBeforeHello for that,
+// in whatever part of the request it is.
 func TestWhatACertificateHoldsBeforeItsHelloIsLimited(t *testing.T) {
 	const watch = "/kubeproxy.remote.v1.Brain/Watch"
 	ca := newAuthority(t)
@@ -216,8 +216,8 @@ func liveHeap() int {
 	return int(m.HeapAlloc)
 }
 
-// Who opens streams that are refused, and does not read why, is not read from either: gRPC keeps all answers that wait,
-// and each may quote the request.
+// The server does not read from a client that opens streams which are refused, and does not read the answers: gRPC
+// keeps all answers that wait, and each may quote the request.
 func TestAnswersThatAreNotReadDoNotPileUp(t *testing.T) {
 	const streams = 4000
 	ca := newAuthority(t)

@@ -55,9 +55,9 @@ func last(versions []*version) *version {
 	return versions[len(versions)-1]
 }
 
-// TestTheStateOfEveryKeptVersionIsKnown: whatever happens, and whoever has asked for what before, the state of a
-// version is the one that is worked out from the cluster as it was then; and the sum of the changes from one to another
-// leads from there to there, with nothing that is the same in both.
+// TestTheStateOfEveryKeptVersionIsKnown: after any changes and any earlier requests, the state of a kept version is the
+// one computed from the cluster as it was then; and the sum of the changes from one version to another leads from there
+// to there, and contains nothing that is the same in both.
 func TestTheStateOfEveryKeptVersionIsKnown(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -135,8 +135,7 @@ func TestTheStateOfEveryKeptVersionIsKnown(t *testing.T) {
 	}
 }
 
-// A client that is connected, and so far behind that what has changed since is not kept any more, is told to come
-// again.
+// A connected client that is so far behind that the changes since are no longer kept is asked to connect again.
 func TestAClientThatIsTooFarBehindComesAgain(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, Options{Source: c, KeepBytes: -1, limits: limits{minInterval: -1}}, socket(t))

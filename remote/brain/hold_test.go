@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// What a brain holds all its nodes have, those that come while it is held, too (S66). A brain that has never seen an
-// endpoint holds none.
+// All nodes of a brain get the endpoints that it holds, also those that connect meanwhile (S66). A brain that has never
+// seen an endpoint holds none.
 func TestNodesOfABrainHoldTheLastEndpoints(t *testing.T) {
 	c := newCluster(slices.Concat(baseObjects(), web("api", "10.0.0.1", "10.0.0.2"), web("other", "10.0.0.3"))...)
 	opts := Options{Source: c, Cluster: localstate.ClusterOptions{HoldEndpoints: []model.ServiceName{name("api")}},

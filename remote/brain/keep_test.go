@@ -43,7 +43,7 @@ func TestAKeptStateResumes(t *testing.T) {
 	assert.Empty(t, again.TakeWaves())
 }
 
-// keptAt is a node that was told the state of a resourceVersion, has kept it, and has ended.
+// keptAt returns the options of a node that has received and saved the state of a resourceVersion, and has ended.
 func keptAt(t *testing.T, version, address string) (opts remote.Options, at *cluster) {
 	c := clusterAt(version, address)
 	opts = remote.Options{Targets: []string{socket(t)}, State: stateN1,
@@ -58,7 +58,7 @@ func keptAt(t *testing.T, version, address string) (opts remote.Options, at *clu
 	return opts, c
 }
 
-// What a node was told is not undone by a brain that lags, also if the node has restarted meanwhile.
+// A node does not apply an older state from a brain that lags, also if the node has restarted meanwhile.
 func TestAKeptStateDoesNotGoBack(t *testing.T) {
 	for name, after := range map[string]time.Duration{"that is used": time.Millisecond, "that is not used": time.Hour} {
 		t.Run(name, func(t *testing.T) {

@@ -46,7 +46,8 @@ func (h *changes) happens(c watch.Change) {
 	h.whole.change(c)
 }
 
-// tick changes something of each kind, so that whoever sees it knows how far that is; and the clock, a service.
+// tick changes an object of each kind, so that whoever sees the change knows its version; and a service that serves as
+// the clock.
 func (h *changes) tick() {
 	slice := kube.EndpointSlice("default/clock").Port("http", 80).
 		Endpoint(fmt.Sprintf("10.9.%d.%d", len(h.all)/250, len(h.all)%250)).Build()

@@ -55,7 +55,7 @@ type lightState struct {
 	root    wire.Digest
 }
 
-// lightStates are those that somebody may have.
+// lightStates are the states that a client may have.
 type lightStates struct {
 	mu      sync.Mutex
 	by      map[lightKey]*lightEntry

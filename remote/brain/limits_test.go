@@ -25,7 +25,8 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
-// What a client says of itself is kept as long as it stays, and is sent back to it, so there is a limit to its size.
+// The fields in which a client describes itself are kept while it is connected, and sent back to it, so their size is
+// limited.
 func TestAClientCannotSayTooMuchOfItself(t *testing.T) {
 	server := serve(t, Options{Source: newCluster(baseObjects()...)}, socket(t))
 	long := strings.Repeat("x", 1<<17)
@@ -46,7 +47,7 @@ func TestAClientCannotSayTooMuchOfItself(t *testing.T) {
 		assert.Equal(t, codes.InvalidArgument, status.Code(err))
 		assert.ErrorContains(t, err, want)
 	}
-	// It is told what is wrong in few words, whatever it has sent.
+	// The error is short, whatever the client has sent.
 	_, err := rawStream(t, server.target,
 		&remotev1.Hello{Node: "n1", Options: &remotev1.Options{NodeIPs: [][]byte{[]byte(long)}}}).Recv()
 	assert.ErrorContains(t, err, "nodeIPs: 7878")
@@ -141,14 +142,14 @@ func TestAFileThatIsNoSocketIsNotReplaced(t *testing.T) {
 	assert.Equal(t, "something", string(content))
 }
 
-// What has come of a message takes memory before anybody has looked at it, so messages are small.
+// The received part of a message takes memory before it can be checked, so messages are small.
 func TestAMessageCannotBeLarge(t *testing.T) {
 	server := serve(t, Options{Source: newCluster(baseObjects()...)}, socket(t))
 	_, err := rawStream(t, server.target, &remotev1.Hello{Node: strings.Repeat("x", maxRequest)}).Recv()
 	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
 }
 
-// What a client answers in one message is limited, too, so digests are asked for in portions.
+// The size of a client's answer is limited, too, so digests are requested in portions.
 func TestDigestsAreAskedForInPortions(t *testing.T) {
 	objects := baseObjects()
 	for i := range 20 {

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// observed returns how often a histogram has been told something, and the sum.
+// observed returns the number of a histogram's observations, and their sum.
 func observed(t *testing.T, h prometheus.Collector, name string) (count int, sum time.Duration) {
 	t.Helper()
 	registry := prometheus.NewRegistry()

@@ -123,8 +123,8 @@ func TestMessagesAfterARevisionCount(t *testing.T) {
 	})
 }
 
-// Clients that apply something once a second anyway are told something once a second, however many revisions there are;
-// so revisions are as frequent as ever, however many such clients there are.
+// Clients that apply changes once a second get one message a second, however many revisions there are. So they do not
+// slow down the revisions, however many such clients there are.
 func TestMessagesThatWereHeldBackHoldUpNobody(t *testing.T) {
 	for _, c := range []struct {
 		sent, held int64
@@ -158,9 +158,9 @@ func TestAFixedPauseIsKept(t *testing.T) {
 }
 
 // While pods are replaced all the time, nodes that apply a change in a millisecond have it as soon as the brain's half
-// of a core allows, and the brain takes no more than that. The first change is sent at once, and nodes that never
-// acknowledge hold up nobody. The processor is simulated, everything else of the brain is real. With KPL_SIMULATE=10000
-// there are as many nodes as well.
+// of a core allows, and the brain uses no more than that. The first change is sent at once, and nodes that never
+// acknowledge do not delay others. The processor is simulated, everything else of the brain is real. With
+// KPL_SIMULATE=10000 there are as many nodes as well.
 func TestChangesArriveAsSoonAsHalfOfACoreAllows(t *testing.T) {
 	type paced struct {
 		nodes, stalled, rate int

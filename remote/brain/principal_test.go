@@ -128,7 +128,7 @@ func TestAViewerTakesNoNodesPlaces(t *testing.T) {
 	assert.Len(t, server.byPrincipal, 2)
 }
 
-// Who cannot be told apart can at least not take endless connections.
+// Clients without a certificate cannot be told apart: all of them together have a limited number of connections.
 func TestConnectionsWithoutACertificateAreLimited(t *testing.T) {
 	server := serve(t, Options{Source: newCluster(baseObjects()...), limits: limits{maxClients: 1}}, socket(t))
 	path := strings.TrimPrefix(server.target, "unix://")
@@ -181,8 +181,8 @@ func (c *cutConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// What has come of a message takes memory, whoever sends it. So of one that is too large no more comes than fits into
-// the stream's window, and one that does not end is not waited for.
+// The received part of a message takes memory, whoever sends it. So of a message that is too large no more is received
+// than fits into the stream's window, and one that does not end is not waited for.
 func TestUnfinishedMessagesTakeLittleMemory(t *testing.T) {
 	const messages = 12 // of 8 MB each: a connection has 20 s for its handshake, also on a busy machine
 	for name, tc := range map[string]struct {

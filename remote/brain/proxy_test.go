@@ -30,7 +30,7 @@ func newProxy(t testing.TB, to string) proxy {
 	return p
 }
 
-// rawStream is a client by hand.
+// rawStream opens a stream without package remote.
 func rawStream(t testing.TB, target string, hello *remotev1.Hello) clientStream {
 	t.Helper()
 	stream, err := streamWith(t, target, insecure.NewCredentials(), hello)

@@ -140,8 +140,8 @@ func TestAClientThatComesBackIsSentWhatChangedMeanwhile(t *testing.T) {
 }
 
 // Revisions of different replicas are not comparable, so the difference to another replica is found by digests. These
-// clusters, like files, have no resourceVersions, so nobody knows that the second one is older in some things: only
-// then may the node go back. TestANodeDoesNotGoBackTo... has clusters with resourceVersions.
+// clusters, like files, have no resourceVersions, so it cannot be known that the second one is older in part: only then
+// may the node get an older state. TestANodeDoesNotGoBackTo... has clusters with resourceVersions.
 func TestAnotherReplicaSendsWhatItHasDifferently(t *testing.T) {
 	var objects, services = baseObjects(), []string{"a", "b", "c", "d", "e", "f"}
 	for i, s := range services {
@@ -317,7 +317,8 @@ func TestWhatANewerClientSaysDoesNoHarm(t *testing.T) {
 	})
 }
 
-// What counts is how long ago a client may have got a version, not how long it had been the newest before.
+// A version is kept for a time that begins when the next one replaces it, because until then a client may have received
+// it.
 func TestAVersionIsKeptFromItsEnd(t *testing.T) {
 	now := time.Now()
 	revision := uint64(0)
@@ -378,7 +379,7 @@ func TestVersionsAreKeptForACertainNumberOfBytes(t *testing.T) {
 	}
 }
 
-// What is counted is what the kept versions take, whether a revision replaces one endpoint or all of them.
+// The kept bytes are those of the kept versions, whether a revision replaces one endpoint or all of them.
 func TestKeptBytesAreThoseThatAreKept(t *testing.T) {
 	const endpoints = 20_000
 	for name, every := range map[string]int{"all endpoints": 1, "every hundredth": 100} {

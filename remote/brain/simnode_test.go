@@ -39,7 +39,7 @@ type simNode struct {
 	probe   int // the next one that it has not got
 }
 
-// What package remote's dialer has.
+// The values that the dialer of package remote uses.
 const (
 	simMaxPause      = 15 * time.Second
 	simFreshnessWait = 30 * time.Second
@@ -258,7 +258,7 @@ func (n *simNode) takes(sync time.Duration) {
 	n.sync = sync
 }
 
-// lose ends the node: it knows nothing any more.
+// lose ends the node, which loses its state.
 func (n *simNode) lose() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -23,7 +23,8 @@ import (
 
 var classB = localstate.Class{Zone: "b"}
 
-// idle is a client of a server that is let in, and has what is the newest. Nobody delivers to it: what is new is noted.
+// idle returns a client that a server has admitted and that has the newest state. Nothing is sent to it; the client
+// only records that there is something new.
 func (r *replica) idle(t *testing.T, node string) *client {
 	t.Helper()
 	s := &client{server: &r.common, node: node, ctx: t.Context(), sends: true}
@@ -45,7 +46,7 @@ func (s *client) woken() bool {
 	return s.news
 }
 
-// What does not concern a client does not so much as wake its client.
+// A client is not even woken by a change that does not concern it.
 func TestWhomItDoesNotConcernIsNotWoken(t *testing.T) {
 	slice := func() *kube.EndpointSliceBuilder {
 		return kube.EndpointSlice("default/a").Port("http", 8080).Endpoint("10.0.0.1").ForZones("a").OnNode("n1").
@@ -65,7 +66,7 @@ func TestWhomItDoesNotConcernIsNotWoken(t *testing.T) {
 	assert.True(t, inA.woken())
 	assert.True(t, inA.takeNews())
 
-	// It is on node n1, which has no use for it; a node of zone b there would have it as its own.
+	// The endpoint is on node n1, which is in zone a and does not use it. A node of zone b would have it as its own.
 	c.set(slice().Endpoint("10.0.0.2").ForZones("a").OnNode("n3").
 		Endpoint("10.0.0.3").ForZones("b").OnNode("n1").Build())
 	awaitState(t, c, localstate.Options{NodeName: "n2"}, sinks["n2"])
@@ -163,7 +164,7 @@ func TestANewClassHoldsUpNobody(t *testing.T) {
 	assert.Empty(t, inB.Violations())
 }
 
-// Whatever is worked out, and however long it takes: clients come back, and acknowledge, without waiting for it.
+// Clients connect and acknowledge without waiting while a revision is being computed, however long that takes.
 func TestNoStreamWaitsForWhatIsWorkedOut(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))

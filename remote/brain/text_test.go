@@ -31,7 +31,7 @@ func (r *replica) awaitHeartbeat(t *testing.T, node string) {
 	require.Eventually(t, func() bool { return spoke().After(last) }, testTimeout, time.Millisecond)
 }
 
-// Protobuf carries nothing but UTF-8. What somebody has written that is something else costs nobody else anything.
+// Protobuf strings have to be UTF-8. An object with a text that is not does not affect other objects.
 func TestATextThatIsNotUTF8HarmsNobody(t *testing.T) {
 	t.Parallel() // it waits for heartbeats
 	objects := append(baseObjects(), append(web("a", "10.0.0.1"), web("b", "10.0.0.2")...)...)

@@ -156,7 +156,7 @@ func TestNobodyIsLetInByOversight(t *testing.T) {
 	assert.ErrorContains(t, server.Serve(t.Context(), ln, ServeOptions{TLS: ca.server(t)}), "TLS on a Unix socket")
 }
 
-// What GetConfigForClient returns admits nobody else either.
+// A configuration that GetConfigForClient returns must verify clients as well.
 func TestAConfigurationForAClientVerifiesIt(t *testing.T) {
 	ca := newAuthority(t)
 	for name, cas := range map[string]*x509.CertPool{"with authorities": ca.Pool, "without": nil} {
@@ -215,8 +215,7 @@ func TestWrongOptionsAreRefused(t *testing.T) {
 	assert.EqualError(t, err, "invalid options: no source")
 }
 
-// Until a socket has its mode, nobody can open it, whatever the umask. Opened by oversight, it would serve any node's
-// state.
+// Until a socket has its mode, no other user can open it, whatever the umask: it would serve any node's state.
 func TestASocketCannotBeOpenedBeforeItHasItsMode(t *testing.T) {
 	target := socket(t)
 	dir := filepath.Dir(strings.TrimPrefix(target, "unix://"))

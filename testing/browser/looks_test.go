@@ -106,7 +106,7 @@ func TestItFitsTheReader(t *testing.T) {
 	b.behaved(url)
 }
 
-// It fits as well with 10,000 services and with names that nobody would choose, and it looks as it did.
+// The page fits the screen also with 10,000 services and with hostile names, and looks as before.
 func TestItFitsBigClustersAndEvilNames(t *testing.T) {
 	axe := string(fromNPM(t, "axe-core"))
 	p := page.New(page.Options{})

@@ -169,7 +169,7 @@ func service(namespace, name string, n int) *model.Service {
 	}
 }
 
-// Whatever users can name is shown as text, and changes appear by themselves.
+// All names that users choose are shown as text, and changes appear by themselves.
 func TestEvilNames(t *testing.T) {
 	const evil = `<img src=x onerror=alert(1)>"'><script>alert(2)</script>{{7*7}}` + "\u202e\x00%2e%2e/\"&lt;"
 	p := page.New(page.Options{})
@@ -259,7 +259,7 @@ func fillBig(t *testing.T, p *page.Page) sink.Sink {
 	return s
 }
 
-// evilNames are some that nobody would choose.
+// evilNames are hostile names.
 func evilNames() []string {
 	return []string{strings.Repeat("very-long-name-", 17), "\u202eevil\u202d rtl \u05d0\u05d1\u05d2 \u0627\u0644",
 		"not \xff\xfe UTF-8 \xc3", "<b>bold</b>&amp;\u0000"}

@@ -288,7 +288,7 @@ func TestTheReportFitsTheReader(t *testing.T) {
 	}
 }
 
-// Whatever a program prints is shown as text.
+// The output of programs is shown as text.
 func TestAReportWithEvilNames(t *testing.T) {
 	const evil = `<img src=x onerror=alert(1)>"'><script>alert(2)</script></style>{{7*7}}` + "\u202e\x00\xff/\"&lt;"
 	r := conformance(evil)

@@ -221,7 +221,7 @@ failed: tests: q
 FAILED: `)
 }
 
-// What a step does after its tests, and after a signal, nobody knows.
+// Failures of a step after its tests, and signals, are not flakiness.
 func TestAnotherExitCodeIsNotFlakiness(t *testing.T) {
 	r := newRunner(t, step, `[ $# = 1 ] || touch again
 printf -- '--- FAIL: TestA (0.00s)\nFAIL\nFAIL\tp\t0.1s\n'; kill -KILL $$`).run()

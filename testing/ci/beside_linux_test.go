@@ -16,7 +16,8 @@ func (r *runner) withPipe() *runner {
 	return r
 }
 
-// What compiles runs beside the other steps, in its order. What it prints, and how it ends, is told as of any other.
+// Steps that only compile run beside the others, in their order. Their output and result are reported like those of any
+// other step.
 func TestSomeStepsRunBesideTheOthers(t *testing.T) {
 	r := newRunner(t, "one beside - first\ntwo change - second\nthree beside - third\nfour change - fourth\n", `
 case $1 in
@@ -53,7 +54,8 @@ func TestStepsThatAreNamedRunOneAfterTheOther(t *testing.T) {
 	assert.Regexp(t, `=== one: first\none has run\n    \(\d+ s\)\n=== two: second\n`, r.out)
 }
 
-// What runs the steps beside the others may be killed: what it has not told counts as not passed.
+// The process that runs steps beside the others may be killed: a step whose result it has not reported counts as not
+// passed.
 func TestStepsBesideTheOthersThatAreNeverHeardOfFail(t *testing.T) {
 	r := newRunner(t, "one beside - first\ntwo change - second\nthree beside - third\n",
 		`[ $1 != one ] || kill -KILL $(cut -d " " -f 4 /proc/$PPID/stat)`).run()

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What .ci/failed reads of the output of go test. In the outputs a tab is a tab.
+// The failures that .ci/failed finds in the output of go test. A tab in these outputs is a tab.
 func TestFailedTestsAreFoundInAnOutput(t *testing.T) {
 	many := ""
 	var all []string

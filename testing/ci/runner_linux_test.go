@@ -144,7 +144,7 @@ esac`).run()
 	assert.NotContains(t, r.report(), "    line 75\n")
 }
 
-// Whatever a step prints and however it ends, the last line says what failed.
+// The last line names the failed steps, whatever they print and however they end.
 func TestStepsThatEndInOddWays(t *testing.T) {
 	for _, tc := range []struct {
 		name, step string
@@ -176,11 +176,11 @@ func TestAStepThatHangsIsStopped(t *testing.T) {
 	r := runner.run()
 	assert.Equal(t, 1, r.code)
 	assert.Equal(t, "FAILED: hangs (again: .ci/run hangs)", r.last())
-	// It may be that this test alone passes. But others have not run.
+	// This test may pass when it runs alone. But others have not run.
 	r.has(t, "It has taken 1 s, and was stopped.", "failed: hangs: exit code 124\n", "failed: hangs: TestA (p)\n")
 }
 
-// What was not run because a program is missing stays visible.
+// The report names the tests that were not run because a program is missing.
 func TestTheReportSaysWhatAStepHasNotRun(t *testing.T) {
 	r := newRunner(t, "one change - it\n", `printf 'a\0b\nNOT RUN: no etcd\n'`).run()
 	assert.Equal(t, 0, r.code)

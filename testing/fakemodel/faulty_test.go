@@ -20,7 +20,7 @@ func faulty(next sink.Sink, faults *Faults) *faultySink {
 	return &faultySink{Forward: sink.NewForward(next), faults: faults}
 }
 
-// ResyncFailed implements [sink.FailureResyncer]. The next sink knows nothing of a fault that was injected.
+// ResyncFailed implements [sink.FailureResyncer]. The next sink is not aware of a fault that was injected.
 func (f *faultySink) ResyncFailed() {
 	if f.injected {
 		f.ForceResync()

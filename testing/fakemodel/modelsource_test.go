@@ -124,7 +124,7 @@ func TestModelRefusesEndpointsThatBelongToNothing(t *testing.T) {
 	require.ErrorContains(t, err, "default/a:x/TCP")
 }
 
-// However changes are split into waves, the receiver ends with the wanted state, and the calls keep the prescribed
+// For any split of changes into waves, the receiver ends with the wanted state, and the calls keep the prescribed
 // order.
 func TestModelConverges(t *testing.T) {
 	for seed := range uint64(50) {

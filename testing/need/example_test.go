@@ -28,7 +28,7 @@ func (report) Helper()                           {}
 func (report) Skipf(format string, args ...any)  { fmt.Printf("SKIP: "+format+"\n", args...) }
 func (report) Fatalf(format string, args ...any) { fmt.Printf("FAIL: "+format+"\n", args...) }
 
-// What is missing skips a test on a developer's machine, and fails it in CI.
+// A missing program skips a test on a developer's machine, and fails it in CI.
 func Example() {
 	before := os.Getenv("KPL_REQUIRE")
 	for _, require := range []string{"", "1"} {

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
-// That skips the test unless ok, or fails it with KPL_REQUIRE=1. what says what the test needs.
+// That skips the test unless ok, or fails it with KPL_REQUIRE=1. what names the thing that the test needs.
 func That(t testing.TB, ok bool, what string) {
 	t.Helper()
 	testkit.Need(t, ok, what)

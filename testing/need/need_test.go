@@ -48,7 +48,7 @@ func TestThat(t *testing.T) {
 
 func (r *recorder) Skip(args ...any) { r.end = "skipped: " + fmt.Sprint(args...) }
 
-// What only a release has to pass is left out elsewhere, also where nothing that is missing may be skipped.
+// Tests that only a release has to pass are left out elsewhere, also with KPL_REQUIRE=1.
 func TestDeep(t *testing.T) {
 	t.Setenv("KPL_REQUIRE", "1")
 	for value, end := range map[string]string{"": "skipped: only before a release: KPL_DEEP=1 is not set", "1": ""} {

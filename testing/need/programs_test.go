@@ -19,7 +19,7 @@ import (
 // everywhere are the programs that every machine has on which go test runs.
 var everywhere = map[string]bool{"go": true, "sh": true, "cat": true}
 
-// told are the files that are told which program to run, by path.
+// told are the files whose program is an argument, by path.
 var told = map[string]string{
 	"testing/need/need.go":                                    "this package looks for programs",
 	"testing/need/need_test.go":                               "asks for a program that no machine has",

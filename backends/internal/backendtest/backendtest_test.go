@@ -31,7 +31,7 @@ func TestNoTwoServicesOrPodsOfAClusterHaveTheSameAddress(t *testing.T) {
 	assert.Equal(t, c.Services/100, local)
 }
 
-// transcript writes down what it is told.
+// transcript records the calls that it gets.
 type transcript []any
 
 func (l *transcript) SetNode(n *model.Node)              { *l = append(*l, n) }

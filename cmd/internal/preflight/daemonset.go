@@ -130,8 +130,8 @@ func afterProgram(words []string) ([]string, bool) {
 	return nil, false
 }
 
-// isProgram reports whether a word is the proxy's program, such as /usr/local/bin/kube-proxy or kube-proxy-amd64, and
-// not a script or a file of it.
+// isProgram reports whether an argument is the path of the proxy's program, such as /usr/local/bin/kube-proxy or
+// kube-proxy-amd64, and not a script or a file of it.
 func isProgram(word string) bool {
 	name, ok := strings.CutPrefix(path.Base(word), proxyName)
 	return ok && !strings.HasPrefix(word, "-") && (name == "" || name[0] == '-') && !strings.Contains(name, ".")

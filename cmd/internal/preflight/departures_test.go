@@ -403,7 +403,7 @@ Compared on node-1: 1 Service, served by kube-proxy in mode iptables, and by thi
 	assert.Contains(t, list[0].NotCompared, "podCIDRs")
 }
 
-// What is malformed is an error: nobody knows what is missing.
+// A malformed document is an error, because it is not known what is missing.
 func TestAMalformedDocumentIsAnError(t *testing.T) {
 	for _, text := range []string{"kind: Service\n  wrong: indentation", "just text"} {
 		_, err := run(t.Context(), []string{"--file", write(t, filled("", "", text)), "--node-name", "node-1"},

@@ -364,7 +364,7 @@ func (f failing) Run(ctx context.Context, _ string, _ watch.Handler) error {
 	return nil
 }
 
-// Each error is told, once, also without a complete list.
+// Each error is reported once, also without a complete list.
 func TestErrorsOfASourceAreTold(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	objects, err := collect(ctx, failing{cancel}, watch.AllNodes)

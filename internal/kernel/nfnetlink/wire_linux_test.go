@@ -134,7 +134,7 @@ func TestFailureAndItsExplanation(t *testing.T) {
 	}
 }
 
-// Whatever comes in, reading it ends and does not panic.
+// Parsing any input ends and does not panic.
 func FuzzParse(f *testing.F) {
 	var b Builder
 	b.Message(unix.NLMSG_ERROR, unix.NLM_F_ACK_TLVS, 2, 0)

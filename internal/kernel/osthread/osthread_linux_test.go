@@ -9,7 +9,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/kernel/osthread"
 )
 
-// As many as are at work at once have a thread each, whichever threads the runtime had free.
+// Functions that run at the same time have a thread each, which is not the process's first one, whichever threads the
+// runtime had free.
 func TestEachHasAThreadOfItsOwnAndNotTheFirst(t *testing.T) {
 	const many = 64
 	ids, done := make(chan int), make(chan struct{})

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
-// Authorities are told by their keys, in any order, whatever else is in the file.
+// Authorities are identified by their keys, in any order, whatever else is in the file.
 func TestAuthorities(t *testing.T) {
 	var texts [2][]byte
 	var each [2][]string

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// What is known of a service is only ever brought up to date, and is what it would be without.
+// The cached digests are updated from change to change, and equal those computed without a cache.
 func TestKnownDigestsAreThoseOfTheState(t *testing.T) {
 	var state *sink.Snapshot
 	full := sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {

@@ -42,8 +42,8 @@ func richService() *model.Service {
 	return rec.Services()[name("rich")]
 }
 
-// Every option of a node is sent: one that were not would be ignored without a word. The name of the node is a field of
-// its own, and a client leaves out families that it does not have.
+// Every option of a node is sent: a brain would ignore one that is not sent without an error. The name of the node is a
+// field of its own, and a client leaves out families that it does not have.
 func TestTheOptionsOfANodeAreSentWhole(t *testing.T) {
 	sent := localstate.Options{
 		NodeIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Zone: "a", MasqueradeAll: true,
@@ -141,8 +141,8 @@ func spoil(v reflect.Value) (n int) {
 	return n
 }
 
-// Whatever text is not UTF-8, what arrives has the digest of what was sent: else everything would be sent again, and
-// again. What is shared stays as it was.
+// Texts may be invalid UTF-8: the received state must have the digest of the sent one, or everything would be sent
+// again and again. Objects that are shared are not changed.
 func TestAnyTextMayBeNoUTF8(t *testing.T) {
 	svc := richService()
 	details := model.EndpointDetails{TargetRef: model.TargetRef{Kind: "Pod", Namespace: "a", Name: "b", UID: "c"},

@@ -147,7 +147,7 @@ func TestAProgramThatDoesNotStartOnABusyMachine(t *testing.T) {
 	}
 }
 
-// What the API server refuses is no matter of the machine.
+// A refusal of the API server does not depend on the load of the machine.
 func TestARefusalOnABusyMachine(t *testing.T) {
 	simple.NeedNetwork(t)
 	refusing := withHost(mutantProxy(t, ""), func(h program.Host) program.Host { return &refusingHost{h} })

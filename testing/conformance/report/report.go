@@ -158,7 +158,7 @@ type Flow struct {
 
 // Outcome is an acceptable outcome.
 type Outcome struct {
-	// What is for example "deliver to 10.244.1.5:8080".
+	// What is the outcome, for example "deliver to 10.244.1.5:8080".
 	What string `json:"what"`
 	// Reasons are the steps of the reasoning, in order.
 	Reasons []Reason `json:"reasons,omitempty"`

@@ -48,7 +48,7 @@ func TestSupport(t *testing.T) {
 	}
 }
 
-// A report without verdicts knows nothing.
+// A report without verdicts says nothing about features.
 func TestNothingIsKnownWithoutVerdicts(t *testing.T) {
 	for _, s := range new(report.Report).Support() {
 		assert.Equal(t, report.NotKnown, s.Answer, s.Name)

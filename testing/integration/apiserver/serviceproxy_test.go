@@ -98,7 +98,7 @@ func fill(t *testing.T, c *cluster.Cluster) {
 	require.NoError(t, err)
 }
 
-// The real kubectl runs the plugin's five commands against a real API server: for a user without rights, who is told
+// The real kubectl runs the plugin's five commands against a real API server: for a user without rights, who is shown
 // how to get them, and then with these rights and no others.
 func TestThePluginOfKubectl(t *testing.T) {
 	c := cluster.Start(t, cluster.Options{})

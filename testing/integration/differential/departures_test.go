@@ -32,7 +32,7 @@ type departure struct {
 	endpoints func(*upstreamFamily, proxy.EndpointsMap)
 	// topologyLabels returns the node's; its argument are upstream's.
 	topologyLabels func(n *upstreamNode, labels map[string]string) map[string]string
-	// nodeIP returns the address that stands for the node in source ranges; its argument is upstream's.
+	// nodeIP returns the address that represents the node in source ranges; its argument is upstream's.
 	nodeIP func(n *upstreamNode, f model.Family, ip net.IP) net.IP
 	// podCIDRs returns those that count; its argument are the node's own.
 	podCIDRs func(n *upstreamNode, list []string) []string
@@ -361,9 +361,9 @@ func withoutEmptyHints(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice 
 	return s
 }
 
-// preferUsable is S17: the most usable of the entries with the same target, each as upstream sees it alone; among
-// equals the first slice's, and of one slice upstream's choice. It applies only if upstream's own choice is one of
-// these.
+// preferUsable is rule S17: of several entries with the same target, the most usable one counts, each judged as
+// upstream judges it alone; among equals, that of the first slice, and within a slice upstream's choice. It applies
+// only if upstream's own choice is one of these.
 func preferUsable(f *upstreamFamily, all proxy.EndpointsMap) {
 	type target struct {
 		port     proxy.ServicePortName

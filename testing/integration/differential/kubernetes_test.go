@@ -10,7 +10,8 @@ import (
 	"k8s.io/kubernetes/pkg/proxy/config"
 )
 
-// What the next Kubernetes has elsewhere. testdata/next has this file for it, which "../use next" puts in its place.
+// Names that the next Kubernetes has in other packages. testdata/next has this file for it, and "../use next" replaces
+// this one by that.
 
 type nodeManager = *proxy.NodeManager
 

@@ -119,7 +119,7 @@ func (o *ours) sync(ctx context.Context) (a answer) {
 	return a
 }
 
-// answer reads what the sink has been told so far.
+// answer reads the state that the sink has received so far.
 func (o *ours) answer() answer {
 	a := answer{ports: map[portKey]portAnswer{}, health: map[familyKey]healthAnswer{}, noLocal: map[string]int{}}
 	for name, svc := range o.recorder.Services() {

@@ -47,7 +47,7 @@ type upstreamFamily struct {
 	vague    map[types.NamespacedName]bool
 	raw      map[types.NamespacedName][]time.Time
 	mayTell  []time.Time
-	// told are the slices that endpointsChanges has got, by service and name, as departures normalised them.
+	// told are the slices that were given to endpointsChanges, by service and name, as departures normalised them.
 	told map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice
 }
 

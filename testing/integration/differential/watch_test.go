@@ -8,7 +8,7 @@ import (
 	"k8s.io/kubernetes/pkg/proxy/apis"
 )
 
-// informers stands for the watches of upstream's kube-proxy and their stores: an object that begins to match the
+// informers represents the watches of upstream's kube-proxy and their stores: an object that begins to match the
 // selectors is added, and one that no longer does is deleted in its last matching form.
 type informers struct{ store cluster }
 

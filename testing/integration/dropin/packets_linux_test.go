@@ -71,7 +71,7 @@ func each(ok func(answer) bool) func([]answer) bool {
 	}
 }
 
-// pods requires all of these pods to answer, and nobody else.
+// pods requires answers of all of these pods, and of no others.
 func pods(names ...string) func([]answer) bool {
 	return func(answers []answer) bool {
 		found := map[string]bool{}

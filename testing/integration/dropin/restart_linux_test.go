@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 )
 
-// busy is a service that many clients use all the time, in both families: pods by its cluster IP, somebody outside by
-// node port and VIP.
+// busy is a service that many clients use all the time, in both families: pods by its cluster IP, a client outside the
+// cluster by node port and VIP.
 type busy struct {
 	*lab
 	load     *load

@@ -21,9 +21,9 @@ const brainImage = "registry.example/kube-proxy-lib-brain:test"
 // certificatesOfNodes is where the nodes' proxies have their certificates here: /etc is that of the machine.
 const certificatesOfNodes = "/var/lib/kube-proxy-lib-tls"
 
-// TestTheManifestsOfTheBrain applies the two manifests, of the brain with its two replicas and of the nodes' proxies,
-// and ends one replica after the other while pods come and go, and then both for a while. Clients lose no connection,
-// and the nodes know what has changed after each of these steps.
+// TestTheManifestsOfTheBrain applies the two manifests, of the brain with its two replicas and of the nodes' proxies.
+// While pods are replaced, it ends one replica after the other, and then both for a while. Clients lose no connection,
+// and after each of these steps the nodes get the changes.
 //
 // It runs where KPL_CLUSTER=1 asks for it: what it needs takes long to build.
 func TestTheManifestsOfTheBrain(t *testing.T) {

@@ -135,7 +135,7 @@ func (n *node) connect() error {
 	if err != nil {
 		return fmt.Errorf("bridge %s: %w", bridge, err)
 	}
-	// What is left from before a reboot: the kernel removes it a while after the last process.
+	// Remove the interface from before a reboot: the kernel removes it only a while after the last process.
 	if old, err := netlink.LinkByName(n.Name); err == nil {
 		if err := netlink.LinkDel(old); err != nil && !errors.As(err, new(netlink.LinkNotFoundError)) &&
 			!errors.Is(err, syscall.ENODEV) {

@@ -26,7 +26,7 @@ const (
 	answerTimeout   = 20 * time.Second
 )
 
-// What a line begins with that says that something was lost, and one that says how much was answered.
+// The first words of a line that reports a loss, and of one with the number of answers.
 const (
 	lostLine  = "LOST: "
 	countLine = "answered: "

@@ -57,7 +57,7 @@ func moves() []move {
 	}
 }
 
-// What packets show on random clusters to be different between two proxies, preflight announces: the same destination
+// On random clusters, preflight announces each difference between two proxies that packets show: the same destination
 // and the same kind of sender, or everything about the service.
 func TestPreflightAnnouncesWhatPacketsShow(t *testing.T) {
 	need.Root(t)
@@ -169,8 +169,8 @@ func preflight(t *testing.T, folder, about string, m move, objects string) (list
 	return list
 }
 
-// announces reports whether a difference is about a flow. One without a destination is about all of its service port
-// or, if its object is none, about everything under its rule.
+// announces reports whether a difference covers a failed flow. A difference without a destination covers all of its
+// service port or, if it names no object, everything under its rule.
 func (d difference) announces(result report.Result, f report.Failure) bool {
 	if d.Destination == "" {
 		return strings.Contains(f.Objects, "name: "+service(d.Object)+"\n") || slices.Contains(result.Rules, d.Rule)

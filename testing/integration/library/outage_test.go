@@ -18,7 +18,7 @@ import (
 )
 
 // TestAnOutageCostsWhatChangedMeanwhile cuts proxies off from the API server, changes the cluster, and reconnects them.
-// They must be told everything that changed, and nothing else.
+// They must receive everything that changed, and nothing else.
 func TestAnOutageCostsWhatChangedMeanwhile(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

@@ -62,7 +62,7 @@ func TestTwoReportsAreDrawnInOnePicture(t *testing.T) {
 	assert.Nil(t, newCharts([]*report.Report{{}, {Speed: ofCases}}), "nothing to draw")
 }
 
-// What is faster is further left, what is slower than the picture at its edge.
+// Shorter times are further left; those that are longer than the chart are at its right edge.
 func TestTimesHaveTheirPlaces(t *testing.T) {
 	assert.InDelta(t, frameLeft, timeAt(0), 0)
 	assert.InDelta(t, frameLeft, timeAt(1), 0)

@@ -46,7 +46,7 @@ func TestHNSNetworks(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 }
 
-// One that somebody wrote by hand is no reason to serve nothing.
+// A malformed subnet, which somebody may have written by hand, does not keep the others from being served.
 func TestMalformedRemoteSubnetsAreLeftOut(t *testing.T) {
 	subnet := func(settings string) hcn.NetworkPolicy {
 		return hcn.NetworkPolicy{Type: hcn.RemoteSubnetRoute, Settings: []byte(settings)}

@@ -154,7 +154,7 @@ func TestNamespaceLastsAsLongAsIPTables(t *testing.T) {
 func TestGenerationTellsOfOthers(t *testing.T) {
 	eachIPTables(t, func(t *testing.T, n *testkit.Namespace, ipt *IPTables) {
 		program := need.Program(t, programName(ipt.Features().Family, ipt.Features().Variant))
-		// As after a restart: the one that is asked has neither read nor written anything.
+		// As after a restart, with a new instance that has neither read nor written anything.
 		require.NoError(t, newIPTables(t, n, ipt.options).Restore(t.Context(), &Batch{Tables: []TableBatch{
 			{Table: NAT, Chains: []Chain{chain("KPL-A", "-j RETURN")}, Insert: []BuiltinRule{{"OUTPUT", "-j KPL-A"}}},
 			{Table: Filter, Chains: []Chain{chain("KPL-A", "-j RETURN")}},

@@ -97,8 +97,8 @@ func RemoveChains(ctx context.Context, d Interface, prefix string, ours func(tab
 	return errors.Join(errs...)
 }
 
-// InUseError names the chains of a table that RemoveChains has emptied, but could not remove, because somebody else's
-// chains jump to them.
+// InUseError names the chains of a table that RemoveChains has emptied, but could not remove, because chains of other
+// programs jump to them.
 type InUseError struct {
 	table  Table
 	chains []keptChain

@@ -154,7 +154,7 @@ func testVerbs(t *testing.T, ipt Interface) {
 		require.NoError(t, generationErr, s.name)
 		if s.refused == "" {
 			require.NoError(t, err, s.name)
-			// What iptables-legacy has for a generation does not see what changes no size.
+			// The generation of iptables-legacy does not change with a change that keeps all sizes.
 			if !s.sameSize || features.Variant == NFT {
 				assert.NotEqual(t, generation, after, "%s: the generation", s.name)
 			}

@@ -113,7 +113,7 @@ func delivers(r *netlink.Rule, mark uint32) bool {
 	return r.Priority == DeliveryPriority && r.Mark == mark && r.Mask != nil && *r.Mask == mark && mark != 0
 }
 
-// isDelivered reports whether the kernel would deliver a packet with a mark here, to an address that nobody has. It
+// isDelivered reports whether the kernel would deliver a packet with a mark here, to an address that no host has. It
 // finds out without listing all routes, of which there may be very many.
 func (k *Kernel) isDelivered(f model.Family, mark uint32) bool {
 	nobody := net.IPv4(192, 0, 2, 1)

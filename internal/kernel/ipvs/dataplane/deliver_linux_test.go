@@ -77,7 +77,7 @@ func TestDeliveryComesChangesAndGoes(t *testing.T) {
 	}
 }
 
-// What other programs have at the same priority and in the same table stays.
+// Rules and routes of other programs at the same priority and in the same table stay.
 func TestRulesAndRoutesOfOthersStay(t *testing.T) {
 	k, ns := newRoutes(t)
 	for _, f := range []string{"-4", "-6"} {

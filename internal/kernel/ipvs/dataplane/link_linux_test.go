@@ -71,7 +71,7 @@ func TestAnAddressThatAnotherProgramDeletesIsReported(t *testing.T) {
 	}
 }
 
-// What an earlier process has added counts once it has been read.
+// An address that an earlier process has added counts once it has been read.
 func TestAnAddressThatWasReadAndIsDeletedIsReported(t *testing.T) {
 	k, ns := newKernel(t)
 	as(t, ns, "link", "add", DefaultLink, "type", "dummy")

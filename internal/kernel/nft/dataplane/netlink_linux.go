@@ -70,7 +70,7 @@ func (n *Netlink) Drifted(key TableKey) bool { return n.monitor.drifted(key) }
 // kernel writes a message about each to its listeners, which makes big transactions several times slower.
 const quietSize = 1000
 
-// isBig reports whether nobody should listen.
+// isBig reports whether the monitor should not listen while the transaction is applied.
 func (t *Transaction) isBig() bool { return len(t.ops)+t.Elements() >= quietSize }
 
 // Apply implements [Interface].

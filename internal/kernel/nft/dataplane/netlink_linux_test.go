@@ -273,7 +273,8 @@ func TestABatchOfManyRulesIsAsBigAsOneOfManyElements(t *testing.T) {
 	assert.False(t, s.create().isBig())
 }
 
-// While a big batch is on its way nobody listens to what others do. What they did may be about any table.
+// While a big batch is being sent, the monitor does not listen. So any table may have been changed by another program
+// meanwhile.
 func TestWhatOthersDoDuringABigBatchIsSuspectedOfAllTables(t *testing.T) {
 	n := newNetlink(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -80,7 +80,7 @@ func watchedAs(t *testing.T, neverBusy bool, test func(t *testing.T, f *fake, w 
 	})
 }
 
-// What counts is how many threads of others there are, and whether a control connection was late because of them.
+// A machine is too busy because of the number of other programs' threads, or because a control connection was late.
 func TestWhenTheMachineIsTooBusy(t *testing.T) {
 	for name, tc := range map[string]struct {
 		others, ours int

@@ -173,7 +173,7 @@ func TestTCPRepeatsNothingSoon(t *testing.T) {
 	}
 }
 
-// Whatever a backend does to a connection is a result; only errors of the test's own sockets break the test.
+// All that a backend can do to a connection is a result; only errors of the test's own sockets break the test.
 func TestErrorsAreClassified(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

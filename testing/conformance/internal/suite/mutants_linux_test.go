@@ -29,7 +29,7 @@ func TestEveryMutantIsCaught(t *testing.T) {
 			b := testbedOf(t, simple.Factory(m), 1)
 			// Where the right backend would answer it does so within milliseconds; mutants are not waited for.
 			b.Timeouts.Answer = time.Second
-			// What is wrongly answered is an error only where the answer comes within this time.
+			// A wrong answer is an error only if it arrives within this time.
 			b.Timeouts.Quiet = 500 * time.Millisecond
 			b.Timeouts.Repair = time.Second
 			for name, sign := range catchers {

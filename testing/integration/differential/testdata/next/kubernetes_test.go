@@ -17,14 +17,15 @@ import (
 	"k8s.io/kubernetes/pkg/proxy/nodemanager"
 )
 
-// What Kubernetes 1.38 has elsewhere than 1.37.
+// Names that Kubernetes 1.38 has in other packages than 1.37.
 
 type nodeManager = nodemanager.NodeManager
 
 const nodeIPsField = "rawNodeIPs"
 
 // nodeManagerType is the type behind the interface, which is not exported. With a context that has ended the
-// constructor returns a nil pointer of that type, and an error; its informer goes on, with a server that nobody has.
+// constructor returns a nil pointer of that type, and an error; its informer continues, with a server without other
+// users.
 var nodeManagerType = sync.OnceValue(func() reflect.Type {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
