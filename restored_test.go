@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// Objects of a restored API server have different resourceVersions, but that alone is no reason to sync. Real
-// differences are applied.
+// Objects of a restored API server have different resourceVersions, which alone does not cause a Sync. Real differences
+// are applied.
 func TestAListAfterASilenceSyncsOnlyWhatDiffers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, err := apiserver.New()

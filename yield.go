@@ -25,8 +25,8 @@ type yields struct {
 	cost  time.Duration // of asking, since the last Sync
 }
 
-// yield returns how long to wait before a Sync because the sink asks for that, see [sink.Yielder]. A lone change waits
-// for nobody: others have had time to read since the last Sync.
+// yield returns how long to wait before a Sync because the sink asks for that, see [sink.Yielder]. A single change does
+// not wait: others have had time to read since the last Sync.
 //
 // The time that asking takes counts as part of the Sync that follows.
 func (l *loop) yield(now time.Time) time.Duration {

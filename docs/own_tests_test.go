@@ -103,8 +103,8 @@ func TestTheTablesOfKubernetesOwnTests(t *testing.T) {
 	}
 }
 
-// TestReportsOfKubernetesOwnTestsAreWhole: each counts every test, can be repeated, and beside it is that of kube-proxy
-// in the same mode, of the same tests, in which what fails here failed as well.
+// TestReportsOfKubernetesOwnTestsAreWhole: each report counts every test and says how to repeat the run. There is also
+// a report of kube-proxy in the same mode with the same tests, in which each test that fails here failed as well.
 func TestReportsOfKubernetesOwnTestsAreWhole(t *testing.T) {
 	reports := ownTestsReports(t)
 	for _, r := range reports {

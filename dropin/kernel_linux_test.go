@@ -126,7 +126,7 @@ func join(node, pod *testkit.Namespace) {
 	})
 }
 
-// answer says something to everybody who connects to an address in a namespace.
+// answer sends a text to every client that connects to an address in a namespace.
 func answer(t *testing.T, ns *testkit.Namespace, address, text string) {
 	var listener net.Listener
 	ns.Do(func() (err error) {

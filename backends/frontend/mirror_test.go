@@ -358,7 +358,7 @@ func texts[T interface{ String() string }](list []T) []string {
 	return t
 }
 
-// owner returns who has a key, "" for nobody.
+// owner returns the owner of a key, "" if it has none.
 func (m *mirror) owner(key string) string {
 	for k, h := range m.frontends {
 		if k.String() == key {

@@ -49,7 +49,7 @@ func TestTheOwnerKeepsAnAddressWhileItChangesElsewhere(t *testing.T) {
 	assert.Equal(t, "prod/web", r.v4.owner(contested))
 }
 
-// A port is renamed by its owner, who does not give up its addresses by that.
+// The owner of an address renames a port, and keeps the address.
 func TestAServiceThatRenamesAPortKeepsItsAddress(t *testing.T) {
 	r := newRig(t)
 	r.set(claimant("prod/web", 2025))

@@ -44,8 +44,8 @@ func TestEveryServicePortHasOneErrorWhateverTheOrder(t *testing.T) {
 	require.Zero(t, sink.FailedFamilies(err))
 }
 
-// Of a service with many refused ports, one more or less leaves the errors of the others as they are: those who look at
-// the error can tell by the pointer.
+// If one port of a service with many refused ports is added or removed, the errors of the others stay the same
+// pointers.
 func TestErrorsOfOtherPortsStayTheSame(t *testing.T) {
 	refused := map[string]bool{}
 	table, err := frontend.New(frontend.Options{Families: []model.Family{model.IPv4},

@@ -246,7 +246,7 @@ type want struct {
 	s    *model.Service
 }
 
-// wants lists who wants which key, of those that keep to the limits.
+// wants lists the service ports that want each key, of those within the limits.
 func (d *described) wants(f model.Family) map[Key][]want {
 	wants := d.asks(f)
 	exceed, _ := d.decide(f)
@@ -314,7 +314,7 @@ func (d *described) decide(f model.Family) (exceed, sticky []string) {
 	return exceed, sticky
 }
 
-// asks lists who asks for which key.
+// asks lists the service ports that ask for each key.
 func (d *described) asks(f model.Family) map[Key][]want {
 	wants := map[Key][]want{}
 	for _, s := range d.services {
@@ -347,13 +347,14 @@ func (d *described) asks(f model.Family) map[Key][]want {
 	return wants
 }
 
-// owned is who has a key; isClaimed says that it is the owner of the node port of that number.
+// owned is the owner of a key; isClaimed says that it is the owner of the node port of that number.
 type owned struct {
 	port      model.PortName
 	isClaimed bool
 }
 
-// settle finds out who has which IPv4 key after a wave, of those who had them before and are the same services.
+// settle computes the owner of each IPv4 key after a wave; owners from before keep their keys if they are the same
+// services.
 func (d *described) settle(nodeAddrs []netip.Addr) {
 	before, wants, asked := d.owned, d.wants(model.IPv4), map[Key]bool{}
 	d.owned = map[Key]owned{}

@@ -13,7 +13,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// The work is the claims that are compared to find who owns what, and the changes that a backend gets.
+// The work consists of the comparisons of claims, which find the owners of keys, and of the changes that a backend
+// gets.
 func TestNoTenantCostsMoreThanItAsksFor(t *testing.T) {
 	backendtest.Tenants{
 		Price: backendtest.Price{Service: 1, Port: 1, Frontend: 4, Endpoint: 1, Bytes: 15},

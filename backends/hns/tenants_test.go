@@ -96,7 +96,7 @@ func TestAnEndpointThatIsTheSourceVIPIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "endpoint 10.244.1.2 is the source VIP of this node")
 }
 
-// A failed look at the host's interfaces is no reason to delete the endpoint of a cluster IP.
+// If the host's interfaces cannot be read, the endpoint of a cluster IP is not deleted.
 func TestAVIPEndpointStaysWhenItCannotBeChecked(t *testing.T) {
 	m := newOverlay(t)
 	fails := false
@@ -259,7 +259,7 @@ func TestALoadBalancerWithoutItsSettingsIsRepaired(t *testing.T) {
 	require.Equal(t, want, m.hns.Dump())
 }
 
-// Somebody who changes a load balancer in other ways each time is corrected each time.
+// Changes of a load balancer by another program that differ each time are repaired each time.
 func TestChangesOfOthersAreRepairedHoweverOften(t *testing.T) {
 	m := newMachine(t)
 	b := m.start(t)

@@ -10,7 +10,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// A backend on an iptables in memory, told about one service by hand. Without Options.Dataplanes it is the machine's.
+// A backend on an iptables in memory, to which the example describes one service. Without Options.Dataplanes it uses
+// the machine's iptables.
 func Example() {
 	ctx := context.Background()
 	fake := iptables.NewFake(model.IPv4)

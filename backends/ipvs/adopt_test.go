@@ -510,7 +510,7 @@ func TestARestartAdoptsPersistence(t *testing.T) {
 	b := k.start(t)
 	put(t, b, service(time.Hour), ep)
 	require.Empty(t, k.ipvs.TakeCalls().Writes)
-	// Another timeout keeps the connections, and who is where.
+	// A change of the timeout keeps the connections, and which client is at which endpoint.
 	put(t, b, service(90*time.Minute))
 	require.Equal(t, []string{"change virtual server 10.96.0.10:80/TCP"}, k.ipvs.TakeCalls().Writes)
 	require.Contains(t, k.ipvs.Dump(), "-s rr -p 5400 -b flag-3")

@@ -57,7 +57,7 @@ func TestANodePortAndAnExternalIPOfTheNodeTakeTurns(t *testing.T) {
 			put(t, b, nodePort())
 			require.Contains(t, k.ipvs.Dump(), servedByOther, "and so does the external IP")
 			require.NotContains(t, k.ipvs.Dump(), served)
-			// The node port's endpoints are none of the external IP's.
+			// The node port's endpoints are not endpoints of the external IP.
 			put(t, b, fm.Endpoint("default/web:http/TCP", "10.244.9.9:8080").Build())
 			require.NotContains(t, k.ipvs.Dump(), "-a "+atNode+" -r 10.244.9.9:8080")
 			b.DeleteEndpoint(fm.Endpoint("default/web:http/TCP", "10.244.9.9:8080").Build().Key())

@@ -57,7 +57,7 @@ func (n *fakeNodes) Addresses() ([]netip.Addr, bool) {
 	return n.list, !n.unknown
 }
 
-// timesAsked is how often somebody has asked for the addresses. A check in the background may do so as well.
+// timesAsked returns how often the addresses were requested. A check in the background may request them as well.
 func (n *fakeNodes) timesAsked() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -214,7 +214,7 @@ func TestUntilTheNodesAreKnownOnlyPortsAreTaken(t *testing.T) {
 	})
 }
 
-// Watching all nodes is not free: nobody asks for them without a service that may list one of their addresses.
+// Watching all nodes is not free: the addresses are requested only for services that may list one of them.
 func TestTheNodesAreNotAskedForWithoutAnExternalAddress(t *testing.T) {
 	k, nodes := newKernel(t), nodesAt("192.0.2.20")
 	b := k.start(t, nodes.option)

@@ -65,7 +65,7 @@ func (o *Options) prepare(ctx context.Context, f model.Family) error {
 			"parameter", forwardIPv6)
 	}
 	if t := o.Timeouts; t.TCP != 0 || t.TCPFin != 0 || t.UDP != 0 {
-		// A timeout that the kernel refuses is no reason to serve nothing.
+		// If the kernel refuses a timeout, services are served anyway.
 		if err := o.Dataplane.SetTimeouts(ctx, dp.Timeouts(t)); err != nil {
 			klog.FromContext(ctx).Error(err, "Could not set the connection timeouts")
 		}

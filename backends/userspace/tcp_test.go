@@ -522,7 +522,7 @@ func TestAnErrorSaysWhetherAListenerForOutsideClientsIsLeft(t *testing.T) {
 	failed(true)
 }
 
-// Clients are cut off because this process has too few file descriptors: that is no fault of an endpoint.
+// Clients are cut off because this process has too few file descriptors, which is not an endpoint's fault.
 func TestThatFileDescriptorsHaveRunOutIsLogged(t *testing.T) {
 	dial := func(context.Context, string, netip.AddrPort) (net.Conn, error) {
 		return nil, os.NewSyscallError("socket", syscall.EMFILE)

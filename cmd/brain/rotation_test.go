@@ -153,7 +153,7 @@ func TestAnAuthorityCanBeRenewed(t *testing.T) {
 	}
 }
 
-// A file is of no use to another cluster, whatever else they have in common.
+// A saved state is not used for another cluster, whatever else the two have in common.
 func TestAKeptStateOfAnotherAuthorityIsNotUsed(t *testing.T) {
 	var found [2][]string
 	for i := range found {

@@ -121,7 +121,7 @@ func nextStep(err error) error {
 	return err
 }
 
-// subjectOf returns the flags for the user to whom, according to an error, something is forbidden.
+// subjectOf returns the flags for the user who, according to an error, lacks a permission.
 func subjectOf(err error) string {
 	user := "USER"
 	if found := regexp.MustCompile(`User "([^"]+)"`).FindStringSubmatch(err.Error()); found != nil {

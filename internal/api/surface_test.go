@@ -17,9 +17,9 @@ import (
 // systems are those that the library is built for. What not all of them have is marked.
 func systems() []string { return []string{"linux", "windows", "darwin"} }
 
-// surface returns the exported names of the packages below a folder that a program of another program can import: a
-// line for each, with its type. Names of parameters do not count, and nor do comments, values and unexported fields. An
-// interface is one line, because a method more breaks who implements it; a struct has a line for each field.
+// surface returns the exported names of the packages below a folder that another program can import: a line for each,
+// with its type. Names of parameters do not count, and nor do comments, values and unexported fields. An interface is
+// one line, because another method breaks its implementers; a struct has a line for each field.
 func surface(root string) ([]string, error) {
 	on := map[string]map[string]bool{} // the systems that have a line
 	err := filepath.WalkDir(root, func(folder string, d fs.DirEntry, err error) error {

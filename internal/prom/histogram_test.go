@@ -127,7 +127,7 @@ func TestTheNumberOfBucketsIsBounded(t *testing.T) {
 	assert.LessOrEqual(t, len(got.GetPositiveDelta())+len(got.GetNegativeDelta()), 160)
 }
 
-// TestNoHistogramIsMadeElsewhere, so that none lacks the native form.
+// TestNoHistogramIsMadeElsewhere checks that only this package creates histograms, so that all have the native form.
 func TestNoHistogramIsMadeElsewhere(t *testing.T) {
 	const root, here = "../..", "../../internal/prom"
 	seen := 0

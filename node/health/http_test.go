@@ -178,7 +178,7 @@ func TestWhileTheNodeHasNoPodCIDRsItIsNotEligible(t *testing.T) {
 	require.Equal(t, "awaiting the node's podCIDRs", AwaitingNodeCIDR.String())
 }
 
-// A node without a server serves what it has: that is no reason to restart it, or to take traffic from it.
+// A node without a server goes on serving its state. It is neither restarted for that, nor does it lose traffic.
 func TestTheAnswersSaySinceWhenThereIsNoServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(0)

@@ -527,7 +527,7 @@ func TestFurtherFailuresDoNotPutOffTheRequestForASync(t *testing.T) {
 		require.Equal(t, 2*retryPause, time.Since(first))
 		require.Len(t, requests, 1, "half a minute after the first failure")
 
-		// A Sync for another reason tries them all: there is nothing left to request one for.
+		// A Sync for another reason tries all of them, so no further Sync has to be requested.
 		require.NoError(t, s.Sync(t.Context()))
 		time.Sleep(time.Hour)
 		require.Len(t, requests, 1)

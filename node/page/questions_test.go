@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// gate counts who is in it at a time, and holds them until it is opened.
+// gate counts the goroutines in it, and holds them until it is opened.
 type gate struct {
 	open chan struct{}
 
@@ -31,7 +31,7 @@ func (g *gate) pass() {
 	g.add(-1)
 }
 
-// add counts who comes and goes, and returns the most that there have been at a time.
+// add changes the number of goroutines by n, and returns the largest number so far.
 func (g *gate) add(n int) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

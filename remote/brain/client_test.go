@@ -293,7 +293,7 @@ func TestAReplicaThatHasNotListedEverythingServesNobody(t *testing.T) {
 	assert.Equal(t, 1, b.sent("reset"))
 }
 
-// Admission does not starve: with room for one full state at a time, everybody gets in, and those who resume do not
+// Admission does not starve: with room for one full state at a time, every client gets in, and those that resume do not
 // wait.
 func TestAStormIsServedOneAfterTheOther(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)

@@ -35,13 +35,14 @@ func randomState(d testkit.Random, node string) localstate.Options {
 	return o
 }
 
-// admit is an AdmitService: version 2 is none of this proxy's Services, and no other has external IPs.
+// admit is an AdmitService: Services of version 2 are not this proxy's, and the others lose their external IPs.
 func admit(s *corev1.Service) bool {
 	s.Spec.ExternalIPs = nil
 	return s.Labels["version"] != "2"
 }
 
-// admitSlice is an AdmitSlice: what belongs to the first service in a slice with one endpoint is the second one's.
+// admitSlice is an AdmitSlice: it assigns a slice with one endpoint to the second service, and does not admit slices
+// with three.
 func admitSlice(s *discoveryv1.EndpointSlice) bool {
 	if len(s.Endpoints) == 1 {
 		s.Labels[discoveryv1.LabelServiceName] = "b"

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// A brain lists the cluster before it serves anybody. Package remote's example has one with a node.
+// A brain lists the cluster before it serves clients. The example of package remote has a brain and a node.
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	source, err := watch.NewFilesFS(fstest.MapFS{"web.yaml": {Data: []byte(

@@ -105,9 +105,9 @@ func BenchmarkFleetChurn(b *testing.B) {
 	}
 }
 
-// fleetChurns has the cluster of a fleet change at several rates. Afterwards, all clients of a fleet that fails over go
-// to another server, first while nothing changes, then while 100 endpoints change each second: what is compared is the
-// cost beyond that of the changes, which the clients would have been told in the same time had they stayed.
+// fleetChurns changes the cluster of a fleet at several rates. Afterwards, all clients of a fleet that fails over go to
+// another server, first while nothing changes, then while 100 endpoints change each second. The second cost is compared
+// without that of the changes, which the clients would have been sent in the same time anyway.
 func fleetChurns(b *testing.B, size fleetSize, goal float64, failsOver bool) {
 	times := churnTimesOf(b, size)
 	pause := times.pause

@@ -207,8 +207,8 @@ func runFleetServer() error {
 		})
 }
 
-// serveCommands tells the benchmark where the server is, and does what it asks for until it ends: it answers questions
-// with usage, and everything else is for do.
+// serveCommands sends the server's address to the benchmark, and answers its commands until it ends: requests for
+// figures with usage, all others with do.
 func serveCommands(in *json.Decoder, out *json.Encoder, address string, usage func() fleetUsage,
 	do func(fleetCommand) error) error {
 	answer := usage()

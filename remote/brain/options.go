@@ -72,9 +72,10 @@ type limits struct {
 	// maxFullStates is the number of clients that are sent a full state, or have theirs compared, at a time. Those that
 	// have nearly everything do not count.
 	maxFullStates int
-	// maxWait is how long a client waits for a slot before it is told to reconnect later.
+	// maxWait is how long a client waits for a slot before it is asked to reconnect later.
 	maxWait time.Duration
-	// maxCatchUp is how long a client with a newer state than the server's waits before it is told to ask another one.
+	// maxCatchUp is how long a client with a newer state than the server's waits before it is asked to try another
+	// server.
 	maxCatchUp time.Duration
 	// minInterval is the pause after a revision: changes that arrive meanwhile are combined. A change after it is sent at
 	// once. 0: by cost, see pace. Negative: none.

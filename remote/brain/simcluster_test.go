@@ -115,7 +115,7 @@ func (c *simCluster) change(changes ...watch.Change) int {
 	return c.changeNow(changes)
 }
 
-// changeNow is change for those who hold mu.
+// changeNow is change for callers that hold mu.
 func (c *simCluster) changeNow(changes []watch.Change) int {
 	c.changes++
 	changes = append(changes, watch.Change{Object: c.clockSlice()})

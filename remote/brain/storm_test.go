@@ -135,8 +135,8 @@ func TestStuckClientsHoldUpNobody(t *testing.T) {
 	}
 }
 
-// While the first state of a class is worked out, clients of other classes are sent what changes; and who waits for
-// the class is sent its first state and what changed meanwhile.
+// While the first state of a class is computed, clients of other classes are sent changes; and a client that waits for
+// the class is sent its first state and the changes since.
 func TestANewClassHoldsUpNobody(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
@@ -180,7 +180,8 @@ func TestNoStreamWaitsForWhatIsWorkedOut(t *testing.T) {
 	server.work.Unlock()
 }
 
-// History is bounded by time, not by a count: who comes back after thousands of revisions is sent what changed.
+// History is bounded by time, not by a count: a client that reconnects after thousands of revisions is sent the
+// difference.
 func TestThousandsOfRevisionsLaterTheDifferenceIsSent(t *testing.T) {
 	c := newCluster(append(baseObjects(), append(web("a", "10.0.0.1"), web("b", "10.0.0.2")...)...)...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
@@ -244,7 +245,7 @@ func TestConnectionsThatEndByTheirAgeForceNoFullStates(t *testing.T) {
 	assert.Empty(t, rec.TakeWaves(), "nothing differs: no call")
 }
 
-// Clients that hold up who delivers to them are a few moments' work for the others, however many they are.
+// Clients that block the goroutine which delivers to them delay the others only for moments, however many they are.
 func TestManyStuckClientsHoldUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

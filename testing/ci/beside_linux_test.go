@@ -47,7 +47,7 @@ exit 1`).run()
 	r.has(t, "FLAKY: two: TestA (p)\n", "=== what failed in two: second\n    --- FAIL: TestA (0.00s)\n")
 }
 
-// Somebody who names steps sees them.
+// Steps that are named on the command line are printed as they run.
 func TestStepsThatAreNamedRunOneAfterTheOther(t *testing.T) {
 	r := newRunner(t, "one beside - first\ntwo change - second\n", `echo "$1 has run"`).run("one", "two")
 	assert.Equal(t, 0, r.code)

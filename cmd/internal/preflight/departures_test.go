@@ -460,7 +460,7 @@ Compared on node-1: 7 Services, served by kube-proxy in mode iptables, and by th
 		"this one in mode nftables.\n", out.String())
 }
 
-// Whether anybody uses a node port on 127.0.0.1 is what the kernel tells.
+// The kernel's connection tracking says whether a client uses a node port on 127.0.0.1.
 func TestTrackedConnections(t *testing.T) {
 	one, two := 1, 2
 	c := &comparison{Command: &Command{}}

@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
-// notInMessage reports whether a field is one that a class of nodes does not share: a NodePart carries these.
+// notInMessage reports whether a field differs between the nodes of a class: such fields are in a NodePart.
 func notInMessage(path string) bool { return strings.HasPrefix(path, "HealthCheck.LocalEndpoints.") }
 
 // alwaysZero reports whether a field is zero in all that localstate hands over: the node's own traffic is never dropped

@@ -205,7 +205,7 @@ func TestControlsPassTheNodeBy(t *testing.T) {
 	}
 }
 
-// Rules that cannot be removed are no fault of the program, and that is found out once.
+// If a program's rules cannot be removed, that is not a failure of the program, and is found out once.
 func TestRulesThatCannotBeRemoved(t *testing.T) {
 	need.Program(t, "nft")
 	simple.NeedNetwork(t)

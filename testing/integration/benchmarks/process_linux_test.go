@@ -62,7 +62,7 @@ func readStat(pid int) (stat, error) {
 		children: time.Duration(n[3]+n[4]) * clockTick}, nil
 }
 
-// processIDs returns those of all processes.
+// processIDs returns the IDs of all processes.
 func processIDs() (ids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 )
 
-// needsNewObject names the cases of the conformance suite that change what an API server does not let anybody change.
-// Against a real one the object has to be deleted and created again.
+// needsNewObject names the cases of the conformance suite that change immutable fields. With a real API server the
+// object has to be deleted and created again.
 var needsNewObject = map[string]bool{
 	"addresses move between services in one wave": true, // cluster IPs among them
 	"a service gets and loses a family":           true, // the primary one, too

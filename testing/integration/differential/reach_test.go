@@ -9,7 +9,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// TestGeneratorReaches: according to upstream's answers, everything worth comparing happens, and often enough.
+// TestGeneratorReaches checks that everything that is to be compared happens often enough, according to upstream's
+// answers.
 func TestGeneratorReaches(t *testing.T) {
 	external := func(p portAnswer) bool { return p.ExternallyAccessible && p.ExternalPolicyLocal }
 	situations := map[string]func(portKey, portAnswer) bool{

@@ -221,7 +221,7 @@ func (r *recipe) startClient(node string, urls []string) {
 	r.logs[node] = log.Name()
 }
 
-// said returns what the clients have said, by where they are: outside, and on each node and in a pod there.
+// said returns the output of the clients, by where they are: outside, and on each node and in a pod there.
 func (r *recipe) said() (map[string]string, error) {
 	out := map[string]string{}
 	for node, path := range r.logs {

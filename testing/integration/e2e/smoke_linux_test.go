@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// TestMain lets the cluster's processes, which are this program, do what they are for.
+// TestMain runs the cluster's processes, which are started from this program.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == trafficCommand {
 		makeTraffic(os.Stdout, os.Args[2:])

@@ -32,7 +32,7 @@ const (
 	countLine = "answered: "
 )
 
-// makeTraffic does what trafficCommand is for.
+// makeTraffic implements trafficCommand.
 func makeTraffic(out io.Writer, urls []string) {
 	var answers []*atomic.Int64 // of each that asks
 	lines := make(chan string)

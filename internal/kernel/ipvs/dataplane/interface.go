@@ -186,9 +186,9 @@ func (s *Server) schedulerFlags() (names []string) {
 	return names
 }
 
-// What delivers packets by their mark: a routing rule with this priority, which sends them to a table of this number,
-// and a route there, "local default dev lo". A rule or route is deleted only if it has this protocol, which says who
-// made it.
+// Packets are delivered by their mark: by a routing rule with this priority, which sends them to a table of this
+// number, and by a route there, "local default dev lo". A rule or route is deleted only if it has this protocol, which
+// says that this library made it.
 const (
 	DeliveryPriority = 63
 	DeliveryTable    = 7041132

@@ -45,7 +45,7 @@ func (f *Failures) Err() error {
 	return &FlowErrors{Failures: *f}
 }
 
-// FlowErrors is the resulting error.
+// FlowErrors is the error that consists of the failures of flows.
 type FlowErrors struct{ Failures }
 
 func (e *FlowErrors) Error() string {
