@@ -23,8 +23,8 @@ func (r *pausingRun) MinInterval() time.Duration {
 	return r.pause
 }
 
-// A run's pause may differ after each Sync, so it is asked each time; and the run may then take its own lock, under
-// which it calls the feed at other times.
+// A run's pause may differ after each Sync, so the feed asks for it each time. The run may then take its own lock,
+// under which it calls the feed at other times.
 func TestARunIsAskedAfterEachSyncHowLongItPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		feed, err := NewFeed(Options{Targets: []string{"unix:///tmp/brain.sock"}})

@@ -47,7 +47,7 @@ func TestWhatIsRefusedFollowsTheErrors(t *testing.T) {
 	assert.False(t, has("a", "http", model.IPv6))
 }
 
-// A Sync that fails as the one before costs nothing, however many ports are refused.
+// A Sync that fails like the one before allocates nothing, however many ports are refused.
 func TestTheSameErrorCostsNothing(t *testing.T) {
 	var errs []error
 	for n := range 10_000 {

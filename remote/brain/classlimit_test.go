@@ -37,8 +37,8 @@ func zonesOf(c *cluster, n int) {
 	c.set(kube.Service("default/web").Port("http", 80).Build(), slice.Build())
 }
 
-// A cluster may have more zones than there are classes, if its racks are labelled as zones. The nodes of the others
-// have what a node without a zone has: all endpoints, and those on the node itself as its own.
+// A cluster may have more zones than there may be classes, if its racks are labelled as zones. The nodes of the other
+// zones are served like nodes without a zone: they get all endpoints, and those on the node itself as local ones.
 func TestANodeForWhoseZoneThereIsNoPlaceIsServedWithoutIt(t *testing.T) {
 	const zones, limit = 6, 3
 	c := newCluster()
@@ -109,7 +109,7 @@ func (r *replica) nodesByName(t *testing.T, n int) []ClientStatus {
 	return out
 }
 
-// Clients may name any zone, so zones that no Node has take half of the limit at most.
+// Clients may name any zone, so zones that no Node has may use at most half of the limit.
 func TestZonesThatNoNodeHasLeavePlacesToOthers(t *testing.T) {
 	const limit = 8
 	c := newCluster(baseObjects()...)
@@ -139,8 +139,8 @@ func TestZonesThatNoNodeHasLeavePlacesToOthers(t *testing.T) {
 	assert.Equal(t, limit, server.numClasses())
 }
 
-// A principal has one class computed after the other, and pauses between two for nine times as long as the last one
-// took. Others do not wait for it.
+// The classes of a principal are computed one after the other, with a pause of nine times as long as the last one took.
+// Other principals do not wait for it.
 func TestClassesOfOnePrincipalAreMadeInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slots classSlots
@@ -200,7 +200,8 @@ func TestAClientThatWaitsForItsTurnCanLeave(t *testing.T) {
 	})
 }
 
-// While one node names new zones, only one of them is being worked on; another node's is at once.
+// While one node names new zones, only one of its classes is computed at a time; that of another node is computed at
+// once.
 func TestANodeThatNamesManyZonesHasOneComputedAtATime(t *testing.T) {
 	server := serve(t, Options{Source: newCluster(baseObjects()...)}, socket(t))
 	server.work.Lock() // nothing is computed

@@ -28,8 +28,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// A client that does not acknowledge is sent nothing more, is not cut off, and gets the sum of it all in one batch when
-// it comes to itself. Nobody else notices.
+// A client that does not acknowledge is sent nothing more, but is not disconnected. Once it acknowledges, it gets the
+// sum of all changes in one batch. Other clients are not affected.
 func TestASlowClientCostsNothingButItsOwnLateness(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
@@ -339,7 +339,7 @@ func TestTooManyAreTurnedAway(t *testing.T) {
 	assert.ErrorContains(t, err, "there are already as many classes of nodes as there may be")
 }
 
-// A program waits for what a brain sends as it waits for what it works out itself.
+// Syncer.Sync waits for changes that a brain sends as it waits for those of the program's own source.
 func TestACallWaitsForWhatABrainSends(t *testing.T) {
 	server := serve(t, Options{Source: newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)}, socket(t))
 	rec, syncer := &sink.Recorder{}, &kubeproxy.Syncer{}
@@ -457,7 +457,7 @@ func (s *slowSink) Sync(ctx context.Context) error {
 	return s.Recorder.Sync(ctx)
 }
 
-// A Sync that hangs is not taken for one that has succeeded, were it because the client resumes meanwhile.
+// A Sync that hangs does not count as a success, not even if the client resumes meanwhile.
 func TestWhatASyncHangsWithIsNotApplied(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))

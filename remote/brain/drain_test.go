@@ -52,7 +52,8 @@ func TestADrainedServerMakesNoHerd(t *testing.T) {
 	})
 }
 
-// Nodes that are sent away resume at another server: no sink is called, and what changes meanwhile is not lost.
+// Nodes that a draining server disconnects resume at another server: no sink is called, and changes during that time
+// are not lost.
 func TestNodesResumeElsewhereWhenAServerIsDrained(t *testing.T) {
 	t.Parallel() // it waits until clients connect again
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)

@@ -77,8 +77,8 @@ func TestANodeFindsWhatItHasOfItsOwnInAnotherZone(t *testing.T) {
 	assert.Empty(t, rec[1].Violations())
 }
 
-// A node keeps the zone that it had when its Node object goes, and so what is its own: here the hints that name it,
-// while what its class has stays the same.
+// When its Node object is deleted, a node keeps its zone, and so its own parts: here the hints that name it, while the
+// state of its class stays the same.
 func TestANodeWithoutItsObjectFindsWhatItHasOfItsOwn(t *testing.T) {
 	slice := func(hints ...string) *discoveryv1.EndpointSlice {
 		b := kube.EndpointSlice("default/a").Port("http", 8080).Endpoint("10.244.0.8").OnNode("n3").ForNodes(hints...)
@@ -96,7 +96,7 @@ func TestANodeWithoutItsObjectFindsWhatItHasOfItsOwn(t *testing.T) {
 	require.Eventually(t, func() bool { return len(rec.Endpoints()) == 1 }, testTimeout, time.Millisecond)
 }
 
-// The names of nodes that are gone are forgotten.
+// The names of deleted nodes are forgotten.
 func TestForeignNodesAreForgottenWhenTheyAreGone(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a")[0], on("a", "n2").Build())...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
@@ -114,8 +114,8 @@ func TestForeignNodesAreForgottenWhenTheyAreGone(t *testing.T) {
 	}
 }
 
-// A client that connects again after its Node has gone, or has lost its podCIDRs, has what one has that was there all
-// the time.
+// A client that connects again after its Node was deleted, or has lost its podCIDRs, gets the same state as one that
+// was connected all the time.
 func TestWhatWasKnownOfANodeStaysForTheNextStream(t *testing.T) {
 	node := kube.Node("n1").Zone("a").InternalIP("192.0.2.1")
 	withCIDR, without := node.PodCIDR("10.244.1.0/24").Build(), kube.Node("n1").Zone("a").InternalIP("192.0.2.1").Build()

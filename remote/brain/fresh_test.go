@@ -45,7 +45,7 @@ func gauge(t *testing.T, r *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// A brain that hangs is left, though its clients are as alive as can be.
+// Clients leave a brain whose publisher hangs, although its streams are alive.
 func TestABrainWhosePublisherHangsIsLeft(t *testing.T) {
 	server, registry, client := staleServer(t)
 	server.work.Lock()
@@ -60,7 +60,7 @@ func TestABrainWhosePublisherHangsIsLeft(t *testing.T) {
 		testTimeout, time.Millisecond)
 }
 
-// A brain that is cut off from its API server is left, too, unless its source does not say that it is alive.
+// Clients also leave a brain that is cut off from its API server, unless its source does not report signs of life.
 func TestABrainThatHearsNothingIsLeft(t *testing.T) {
 	server, registry, client := staleServer(t)
 	assert.Zero(t, gauge(t, registry, "kubeproxy_remote_watch_age_seconds"), "it is not known")

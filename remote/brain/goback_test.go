@@ -86,7 +86,7 @@ func TestANodeDoesNotGoBackToAReplicaThatLags(t *testing.T) {
 	assert.True(t, f.health.WentBack().IsZero())
 }
 
-// A replica that lags for a moment holds its clients until it has caught up: they need not connect again.
+// A replica that lags for a moment makes its clients wait until it has caught up: they need not connect again.
 func TestAReplicaThatCatchesUpSoonSendsNobodyAway(t *testing.T) {
 	t.Parallel() // it waits until a client connects again
 	second := clusterAt("10", "10.0.0.1")
@@ -100,7 +100,7 @@ func TestAReplicaThatCatchesUpSoonSendsNobodyAway(t *testing.T) {
 	assert.Equal(t, 1, b.sent("compared")+b.sent("resumed_diff"), "by digests, or by how new the state is")
 }
 
-// Where there is a replica that does not lag, a node takes that one.
+// If there is a replica that does not lag, a node uses that one.
 func TestANodePrefersAReplicaThatDoesNotLag(t *testing.T) {
 	t.Parallel() // it waits until a client connects again
 	fresh := clusterAt("20", "10.0.0.2")
@@ -113,8 +113,8 @@ func TestANodePrefersAReplicaThatDoesNotLag(t *testing.T) {
 	assert.Zero(t, lags.sent("compared"))
 }
 
-// The wait is bounded, whatever a server has claimed, and then the node has the other server's state and mark: it says
-// so, and nothing is left of the claim.
+// The wait is bounded, whatever version a server has claimed. After it the node has the other server's state and mark,
+// reports that, and forgets the claim.
 func TestANodeGoesBackAfterTheWaitAndSaysSo(t *testing.T) {
 	t.Parallel() // it waits until a client connects again
 	const absurd = "18446744073709551615"
@@ -133,7 +133,7 @@ func TestANodeGoesBackAfterTheWaitAndSaysSo(t *testing.T) {
 	assert.Zero(t, c.sent("behind"))
 }
 
-// A replica that has heard that nothing changed meanwhile does not lag, however old the last change is that it knows.
+// A replica that knows that nothing has changed does not lag, however old the last change is that it knows.
 func TestAReplicaThatHasHeardThatNothingChangedDoesNotLag(t *testing.T) {
 	t.Parallel() // it waits until a client connects again
 	second := clusterAt("10", "10.0.0.1")
@@ -148,7 +148,7 @@ func TestAReplicaThatHasHeardThatNothingChangedDoesNotLag(t *testing.T) {
 	assert.True(t, f.health.WentBack().IsZero())
 }
 
-// A server that was restarted does not know when what it does not find was deleted: its list vouches for that.
+// A restarted server does not know when objects that it does not find were deleted: the version of its list counts.
 func TestWhatARestartedServerDoesNotFindStaysDeleted(t *testing.T) {
 	t.Parallel() // it waits until a client connects again
 	first, second := clusterAt("10", "10.0.0.1"), clusterAt("10", "10.0.0.1")
@@ -163,7 +163,7 @@ func TestWhatARestartedServerDoesNotFindStaysDeleted(t *testing.T) {
 	assert.Empty(t, f.rec.TakeWaves())
 }
 
-// Clients of before do not say how new their state is, and are served as before.
+// Clients of older versions do not say how new their state is, and are served as before.
 func TestAClientThatDoesNotSayHowNewItIsIsServed(t *testing.T) {
 	b := quick(t, clusterAt("10", "10.0.0.1"))
 	other := wire.DigestMessage(wire.Digest{}, wire.Digest{})
@@ -209,7 +209,8 @@ func TestABatchSaysHowNewItIs(t *testing.T) {
 	assert.Equal(t, wire.Mark{0, 6, 0, 0}, next())
 }
 
-// A state does not claim what has not been published, nor that of a new class what came while it was worked out.
+// The mark of a state does not cover changes that have not been published, and that of a new class does not cover
+// changes that arrived while it was computed.
 func TestAStateClaimsOnlyWhatItHas(t *testing.T) {
 	s, err := New(quiet(t), Options{Source: newCluster()})
 	require.NoError(t, err)

@@ -184,7 +184,7 @@ func TestAClientThatIsTooFarBehindComesAgain(t *testing.T) {
 	}
 }
 
-// A client may keep a version alive that is gone, but not what that has replaced.
+// A client may keep a version in memory that the history has dropped, but not the deltas of that version.
 func TestAVersionThatIsGoneKeepsNothing(t *testing.T) {
 	s, err := New(quiet(t), Options{Source: newCluster()})
 	require.NoError(t, err)
@@ -211,8 +211,8 @@ func TestAVersionThatIsGoneKeepsNothing(t *testing.T) {
 	}
 }
 
-// While a client is introduced, the version that it has may be published: then it is newer than what the client is
-// about to be sent, and the difference leads back.
+// While a client connects, the version that it already has may be published here: it is then newer than the one that
+// the client is about to be sent, and the difference leads back to that one.
 func TestAClientHasWhatIsPublishedMeanwhile(t *testing.T) {
 	s, err := New(quiet(t), Options{Source: newCluster()})
 	require.NoError(t, err)
@@ -251,7 +251,7 @@ func TestAClientHasWhatIsPublishedMeanwhile(t *testing.T) {
 	assert.Equal(t, "10.0.0.2", got.Services[0][0].Removed[0].Target.Addr().String())
 }
 
-// However long a history is, only as many trigger times are collected as a batch may have.
+// The number of collected trigger times is limited to that of a batch, however long a history is.
 func TestFewTriggerTimesOfALongHistory(t *testing.T) {
 	versions := make([]*version, 1000)
 	for i := range versions {
@@ -263,7 +263,7 @@ func TestFewTriggerTimesOfALongHistory(t *testing.T) {
 	assert.Less(t, cap(times), 10*wire.MaxTriggers)
 }
 
-// Trigger times count for what is kept.
+// Trigger times count towards the kept bytes.
 func TestTriggerTimesAreKeptBytes(t *testing.T) {
 	s, err := New(quiet(t), Options{Source: newCluster()})
 	require.NoError(t, err)

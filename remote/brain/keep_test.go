@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// A node that restarts without a brain applies what it kept, and a brain that comes back knows it by its digest:
-// nothing is sent again, and the sink is not called.
+// A node that restarts without a brain applies its saved state. A brain that comes back recognises the state by its
+// digest: nothing is sent again, and the sink is not called.
 func TestAKeptStateResumes(t *testing.T) {
 	c := newCluster(baseObjects()...)
 	c.set(web("a", "10.244.1.1", "10.244.2.1")...)
@@ -82,7 +82,7 @@ func TestAKeptStateDoesNotGoBack(t *testing.T) {
 	}
 }
 
-// After the wait it goes back, and says so.
+// After the wait the node takes the older state, and reports that.
 func TestAKeptStateThatGoesBackSaysSo(t *testing.T) {
 	opts, kept := keptAt(t, "20", "10.0.0.2")
 	opts.FreshnessWait = 50 * time.Millisecond

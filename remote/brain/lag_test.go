@@ -181,8 +181,8 @@ func TestFaultsWithReplicasThatLag(t *testing.T) {
 	}
 }
 
-// A state that a client may have between two versions of a server counts, also if what changed then has changed back
-// since: the client is sent the service.
+// A client's state may lie between two versions of a server. If what changed then has changed back since, the client is
+// sent the service all the same.
 func TestWhatHasChangedBackIsSentToo(t *testing.T) {
 	between := clusterAt("20", "10.0.0.2")
 	second := clusterAt("10", "10.0.0.1")

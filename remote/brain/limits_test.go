@@ -64,7 +64,7 @@ func TestOfALongErrorOnlyTheBeginningStaysInMemory(t *testing.T) {
 	assert.NotSame(t, unsafe.StringData(problem), unsafe.StringData(s.applyErr), "it would keep the whole text")
 }
 
-// One node's certificate does not suffice to take the places of all the others.
+// One node's certificate cannot use up the limit of all clients.
 func TestANodeHasALimitedNumberOfClients(t *testing.T) {
 	server := serve(t, Options{Source: newCluster(baseObjects()...)}, socket(t))
 	for range maxPerPrincipal {
@@ -76,7 +76,7 @@ func TestANodeHasALimitedNumberOfClients(t *testing.T) {
 	receiveBatch(t, rawStream(t, server.target, &remotev1.Hello{Node: "n2"}))
 }
 
-// Streams without a Hello are no clients of which there could be too many, so they must not stay.
+// Streams without a Hello do not count towards the limit of clients, so they must end soon.
 func TestAStreamWithoutAHelloEnds(t *testing.T) {
 	b := openServer(t)
 	b.maxAnswer = time.Millisecond
@@ -88,8 +88,8 @@ func TestAStreamWithoutAHelloEnds(t *testing.T) {
 	require.NoError(t, <-served)
 }
 
-// The handshake is the only time at which TLS looks at a certificate, and a stream may last for months. To the
-// handshake of this test it is earlier than it is.
+// TLS checks a certificate only at the handshake, and a stream may last for months. In this test the handshake takes
+// place at an earlier time than the clock says.
 func TestAStreamEndsWithTheCertificateOfItsClient(t *testing.T) {
 	ca := newAuthority(t)
 	config := ca.server(t)
@@ -113,7 +113,7 @@ func TestAStreamEndsWithTheCertificateOfItsClient(t *testing.T) {
 	assert.ErrorContains(t, err, "the client's certificate has expired")
 }
 
-// A socket that has taken the place of another one is not removed with that.
+// A listener that is closed does not remove a socket that has replaced its own.
 func TestAListenerRemovesNoSocketButItsOwn(t *testing.T) {
 	target := socket(t)
 	path := strings.TrimPrefix(target, "unix://")

@@ -17,7 +17,7 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
-// A client that is refused can come again at once. It does not fill the log, whatever it says.
+// A refused client can connect again at once. It does not fill the log, whatever it sends.
 func TestRefusedStreamsDoNotFillTheLog(t *testing.T) {
 	var mu sync.Mutex
 	var lines []string

@@ -32,8 +32,8 @@ func inOneRevision(c *cluster, version, address, nextVersion, nextAddress string
 	c.change(changes...)
 }
 
-// Under constant change no state of one server is among those of another. What a node has tells how new it is; so it is
-// sent the services that have changed since, without questions.
+// Under constant change, no state of one server equals one of another. A node's mark says how new its state is, so the
+// node is sent the services that have changed since, without a comparison.
 func TestANodeThatChangesItsServerIsSentWhatChangedSince(t *testing.T) {
 	first, second := clusterAt("20", "10.0.0.2"), clusterAt("10", "10.0.0.1")
 	for _, c := range []*cluster{first, second} {
@@ -48,7 +48,7 @@ func TestANodeThatChangesItsServerIsSentWhatChangedSince(t *testing.T) {
 	assert.NotContains(t, append(lines, f.rec.TakeLines()...), "SetService default/b")
 }
 
-// A mark says nothing about another cluster, or one that was restored: that is noticed before the next change.
+// A mark is meaningless for another cluster, or one that was restored: that is noticed before the next change.
 func TestAStateOfAnotherClusterIsNoticed(t *testing.T) {
 	t.Parallel() // it waits until a client connects again
 	first, second := clusterAt("20", "10.0.0.2"), clusterAt("10", "10.0.0.1")

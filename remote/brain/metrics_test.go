@@ -34,8 +34,8 @@ func observed(t *testing.T, h prometheus.Collector, name string) (count int, sum
 	return 0, 0
 }
 
-// The latency of a delivery begins when the server sees the first change in it, though it waits for the acknowledgement
-// of another one; what a client is sent when it connects is none.
+// The latency of a delivery begins when the server sees the first change in it, even if the delivery waits for the
+// acknowledgement of another one. The first state of a client is not a delivery.
 func TestTheLatencyOfADelivery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, err := New(quiet(t), Options{Source: newCluster()})

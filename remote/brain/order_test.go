@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Deliveries are in the order in which clients came, and not always to the same ones first.
+// Changes are delivered in the order in which clients have connected, each time beginning with a random one.
 func TestDeliveriesFollowTheOrderOfArrival(t *testing.T) {
 	begins := map[uint64]bool{}
 	for range 200 {
@@ -32,7 +32,7 @@ func TestDeliveriesFollowTheOrderOfArrival(t *testing.T) {
 	toDeliver(nil).order()
 }
 
-// To find out what to send costs no memory: that is done for each client and change.
+// Finding out what to send allocates no memory, because that happens for each client and change.
 func TestTheNewestStateIsFoundWithoutAllocations(t *testing.T) {
 	s, err := New(quiet(t), Options{Source: newCluster()})
 	require.NoError(t, err)
@@ -47,7 +47,7 @@ func TestTheNewestStateIsFoundWithoutAllocations(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = s.choose(c, c.class.key) }))
 }
 
-// Thousands of clients come from another server at the same time: what has changed since is worked out once.
+// Thousands of clients come from another server at the same time: the difference is computed once.
 func TestWhatHasChangedSinceIsWorkedOutOnce(t *testing.T) {
 	b, since, calls := newBatches(nil, nil), &version{}, 0
 	_, snapshot := snapshotter(t, &sink.Snapshot{})

@@ -13,7 +13,7 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
-// A stream has an end, also if its client does not let the server end it between two batches.
+// A stream ends at its maximum age, even if its client never lets the server end it between two batches.
 func TestAStreamEndsWhateverItsClientDoes(t *testing.T) {
 	objects := append(baseObjects(), web("a", "10.0.0.1")...)
 	noise := make([]byte, 1<<20) // more than fits into a stream whose client does not read

@@ -95,7 +95,7 @@ func TestRevisionsTakeHalfOfACore(t *testing.T) {
 	}
 }
 
-// One garbage collection beside a revision does not hold up the next one.
+// A garbage collection during one revision does not delay the next one.
 func TestOneExpensiveRevisionIsNotTheCostOfMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newPacedRun(time.Millisecond, 100, 80*time.Microsecond)

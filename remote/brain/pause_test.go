@@ -50,8 +50,8 @@ func (s *heldStream) sent() ([]*remotev1.Sync, []time.Time) {
 	return slices.Clone(s.syncs), slices.Clone(s.at)
 }
 
-// While a client would apply nothing, news waits, and comes in one batch at the moment in which it can be applied; so
-// it is as new as can be. Until then the client counts as behind.
+// While a client pauses, changes wait, and are sent in one batch when the pause ends, so that the batch is as new as
+// possible. Until then the client counts as behind.
 func TestNewsWaitsWhileTheClientPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, err := New(quiet(t), Options{Source: newCluster()})
@@ -136,7 +136,7 @@ func TestNewsWaitsWhileTheClientPauses(t *testing.T) {
 	})
 }
 
-// A Feed says for how long nothing more is applied: the interval of its run.
+// A Feed reports how long it will apply nothing more: for the interval of its run.
 func TestAFeedSaysForHowLongItPauses(t *testing.T) {
 	server := serve(t, Options{Source: newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)}, socket(t))
 	feed, err := remote.NewFeed(remote.Options{Targets: []string{server.target}, State: stateN1})

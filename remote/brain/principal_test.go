@@ -35,8 +35,8 @@ func (s *Server) numClasses() int {
 	return len(s.classes)
 }
 
-// Each class takes the memory of a whole state, and a client's options decide on its class. So one node must not make
-// all that there may be, neither at once nor one after the other.
+// Each class takes the memory of a whole state, and a client's options determine its class. So one node must not use up
+// the limit of classes, neither at once nor one after the other.
 func TestANodeMakesFewClasses(t *testing.T) {
 	server := serve(t, Options{Source: newCluster(baseObjects()...)}, socket(t))
 	var refused, served atomic.Int32
@@ -92,7 +92,7 @@ func TestANodeMayMoveBetweenZones(t *testing.T) {
 	assert.LessOrEqual(t, server.numClasses(), maxClassesPerPrincipal+1)
 }
 
-// A viewer's streams are the viewer's, whatever nodes it names.
+// A viewer's streams count for the viewer, whatever nodes it names.
 func TestAViewerTakesNoNodesPlaces(t *testing.T) {
 	server := serve(t, Options{Source: newCluster(baseObjects()...)}, socket(t))
 	join := func(node, viewer string) error {

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// A brain whose API server was restored from a backup, and so says nothing, lists anew before its nodes would leave it,
-// and goes by the lower versions.
+// A brain whose API server was restored from a backup, and therefore is silent, lists anew before its nodes would leave
+// it, and follows the lower versions.
 func TestABrainListsARestoredServerAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, err := apiserver.New(kube.Node("n1").Build(), kube.Node("goes").Build(), kube.Service("default/a").Build())

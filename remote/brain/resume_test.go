@@ -64,7 +64,7 @@ func TestAClientThatComesBackToAnUnchangedServerIsSentOneMessage(t *testing.T) {
 	assert.Empty(t, rec.TakeWaves(), "nothing differs: no call")
 }
 
-// A program that asks for its node first is not sent everything twice.
+// A program that first reads its node is not sent everything twice.
 func TestAfterAskingForTheNodeAFeedGoesOnFromThere(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1", "10.0.0.2")...)...)
 	server := serve(t, Options{Source: c}, socket(t))
@@ -201,7 +201,7 @@ func TestAReplicaWithTheSameStateSendsOneMessage(t *testing.T) {
 	assert.Empty(t, rec.TakeWaves())
 }
 
-// InstanceID and Rev are enough for a client that keeps no digest, where they are the server's own.
+// InstanceID and Rev are enough for a client without a digest, if they are the server's own.
 func TestARevisionOfTheSameServerIsResumed(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
@@ -226,7 +226,7 @@ func TestARevisionOfTheSameServerIsResumed(t *testing.T) {
 	assert.Equal(t, remotev1.Kind_RESET, restarted[0].Kind)
 }
 
-// A client that is away for longer than versions are kept is compared, however long that is.
+// The state of a client that was away for longer than versions are kept is compared, however long that was.
 func TestWhoComesBackLateIsCompared(t *testing.T) {
 	c := newCluster(append(baseObjects(), append(web("a", "10.0.0.1"), web("b", "10.0.0.2")...)...)...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1, keep: -1}}, socket(t))
@@ -248,7 +248,7 @@ func TestWhoComesBackLateIsCompared(t *testing.T) {
 		"SetEndpoint default/a:http/TCP -> 10.0.0.5:8080 sets=Cluster", "Sync"}, lines)
 }
 
-// A program that keeps what it has elsewhere goes on from a revision, and sees what changed since.
+// A program that stores its state elsewhere continues from a revision, and gets the changes since.
 func TestAnotherProgramGoesOnFromAPosition(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t,
@@ -290,7 +290,7 @@ func TestAnotherProgramGoesOnFromAPosition(t *testing.T) {
 	assert.Equal(t, before, server.sent("reset"))
 }
 
-// A newer client may say what this server does not know.
+// A newer client may send fields that this server does not know.
 func TestWhatANewerClientSaysDoesNoHarm(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, Options{Source: c}, socket(t))
@@ -337,8 +337,8 @@ func TestAVersionIsKeptFromItsEnd(t *testing.T) {
 	assert.Empty(t, c.recent)
 }
 
-// A kept version takes what has changed, and not the service, and their number goes by that. Clients that are connected
-// may have older ones.
+// A kept version takes the memory of what has changed, not of whole services, and the number of versions follows from
+// that. Connected clients may have older ones.
 func TestVersionsAreKeptForACertainNumberOfBytes(t *testing.T) {
 	const most = 20_000
 	for _, endpoints := range []int{1, 250} {
@@ -429,7 +429,7 @@ func TestKeptBytesAreThoseThatAreKept(t *testing.T) {
 	}
 }
 
-// Where a service that differs is most of the state, everything is sent, which is encoded once for all clients.
+// If a service that differs is most of the state, everything is sent, because that is encoded once for all clients.
 func TestALargeServiceThatDiffersIsSentWithEverything(t *testing.T) {
 	var addresses []string
 	for i := range 100 {

@@ -372,7 +372,7 @@ func (s *simulation) returnZone(zone int) {
 	s.churn(1, 20*time.Second, 4*time.Second)
 }
 
-// Nodes that do not say how new their state is go back, when they come to a brain that lags: the simulation sees that.
+// Nodes that do not say how new their state is get an older one from a brain that lags: the simulation notices that.
 func TestASimulationSeesNodesGoBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, forgetful := range []bool{false, true} {

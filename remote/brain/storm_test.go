@@ -74,7 +74,7 @@ func TestWhomItDoesNotConcernIsNotWoken(t *testing.T) {
 	assert.False(t, inA.woken(), "zone b alone")
 }
 
-// A client that has a batch in flight is not sent what is published meanwhile before it has acknowledged that.
+// A client with a batch in flight is not sent further changes before it has acknowledged the batch.
 func TestABusyClientSleepsUntilTheAcknowledgement(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
@@ -106,7 +106,7 @@ func (s stuck) SendMsg(any) error {
 	return s.ctx.Err()
 }
 
-// A client that acknowledges what it has not read is stuck before long: nothing more fits into its stream.
+// A client that acknowledges without reading is soon stuck: nothing more fits into its stream.
 func TestStuckClientsHoldUpNobody(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
@@ -208,7 +208,7 @@ func TestThousandsOfRevisionsLaterTheDifferenceIsSent(t *testing.T) {
 	assert.Equal(t, 1, server.sent("reset"))
 }
 
-// A server, or what is before it, that ends connections when they have a certain age costs one message each time.
+// A server, or a proxy in front of it, that ends connections of a certain age costs one message each time.
 func TestConnectionsThatEndByTheirAgeForceNoFullStates(t *testing.T) {
 	t.Parallel() // it waits until a client connects again
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)

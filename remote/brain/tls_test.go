@@ -58,7 +58,7 @@ func serveTCP(t testing.TB, opts Options, who ServeOptions) *replica {
 	return r
 }
 
-// With TLS the certificate says which node a client is, whatever the message says.
+// With TLS the certificate says which node a client is, whatever its message names.
 func TestTheNodesNameComesFromTheCertificate(t *testing.T) {
 	ca := newAuthority(t)
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
@@ -89,8 +89,8 @@ func TestTheNodesNameComesFromTheCertificate(t *testing.T) {
 	refused(nil, "n1")
 }
 
-// A viewer has the state of the node that it names. Everybody else has what the certificate says, also with a viewer's
-// name and another authority.
+// A viewer gets the state of the node that it names. All other clients get that of the certificate's node, also those
+// with a viewer's name from another authority.
 func TestAViewerNamesTheNode(t *testing.T) {
 	ca := newAuthority(t)
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)

@@ -198,8 +198,8 @@ func TestTheComparison(t *testing.T) {
 	b.behaved(url)
 }
 
-// Two programs are in one picture: a line for each, in another colour and of another kind, with its name. Who does not
-// see it hears the figures.
+// Two programs are in one chart: a line for each, of another colour and style, with its name. Screen readers get the
+// figures.
 func TestTheReportDrawsSpeed(t *testing.T) {
 	b := newTab(t)
 	url := serve(t, judge(t), measured("1.2.3", 3), measured("1.1.0", 300))
@@ -224,7 +224,7 @@ func TestTheReportDrawsSpeed(t *testing.T) {
 	b.behaved(url)
 }
 
-// Without JavaScript all is there but the search.
+// Without JavaScript everything works except the search.
 func TestTheReportWithoutJavaScript(t *testing.T) {
 	b := newTab(t)
 	url := serve(t, judge(t), conformance("nftables"))

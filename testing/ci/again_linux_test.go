@@ -122,7 +122,7 @@ FLAKY: tests: TestNames/twice#01/inner (example.com/names)
 	assert.NotContains(t, r.report(), "its last lines")
 }
 
-// go test, as the runner sees it: the first time TestA fails, and then it does what a case says.
+// The output of go test: TestA fails the first time, and then does what the case says.
 func TestWhatRunsAgainMustPassThreeTimes(t *testing.T) {
 	const pass, ok = "--- PASS: TestA (0.00s)\n", "PASS\nok  \tp\t0.1s\n"
 	for _, tc := range []struct {

@@ -83,7 +83,7 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 	require.NoError(t, d.Err())
 }
 
-// The order of a repeated field is the sender's; the methods of a part ask for one.
+// The sender chooses the order of a repeated field; the methods of a part need a certain order.
 func TestAPartMayComeInAnyOrder(t *testing.T) {
 	var d Decoder
 	part := d.part(marshal(&remotev1.NodePart{Namespace: "default", Name: "a", Unselected: []*remotev1.PortFamily{

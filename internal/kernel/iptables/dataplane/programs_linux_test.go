@@ -141,7 +141,7 @@ func TestOneVariantIsInstalled(t *testing.T) {
 	assert.Equal(t, Legacy, got)
 }
 
-// A program may be there, but its loader or a library not: it never runs, which is not a fault of this moment.
+// A program may be installed without its loader or a library: it cannot run, and trying again does not help.
 func TestProgramsThatCannotRun(t *testing.T) {
 	const noLibrary = "echo 'error while loading shared libraries: libip6tc.so.2: cannot open shared object file' >&2; " +
 		"exit 127"

@@ -109,7 +109,7 @@ func TestARuleOfOthersThatComesBeforeIsAnError(t *testing.T) {
 	require.Contains(t, routing(t, ns), "fwmark 0x80000000/0x80000000 lookup 77")
 }
 
-// The same rule of another program, or of an administrator, does as well.
+// The same rule made by another program, or by an administrator, is good enough.
 func TestTheSameRuleOfOthersWillDo(t *testing.T) {
 	k, ns := newRoutes(t)
 	as(t, ns, "rule", "add", "priority", "63", "fwmark", "0x80000000/0x80000000", "lookup", "7041132")

@@ -81,7 +81,7 @@ func TestTextIsWhatIpvsadmPrints(t *testing.T) {
 	require.Equal(t, lines(want), lines(string(printed)))
 }
 
-// A reply to one request must not be taken for that to another.
+// A reply to one request must not be taken for a reply to another one.
 func TestCallsFromManyGoroutinesDoNotMix(t *testing.T) {
 	k, _ := newKernel(t)
 	var wg sync.WaitGroup
@@ -114,7 +114,7 @@ func TestASocketThatWasClosedIsOpenedAgainInItsNamespace(t *testing.T) {
 	require.Equal(t, []Server{s}, list)
 }
 
-// moby/ipvs would wait for a reply for ever.
+// moby/ipvs would wait for a reply forever.
 func TestACallThatIsCancelledMidwayLeavesTheNextOneAlone(t *testing.T) {
 	k, _ := newKernel(t)
 	s := serverAt("10.96.0.1:80", model.TCP)

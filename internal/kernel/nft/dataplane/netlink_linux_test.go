@@ -334,8 +334,8 @@ func TestReadingSoonAfterABigBatch(t *testing.T) {
 	}
 }
 
-// The kernel calls a list interrupted whatever table was changed. A node where others change theirs all the time has
-// to be able to restart all the same.
+// The kernel reports a list as interrupted whichever table was changed. A restart must work also on a node where other
+// programs change tables all the time.
 func TestAChangeOfAnotherTableDoesNotInterruptTheListOfAChain(t *testing.T) {
 	n, ctx := newNetlink(t), t.Context()
 	other, err := NewNetlink()
@@ -362,7 +362,7 @@ func TestAChangeOfAnotherTableDoesNotInterruptTheListOfAChain(t *testing.T) {
 	assert.Equal(t, rules, listed)
 }
 
-// A set whose elements have something that this library does not write is another set.
+// A set whose elements have an expression that this library does not write does not match.
 func TestASetWithCountersOfAnotherProgramDoesNotMatch(t *testing.T) {
 	bothFamilies(t, func(t *testing.T, s sample) {
 		n := newNetlink(t)

@@ -40,8 +40,8 @@ func lets(t *testing.T, s *rules.Sources, a netip.Addr) bool {
 	return false
 }
 
-// The chain lets pass what is in any prefix, whether it is short or has a set. Prefixes that overlap, touch or are
-// there twice make the same list as the addresses in any other form.
+// The chain accepts packets from any of its prefixes, whether the list is short or has a set. Prefixes that overlap,
+// are adjacent or are listed twice make the same list as the addresses in any other form.
 func TestSourceRanges(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	long := 0
@@ -87,7 +87,7 @@ func TestAllSourcesMayCome(t *testing.T) {
 	}
 }
 
-// An object of 1.5 MB holds this many. Looking through all of them for each would take a minute.
+// An object of 1.5 MB holds this many. Comparing each with all others would take a minute.
 func TestTensOfThousandsOfSourceRanges(t *testing.T) {
 	prefixes := make([]netip.Prefix, 80_000)
 	for i := range prefixes {

@@ -117,7 +117,7 @@ func TestWhenTheMachineIsTooBusy(t *testing.T) {
 	}
 }
 
-// A control connection that has not ended is late as well, and one that loses packets.
+// A control connection that has not ended counts as late, and so does one that loses packets.
 func TestControlsThatAreLate(t *testing.T) {
 	watched(t, func(t *testing.T, f *fake, w *Watch) {
 		f.set(4, 1, 0)
@@ -139,7 +139,7 @@ func TestControlsThatAreLate(t *testing.T) {
 	})
 }
 
-// Only what happened meanwhile counts, also for how long a wait may last.
+// Only the time of a wait counts, also for how long the wait may last.
 func TestOnlyTheTimeInQuestionCounts(t *testing.T) {
 	watched(t, func(t *testing.T, f *fake, w *Watch) {
 		began := time.Now()
