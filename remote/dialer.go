@@ -40,8 +40,8 @@ type dialer struct {
 
 const (
 	firstPause = 250 * time.Millisecond
-	// firstAnswer is how long a server may take to send anything at all, from the attempt to connect. It is longer than a
-	// server lets clients wait for their turn.
+	// firstAnswer is how long a server may take to send anything at all, from the attempt to connect. It is longer than
+	// a server lets clients wait for their turn.
 	firstAnswer = 15 * time.Second
 	// silentBeats is how many heartbeats may be missing.
 	silentBeats = 3
@@ -139,7 +139,7 @@ func (d *dialer) stream(ctx context.Context, target string) (err error) {
 	}()
 	silence := time.NewTimer(d.answer)
 	defer silence.Stop()
-	look, stop := d.looks()
+	check, stop := d.listChecks()
 	defer stop()
 	for {
 		select {
@@ -156,7 +156,7 @@ func (d *dialer) stream(ctx context.Context, target string) (err error) {
 			if err := c.acknowledge(); err != nil {
 				return err
 			}
-		case <-look:
+		case <-check:
 			if err := d.stillTarget(target); err != nil {
 				return err
 			}
@@ -186,9 +186,9 @@ func receive(ctx context.Context, cancel context.CancelCauseFunc,
 	}
 }
 
-// looks returns a channel that fires when it is time to check whether the target is still listed, and a function that
-// stops it. Only targets in files can change.
-func (d *dialer) looks() (<-chan time.Time, func()) {
+// listChecks returns a channel that fires when it is time to check whether the target is still listed, and a function
+// that stops it. Only targets in files can change.
+func (d *dialer) listChecks() (<-chan time.Time, func()) {
 	if !d.client.opts.hasFiles() {
 		return nil, func() {}
 	}

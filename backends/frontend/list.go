@@ -11,7 +11,7 @@ type list[K comparable, V interface{ key() K }] struct {
 // maxScan is the number of elements up to which the list is scanned without an index.
 const maxScan = 32
 
-// find returns the place of an element, or -1.
+// find returns the index of an element, or -1.
 func (l *list[K, V]) find(k K) int {
 	if l.index != nil {
 		if i, ok := l.index[k]; ok {
@@ -22,7 +22,7 @@ func (l *list[K, V]) find(k K) int {
 	return slices.IndexFunc(l.all, func(v V) bool { return v.key() == k })
 }
 
-// add appends an element and returns its place.
+// add appends an element and returns its index.
 func (l *list[K, V]) add(v V) int {
 	i := len(l.all)
 	l.all = append(l.all, v)

@@ -35,23 +35,23 @@ type endpoints struct {
 	replaced      map[string]bool            // by another endpoint: load balancers that have one of these are due
 	// made is what this process has asked for, by ID. HNS may have created something else; asking for the same again
 	// would not help.
-	made map[string]elsewhere
+	made map[string]location
 	// HNS was seen to change these fields: in endpoints that an earlier process made they say nothing.
 	changesMAC, changesProvider bool
 }
 
-// elsewhere is where a remote endpoint is.
-type elsewhere struct {
+// location is where a remote endpoint is: on which node, by the addresses that HNS uses for it.
+type location struct {
 	mac      string
 	provider netip.Addr
 }
 
-func where(x *dp.Endpoint) elsewhere { return elsewhere{strings.ToLower(x.MAC), x.Provider} }
+func locationOf(x *dp.Endpoint) location { return location{strings.ToLower(x.MAC), x.Provider} }
 
 func newEndpoints() *endpoints {
 	return &endpoints{local: map[netip.Addr]string{}, remote: map[netip.Addr]string{}, byID: map[string]*dp.Endpoint{},
 		usedByOthers: map[string]bool{}, unused: map[string]bool{}, replaced: map[string]bool{},
-		made: map[string]elsewhere{}}
+		made: map[string]location{}}
 }
 
 // set replaces the known endpoints of the network. The counts of their users stay.
@@ -63,7 +63,7 @@ func (e *endpoints) set(list []dp.Endpoint, f model.Family) {
 	for i := range list {
 		e.add(&list[i], f)
 	}
-	maps.DeleteFunc(e.made, func(id string, _ elsewhere) bool { return e.byID[id] == nil })
+	maps.DeleteFunc(e.made, func(id string, _ location) bool { return e.byID[id] == nil })
 }
 
 func (e *endpoints) add(x *dp.Endpoint, f model.Family) {
@@ -100,7 +100,7 @@ func (e *endpoints) serves(id string, want *dp.Endpoint) bool {
 		return true
 	}
 	if made, ok := e.made[id]; ok {
-		return made == where(want)
+		return made == locationOf(want)
 	}
 	return (e.changesMAC || strings.EqualFold(x.MAC, want.MAC)) && (e.changesProvider || x.Provider == want.Provider)
 }
@@ -274,7 +274,7 @@ func (f *family) createEndpoint(ctx context.Context, x dp.Endpoint) (string, err
 		}
 		delete(f.endpoints.remote, addr)
 	}
-	f.endpoints.made[made.ID] = where(&x)
+	f.endpoints.made[made.ID] = locationOf(&x)
 	f.endpoints.changesMAC = f.endpoints.changesMAC || !strings.EqualFold(x.MAC, made.MAC)
 	f.endpoints.changesProvider = f.endpoints.changesProvider || x.Provider != made.Provider
 	x.ID, x.MAC, x.Provider = made.ID, made.MAC, made.Provider

@@ -78,7 +78,7 @@ func (f *feeder) Sync(ctx context.Context) error {
 
 // synced shows the result of a Sync. The snapshot is nil if nothing changed.
 func (p *Page) synced(f *feeder, start, end time.Time, err error) {
-	f.look(err)
+	f.recordError(err)
 	result := f.result
 	result.At, result.Duration = end.UTC(), end.Sub(start).Round(time.Microsecond).String()
 
@@ -112,9 +112,9 @@ func (p *Page) synced(f *feeder, start, end time.Time, err error) {
 	p.updated = make(chan struct{})
 }
 
-// look records an error, unless it is that of the previous Sync. The services whose errors have changed become
+// recordError records an error, unless it is that of the previous Sync. The services whose errors have changed become
 // suspects.
-func (f *feeder) look(err error) {
+func (f *feeder) recordError(err error) {
 	if syncing.SameError(err, f.err) {
 		return
 	}
