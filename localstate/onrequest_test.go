@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// described gives an endpoint everything that is in its details.
+// described sets all the details of an endpoint.
 func described(pod, zone string) endpointOption {
 	return func(e *discoveryv1.Endpoint) {
 		e.TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: pod, UID: "uid-1",

@@ -355,8 +355,8 @@ func TestFailedDeletionsAreLoggedInOneLine(t *testing.T) {
 	require.Contains(t, lines[0], "and 91 more errors")
 }
 
-// In an overlay network a cluster IP has an endpoint of its own. While none of the service's endpoints can be used, it
-// has nothing to lead to: it is not created and deleted at every resync.
+// In an overlay network a cluster IP has an endpoint of its own. While none of the service's endpoints can be used,
+// that endpoint has no use: it is not created and deleted at every resync.
 func TestAServiceWithoutAUsableEndpointCostsNothingAtAResync(t *testing.T) {
 	m := newOverlay(t)
 	b := m.start(t, overlay)

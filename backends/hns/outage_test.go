@@ -119,7 +119,7 @@ func TestAfterAnOutageDuringARepairLoadBalancersAreChangedInPlace(t *testing.T) 
 	require.Equal(t, []string{"update load balancer 10.96.0.10:80/TCP"}, m.writes())
 }
 
-// Nor does a Sync ask for each of many endpoints of a service.
+// A Sync does not ask for each of many endpoints of a service, either.
 func TestASyncStopsInTheMiddleOfAService(t *testing.T) {
 	m := newMachine(t)
 	b := m.start(t)

@@ -442,7 +442,7 @@ func TestWaitingForASocketIsNoFaultOfTheEndpoint(t *testing.T) {
 	require.LessOrEqual(t, <-early, time.Duration(0))
 }
 
-// A service with too many ports is served at some; the one in the other namespace at all of its.
+// Of a service with too many ports some are served; of a service in another namespace all are.
 func TestAServiceDoesNotTakeTheListenersOfOthers(t *testing.T) {
 	l := newLaptop(t, userspace.Options{}.With(userspace.Tuning{MaxListeners: 16}))
 	many := fakemodel.Service("many/ports").ClusterIP("10.96.0.1")

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// comparing is the stream of a client that has an older state than those that its server remembers.
+// comparing is the stream of a client whose state is older than those that its server has kept.
 type comparing struct {
 	stream
 	client   *client

@@ -16,7 +16,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
-// recordedObjects are those of the cluster in ../testdata/session-0.1.json, whose second replica is ahead by a change.
+// recordedObjects returns the objects of the cluster in ../testdata/session-0.1.json, whose second replica is ahead by
+// a change.
 func recordedObjects(changing string) []metav1.Object {
 	return append(baseObjects(),
 		kube.ServiceCIDR("main", "10.96.0.0/16"),

@@ -71,7 +71,7 @@ func (h *changes) advance(replica, by int) {
 	}
 }
 
-// catchUp has all replicas see everything, and know it.
+// catchUp lets all replicas see all changes, and know that they have.
 func (h *changes) catchUp() {
 	h.tick()
 	for i := range h.replicas {

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
-// inZone is a client of a node, which says in which zone that is.
+// inZone returns the Hello of a node that names its zone.
 func inZone(node, zone string) *remotev1.Hello {
 	return &remotev1.Hello{Node: node, Options: wire.EncodeOptions(localstate.Options{Zone: zone})}
 }

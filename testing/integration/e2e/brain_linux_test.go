@@ -78,7 +78,7 @@ func TestTheManifestsOfTheBrain(t *testing.T) {
 	r.noneWasLost()
 }
 
-// certificates makes those of the brain and of each node, where the manifests look for them.
+// certificates creates the certificates of the brain and of each node, where the manifests expect them.
 func (r *recipe) certificates(clusterDir string) {
 	dir := r.t.TempDir()
 	ca := testkit.NewAuthority(r.t, dir)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timeout is a time that only an address reaches that will never be usable, because its interface is down, say.
+// timeout is the time after which an address is given up, for example because its interface is down.
 const timeout = time.Minute
 
 // Await waits until an address that has been added to an interface of this thread's network namespace is local. The
