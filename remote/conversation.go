@@ -178,7 +178,7 @@ func (c *conversation) acknowledge() error {
 	}
 	c.acked = now
 	err := c.stream.Send(&remotev1.Request{Ack: &remotev1.Ack{Revision: now.revision, Error: now.problem,
-		RestMillis: uint32(min(max(0, time.Until(pausedUntil)), time.Hour).Milliseconds())}})
+		PauseMillis: uint32(min(max(0, time.Until(pausedUntil)), time.Hour).Milliseconds())}})
 	if errors.Is(err, io.EOF) {
 		return nil // Recv returns the reason
 	}

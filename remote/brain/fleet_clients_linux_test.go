@@ -254,7 +254,7 @@ func (c *fleetClient) followLight(stream grpc.ClientStream, batch func()) error 
 		}
 		c.applied = time.Now()
 		ack := wire.Encode(&remotev1.Request{Ack: &remotev1.Ack{Revision: u.Sync.Revision,
-			RestMillis: uint32(c.pause.Milliseconds())}})
+			PauseMillis: uint32(c.pause.Milliseconds())}})
 		if err := stream.SendMsg(ack.Bytes()); err != nil {
 			return err
 		}

@@ -82,7 +82,7 @@ func TestNewsWaitsWhileTheClientPauses(t *testing.T) {
 		acknowledge := func(pause time.Duration) {
 			syncs, _ := stream.sent()
 			news, err := c.take(&remotev1.Request{Ack: &remotev1.Ack{
-				Revision: syncs[len(syncs)-1].Revision, RestMillis: uint32(pause.Milliseconds())}})
+				Revision: syncs[len(syncs)-1].Revision, PauseMillis: uint32(pause.Milliseconds())}})
 			require.NoError(t, err)
 			if news && c.begin() {
 				c.send()

@@ -74,7 +74,7 @@ const maxHold = 5 * time.Second
 // setPause records for how long the client pauses, and so applies nothing. The caller holds the client's mu.
 func (c *client) setPause(ack *remotev1.Ack) {
 	c.pausedUntil, c.pausesLong = time.Time{}, false
-	if wait := min(time.Duration(ack.GetRestMillis())*time.Millisecond, maxHold); wait > 0 {
+	if wait := min(time.Duration(ack.GetPauseMillis())*time.Millisecond, maxHold); wait > 0 {
 		c.pausedUntil, c.pausesLong = time.Now().Add(wait), wait >= longPause
 	}
 }

@@ -241,11 +241,11 @@ func (n *simNode) batch(s *simStream, kind remotev1.Kind, sync *remotev1.Sync) {
 	time.AfterFunc(time.Until(now), func() {
 		n.mu.Lock()
 		n.probe = n.sim.probes.got(n.probe, clock)
-		rest := simPause(n.sync)
+		pause := simPause(n.sync)
 		n.mu.Unlock()
 		ack := &remotev1.Ack{Revision: sync.Revision}
 		if kind != remotev1.Kind_RESUMED {
-			ack.RestMillis = uint32(rest.Milliseconds())
+			ack.PauseMillis = uint32(pause.Milliseconds())
 		}
 		s.in <- &remotev1.Request{Ack: ack}
 	})

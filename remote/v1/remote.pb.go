@@ -815,9 +815,9 @@ type Ack struct {
 	Revision uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	// What could not be applied; empty if all is. The client tries again by itself, and sends another Ack when that changes.
 	Error string `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
-	// For so long the client will apply nothing more. A server that waits as long sends what has come meanwhile in one
-	// batch, which can be applied at once; one that does not has the client keep a batch that grows old.
-	RestMillis    uint32 `protobuf:"varint,3,opt,name=restMillis,proto3" json:"restMillis,omitempty"`
+	// How long from now the client will apply nothing more. A server should wait for that long, and then send all changes
+	// since in one batch, which the client applies at once; a batch that is sent earlier only becomes older.
+	PauseMillis   uint32 `protobuf:"varint,3,opt,name=pauseMillis,proto3" json:"pauseMillis,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -866,9 +866,9 @@ func (x *Ack) GetError() string {
 	return ""
 }
 
-func (x *Ack) GetRestMillis() uint32 {
+func (x *Ack) GetPauseMillis() uint32 {
 	if x != nil {
-		return x.RestMillis
+		return x.PauseMillis
 	}
 	return 0
 }
@@ -2557,13 +2557,11 @@ const file_remote_proto_rawDesc = "" +
 	"\x06Digest\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x16\n" +
 	"\x06shared\x18\x02 \x01(\fR\x06shared\x12\x10\n" +
-	"\x03own\x18\x03 \x01(\fR\x03own\"W\n" +
+	"\x03own\x18\x03 \x01(\fR\x03own\"Y\n" +
 	"\x03Ack\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\x12\x1e\n" +
-	"\n" +
-	"restMillis\x18\x03 \x01(\rR\n" +
-	"restMillis\"c\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\x12 \n" +
+	"\vpauseMillis\x18\x03 \x01(\rR\vpauseMillis\"c\n" +
 	"\aDigests\x12\x18\n" +
 	"\abuckets\x18\x01 \x01(\fR\abuckets\x12>\n" +
 	"\bservices\x18\x02 \x03(\v2\".kubeproxy.remote.v1.ServiceDigestR\bservices\"Y\n" +
