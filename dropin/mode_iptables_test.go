@@ -264,7 +264,7 @@ func TestCleanUpNamesAChainInUseAndRemovesTheRest(t *testing.T) {
 		assert.Equal(t, 1, strings.Count(r.iptables[0].Dump(), ":KPL-"), r.iptables[0].Dump())
 		assert.NotContains(t, r.iptables[0].Dump(), "-A KPL-")
 	}
-	assert.Equal(t, 2, strings.Count(r.logged(), "Chains that are no longer needed are empty, but stay"))
+	assert.Equal(t, 2, strings.Count(r.logged(), "Chains that are no longer needed were emptied, but not deleted"))
 	assert.Contains(t, r.logged(), "IPv4, iptables-nft: table nat: chains of others jump to chains that are left, empty: "+
 		"KPL-SERVICES (from OTHER)")
 	for _, d := range r.iptables {

@@ -162,7 +162,7 @@ func TestALeftoverThatStaysIsSaidOnce(t *testing.T) {
 		// A chain to which others jump is not tried again: it is empty.
 		failure = nil
 		said = hours(3)
-		assert.Equal(t, 1, strings.Count(said, "Chains that are no longer needed are empty, but stay"), said)
+		assert.Equal(t, 1, strings.Count(said, "Chains that are no longer needed were emptied, but not deleted"), said)
 		assert.NotContains(t, said, "Could not clean up")
 		assert.Equal(t, 7, attempts)
 	})
