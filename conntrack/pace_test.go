@@ -135,7 +135,7 @@ func TestPassesTakeATenthOfTheTimeAndNoFlowWaitsForLong(t *testing.T) {
 				for _, f := range tc.families {
 					passes := len(table.begins[f])
 					assert.InDelta(t, tc.passes, passes, 1)
-					if tc.cost < maxRest/9 {
+					if tc.cost < maxPause/9 {
 						total := time.Duration(passes*len(tc.families)) * tc.cost
 						assert.LessOrEqual(t, total, tc.long/10+time.Duration(len(tc.families))*tc.cost)
 					}
@@ -144,7 +144,7 @@ func TestPassesTakeATenthOfTheTimeAndNoFlowWaitsForLong(t *testing.T) {
 				assert.Empty(t, table.Flows())
 				assert.LessOrEqual(t, table.late, tc.late)
 
-				time.Sleep(maxRest)
+				time.Sleep(maxPause)
 				table.late = 0
 				fl.goOn(t, time.Millisecond)
 				fl.r.Wait()

@@ -48,9 +48,9 @@ type Reconciler struct {
 	families []*familyState
 	ctx      context.Context // of Wrap
 	ended    chan struct{}   // closed when the worker ends; nil if it does not run
-	// restsUntil is the earliest time of the next pass, and sleepsUntil when the worker wakes up by itself.
-	restsUntil, sleepsUntil time.Time
-	wake                    chan struct{} // wakes it earlier
+	// pausedUntil is the earliest time of the next pass, and sleepsUntil when the worker wakes up by itself.
+	pausedUntil, sleepsUntil time.Time
+	wake                     chan struct{} // wakes it earlier
 }
 
 // familyState is the state of one family.

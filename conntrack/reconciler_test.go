@@ -187,7 +187,7 @@ func TestRemovedServicesAreRememberedUntilAPassSucceeds(t *testing.T) {
 		describe(r, nil, start)
 		require.NoError(t, r.Sync(t.Context()))
 		r.Wait()
-		time.Sleep(maxRest)
+		time.Sleep(maxPause)
 		// The second flow is in the half of the table that a pass which fails does not reach.
 		dns, node := netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPortFrom(host(f, nodeIP), 30053)
 		table.Add(flowTo(f, 4000, dns, netip.AddrPortFrom(host(f, 1), 5353)),
@@ -278,7 +278,7 @@ func TestTheWorkerEndsWithTheContextOfWrapAndNotOfSync(t *testing.T) {
 		require.Equal(t, 2, table.passesOf(f), "one that failed, and another one")
 		require.Empty(t, table.Flows())
 
-		time.Sleep(maxRest)
+		time.Sleep(maxPause)
 		table.Add(stale)
 		table.FailNext(errors.New("no memory"))
 		r.ForceResync()

@@ -19,14 +19,14 @@ const (
 	lastRetry  = time.Minute
 )
 
-// maxRest is the longest pause between passes, and so limits how long a stale flow remains. Passes of up to 1.1 s
+// maxPause is the longest pause between passes, and so limits how long a stale flow remains. Passes of up to 1.1 s
 // (about 350,000 UDP flows) take a tenth of the time; with continuous changes a pass over a million flows (3 s) takes a
 // quarter. Without the limit, these flows would wait for half a minute.
-const maxRest = 10 * time.Second
+const maxPause = 10 * time.Second
 
-// rest returns the pause after a pass over all due families.
-func rest(cost time.Duration) time.Duration {
-	return syncing.Pace{Floor: 5 * time.Millisecond, Most: maxRest}.After(cost)
+// pauseAfter returns the pause after a pass over all due families.
+func pauseAfter(cost time.Duration) time.Duration {
+	return syncing.Pace{Floor: 5 * time.Millisecond, Most: maxPause}.After(cost)
 }
 
 // startWork makes the worker run the passes that are due. r.mu is held.
@@ -70,7 +70,7 @@ func (r *Reconciler) work() {
 				r.pass(r.ctx, f)
 			}
 		}
-		r.restsUntil = time.Now().Add(rest(time.Since(began)))
+		r.pausedUntil = time.Now().Add(pauseAfter(time.Since(began)))
 	}
 }
 
@@ -111,8 +111,8 @@ func (r *Reconciler) nextDue() (at time.Time, due bool) {
 			at, due = next, true
 		}
 	}
-	if at.Before(r.restsUntil) {
-		at = r.restsUntil
+	if at.Before(r.pausedUntil) {
+		at = r.pausedUntil
 	}
 	return at, due
 }
