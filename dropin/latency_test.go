@@ -127,8 +127,8 @@ func workFor(t *testing.T, mode string, services int) (least work) {
 	return least
 }
 
-// kernel counts the requests that it gets. From then on it discards changes, because the work of a model is not work of
-// the program.
+// kernel counts the calls that it gets. While counts is set, it also keeps the texts of changes, and discards the
+// changes, because the work of a model is not work of the program.
 type kernel struct {
 	mu     sync.Mutex
 	counts bool

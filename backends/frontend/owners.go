@@ -54,7 +54,7 @@ func (o *owners) gain(k Key, c claim) {
 	}
 }
 
-// lose takes the frontend away from a port that no longer has its claim.
+// lose takes the frontend of a claim away from its port.
 func (o *owners) lose(k Key, c claim) {
 	o.health.touch(k)
 	if o.nodePorts.noteOwner(k, c.port); c.kind != NodePort || k.IsNodePort() {

@@ -9,7 +9,7 @@ import (
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// The calls of HNS, in a golden file for people to read.
+// The state of HNS, in a golden file for people to read.
 func TestEveryFeature(t *testing.T) {
 	m := newMachine(t)
 	m.addPod("10.244.1.53")

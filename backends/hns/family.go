@@ -41,8 +41,8 @@ type family struct {
 	// altered has the settings that HNS makes of requested ones, where the two differ.
 	altered map[settings]settings
 	failed  []*balancer // deletions and repairs that failed in this commit
-	// Which lists have been read for the current commit, and the addresses whose endpoints HNS has refused to create in
-	// it.
+	// Whether the network and these lists have been read for the current commit, and the addresses whose endpoints HNS
+	// has refused to create in it.
 	readNet, listedBalancers, listedEndpoints bool
 	refused                                   map[netip.Addr]error
 	root                                      string // the ID of Options.RootEndpoint, if it has been read

@@ -218,8 +218,8 @@ func (w *randomWorld) check() {
 	}
 }
 
-// Random changes, divided into waves at random, with random failures and restarts of the backend: in the end, the rules
-// treat packets as the oracle says.
+// Random changes, divided into waves at random, with random failures and restarts of the backend: after each Sync that
+// succeeds, the rules treat packets as the oracle says.
 func TestAnyWayToAStateDoesWhatTheOracleSays(t *testing.T) {
 	seeds := uint64(6) // each number of services, and chains that are divided
 	if need.IsDeep() {

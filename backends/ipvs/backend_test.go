@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// The requests to the kernel, in a golden file for people to read.
+// The state of the kernel, in golden files for people to read.
 func TestEveryFeature(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t)

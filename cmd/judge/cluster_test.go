@@ -181,7 +181,7 @@ func TestTwoJudgesOfOneCluster(t *testing.T) {
 		assert.Less(t, time.Since(began), leaseDuration)
 		assert.Contains(t, left(t, first), "ServiceCIDR "+objectName, "the second one has removed nothing")
 
-		// The first judge is killed and leaves objects behind. The second one removes them.
+		// The first judge stops without cleaning up, and leaves objects behind. The second one removes them.
 		s := storeOf(first)
 		require.NoError(t, s.Put(t.Context(), []metav1.Object{kube.Node("n1").Build(), kube.Service("web").Build()}, nil))
 		cancel()

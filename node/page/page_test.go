@@ -290,7 +290,7 @@ func TestServicesThatAreNot(t *testing.T) {
 	assert.Equal(t, []string{"skipped: type ExternalName"}, got.Notes)
 }
 
-// The size of an answer does not grow with that of the service.
+// The size of an answer is bounded, however large the service is.
 func TestAnswersAreBounded(t *testing.T) {
 	b := &backend{rules: strings.Repeat("x", maxRulesBytes+1), err: errors.New(strings.Repeat("e", 100_000))}
 	r := newRig(t, b, Options{})

@@ -338,8 +338,7 @@ func TestSimulatedFleet(t *testing.T) {
 	})
 }
 
-// loseZone ends the nodes and brains of a zone without closing their connections; 40 seconds later its pods are gone,
-// too.
+// loseZone ends the nodes and brains of a zone, which report nothing; 40 seconds later its pods are gone, too.
 func (s *simulation) loseZone(zone int) {
 	for _, b := range s.brains {
 		if b.index%len(simZones) == zone {

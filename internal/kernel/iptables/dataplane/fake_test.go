@@ -48,7 +48,7 @@ func TestFakeDumpsWhatItLoaded(t *testing.T) {
 	assert.Empty(t, NewFake(model.IPv4).Dump())
 	f := loaded(t, dumped)
 	assert.Equal(t, dumped, f.Dump())
-	// The order does not matter, nor do comments; a chain that is used and not declared is an error.
+	// The order of declarations does not matter, nor do comments.
 	lines := strings.SplitAfter(dumped, "\n")
 	i := slices.Index(lines, ":KPL-A - [0:0]\n")
 	lines[i], lines[i+1] = lines[i+1], lines[i]

@@ -80,7 +80,7 @@ func watchedAs(t *testing.T, neverBusy bool, test func(t *testing.T, f *fake, w 
 	})
 }
 
-// A machine is too busy because of the number of other programs' threads, or because a control connection was late.
+// A machine is too busy if other programs have many threads, or make a control connection late.
 func TestWhenTheMachineIsTooBusy(t *testing.T) {
 	for name, tc := range map[string]struct {
 		others, ours int
@@ -139,7 +139,7 @@ func TestControlsThatAreLate(t *testing.T) {
 	})
 }
 
-// Only the time of a wait counts, also for how long the wait may last.
+// Only the load since a given time counts, also for how long a wait may last.
 func TestOnlyTheTimeInQuestionCounts(t *testing.T) {
 	watched(t, func(t *testing.T, f *fake, w *Watch) {
 		began := time.Now()

@@ -24,8 +24,8 @@ type nodeManager = nodemanager.NodeManager
 const nodeIPsField = "rawNodeIPs"
 
 // nodeManagerType is the type behind the interface, which is not exported. With a context that has ended the
-// constructor returns a nil pointer of that type, and an error; its informer continues, with a server without other
-// users.
+// constructor returns a nil pointer of that type, and an error; its informer continues, with a server that does
+// not exist.
 var nodeManagerType = sync.OnceValue(func() reflect.Type {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
