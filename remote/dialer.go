@@ -41,7 +41,7 @@ type dialer struct {
 const (
 	firstPause = 250 * time.Millisecond
 	// firstAnswer is how long a server may take to send anything at all, from the attempt to connect. It is longer than
-	// a server lets clients wait for their turn.
+	// a server lets clients wait for a slot.
 	firstAnswer = 15 * time.Second
 	// silentBeats is how many heartbeats may be missing.
 	silentBeats = 3

@@ -60,7 +60,7 @@ func repairing(t *testing.T, r *rig, every time.Duration, wake <-chan struct{},
 }
 
 // However much there is to check, nothing is checked once the context has ended.
-func TestNothingIsLookedAtAfterTheEnd(t *testing.T) {
+func TestNothingIsCheckedAfterTheEnd(t *testing.T) {
 	r, l := newRig(t), newChecker()
 	r.sync(t)
 	ended, end := context.WithCancel(t.Context())
@@ -73,7 +73,7 @@ func TestNothingIsLookedAtAfterTheEnd(t *testing.T) {
 	assert.Empty(t, l.of(model.IPv4))
 }
 
-func TestNothingIsLookedAtBeforeTheFirstSyncAndAfterCleanUp(t *testing.T) {
+func TestNothingIsCheckedBeforeTheFirstSyncAndAfterCleanUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, l := newRig(t), newChecker()
 		repairing(t, r, time.Second, nil, l.Check, func() {
@@ -167,7 +167,7 @@ func TestWhatSomebodyChangesAgainAndAgainIsRepairedLessAndLessOften(t *testing.T
 	})
 }
 
-func TestARestIsKept(t *testing.T) {
+func TestAPauseIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, l := newRig(t), newChecker()
 		r.sync(t)

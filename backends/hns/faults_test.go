@@ -120,7 +120,7 @@ func TestAnEndpointRemovedBehindOurBackIsCreatedAgain(t *testing.T) {
 	require.Contains(t, m.hns.Dump(), "of 10.244.1.5,fd00:244:1::5, 10.244.1.6,fd00:244:1::6, 10.244.2.5\n")
 }
 
-func TestAPoisonedLoadBalancerAffectsNothingElse(t *testing.T) {
+func TestAnUnusableLoadBalancerAffectsNothingElse(t *testing.T) {
 	m := newMachine(t)
 	b := m.start(t)
 	put(t, b, append(web(), api()...)...)

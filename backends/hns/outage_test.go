@@ -71,7 +71,7 @@ func TestASyncStopsWhenHNSStops(t *testing.T) {
 			backendtest.Set(t, b, many(20)...)
 			unanswered := m.stop(after)
 			isOutage(t, b.Sync(t.Context()))
-			require.LessOrEqual(t, *unanswered, 2*3, "a call of each family, and a look whether another program made it")
+			require.LessOrEqual(t, *unanswered, 2*3, "a call of each family, and a check whether another program made it")
 			m.startAgain()
 			m.hns.TakeCalls()
 			require.NoError(t, b.Sync(t.Context()))

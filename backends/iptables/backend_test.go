@@ -296,7 +296,7 @@ func TestWithoutRouteLocalnetEverythingElseIsServed(t *testing.T) {
 	// Somebody else sets it.
 	require.NoError(t, os.WriteFile(file, []byte("1\n"), 0o444))
 	r.Sync()
-	assert.Contains(t, r.dump(model.IPv4), leftAlone, "nobody looks before the next resync")
+	assert.Contains(t, r.dump(model.IPv4), leftAlone, "it is not checked before the next resync")
 	r.backend.ForceResync()
 	r.Sync()
 	assert.NotContains(t, r.dump(model.IPv4), leftAlone)

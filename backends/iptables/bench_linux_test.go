@@ -25,7 +25,7 @@ var clusterSizes = backendtest.Sizes(10, 1000, 5000, 10000)
 func newBackend(tb testing.TB, o iptables.Options) *iptables.Backend {
 	tb.Helper()
 	o.Families = []model.Family{model.IPv4}
-	o = o.Looking(-1)
+	o = o.CheckingEvery(-1)
 	b, err := iptables.New(tb.Context(), o)
 	require.NoError(tb, err)
 	return b

@@ -54,7 +54,7 @@ func BenchmarkBigService(b *testing.B) {
 				d := &discarding{Fake: dataplane.NewFake(model.IPv4)}
 				backend, err := iptables.New(b.Context(),
 					iptables.Options{Dataplanes: []dataplane.Interface{d},
-						Common: frontend.Common{Limits: frontend.Limits{Service: most, Namespace: most}}}.Looking(-1))
+						Common: frontend.Common{Limits: frontend.Limits{Service: most, Namespace: most}}}.CheckingEvery(-1))
 				require.NoError(b, err)
 				defer backend.Close()
 				backend.SetNode(backendtest.Node())

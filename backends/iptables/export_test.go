@@ -12,8 +12,8 @@ func (o Options) Of(v dataplane.Variant) Options {
 	return o
 }
 
-// Looking returns the options with another interval between the checks for drift; negative: none.
-func (o Options) Looking(every time.Duration) Options {
+// CheckingEvery returns the options with another interval between the checks for drift; negative: none.
+func (o Options) CheckingEvery(every time.Duration) Options {
 	o.driftInterval = every
 	return o
 }
@@ -24,5 +24,5 @@ func (o Options) Splitting(maxNames int) Options {
 	return o
 }
 
-// ChecksForDrift reports whether the options have an interval.
-func (o Options) ChecksForDrift() bool { return o.driftInterval != 0 }
+// HasDriftInterval reports whether the options have an interval, which may be negative: see CheckingEvery.
+func (o Options) HasDriftInterval() bool { return o.driftInterval != 0 }

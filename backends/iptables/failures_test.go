@@ -228,7 +228,7 @@ func onlyLines(dump string, words ...string) string {
 
 func TestDriftIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, iptables.Options{}.Looking(time.Second))
+		r := newRig(t, iptables.Options{}.CheckingEvery(time.Second))
 		r.Set(backendtest.EveryFeature()...)
 		r.Sync()
 		before := r.dump(model.IPv4)
@@ -254,7 +254,7 @@ func TestDriftIsRepaired(t *testing.T) {
 
 func TestARepairThatFailsIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, iptables.Options{}.Looking(time.Second))
+		r := newRig(t, iptables.Options{}.CheckingEvery(time.Second))
 		r.Set(backendtest.EveryFeature()...)
 		r.Sync()
 		before := r.dump(model.IPv4)
@@ -306,13 +306,13 @@ func (m *meddled) Restore(ctx context.Context, b *dataplane.Batch) error {
 	return err
 }
 
-// newMeddledRig is a rig for IPv4 that looks for drift each second.
+// newMeddledRig is a rig for IPv4 that checks for drift each second.
 func newMeddledRig(t *testing.T) (*rig, *meddled) {
 	fake := dataplane.NewFake(model.IPv4)
 	m := &meddled{Fake: fake}
 	r := &rig{t: t, fakes: map[model.Family]*dataplane.Fake{model.IPv4: fake}, options: iptables.Options{
 		Common:     frontend.Common{Sysctls: sysctl.Root(t.TempDir())},
-		Dataplanes: []dataplane.Interface{m}}.Looking(time.Second)}
+		Dataplanes: []dataplane.Interface{m}}.CheckingEvery(time.Second)}
 	return r.start(), m
 }
 
@@ -358,7 +358,7 @@ func TestARepairThatHangsIsGivenUpAndTriedAgain(t *testing.T) {
 	})
 }
 
-// Another program may use nft to add a rule to a table that iptables cannot print. iptables can still change the table.
+// With nft, another program may add a rule that iptables cannot print. iptables can still change the table.
 func TestATableThatCannotBeReadIsWrittenAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, m := newMeddledRig(t)
@@ -511,7 +511,7 @@ func TestOnlyWhatOthersChangeInVainMakesDriftWait(t *testing.T) {
 		r.Set(backendtest.EveryFeature()...)
 		r.Sync()
 		synctest.Wait()
-		m.read = func(context.Context) error { // two tables, 2 s: 200 s of rest
+		m.read = func(context.Context) error { // two tables, 2 s: a pause of 200 s
 			time.Sleep(time.Second)
 			return nil
 		}

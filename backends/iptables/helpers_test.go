@@ -30,8 +30,8 @@ func newRig(t testing.TB, o iptables.Options) *rig {
 		r.fakes[f] = dataplane.NewFake(f)
 		r.options.Dataplanes = append(r.options.Dataplanes, r.fakes[f])
 	}
-	if !o.ChecksForDrift() {
-		r.options = r.options.Looking(-1)
+	if !o.HasDriftInterval() {
+		r.options = r.options.CheckingEvery(-1)
 	}
 	if o.Sysctls == "" {
 		r.options.Sysctls = sysctl.Root(t.TempDir())

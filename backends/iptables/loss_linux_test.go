@@ -40,7 +40,7 @@ func newLoaded(t *testing.T, v dataplane.Variant) (*rig, backendtest.Loaded) {
 
 // newKernelRig is a rig on the kernel, in the namespace of the test.
 func newKernelRig(t testing.TB, v dataplane.Variant) *rig {
-	o := iptables.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}}.Of(v).Looking(-1)
+	o := iptables.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}}.Of(v).CheckingEvery(-1)
 	return (&rig{t: t, options: o}).start()
 }
 

@@ -211,7 +211,7 @@ func TestAServiceThatIsRefusedFailsOneRestore(t *testing.T) {
 func TestRepairsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
-		r := newRig(t, iptables.Options{Common: frontend.Common{Metrics: reg}}.Looking(time.Second))
+		r := newRig(t, iptables.Options{Common: frontend.Common{Metrics: reg}}.CheckingEvery(time.Second))
 		r.Set(backendtest.EveryFeature()...)
 		r.Sync()
 		fake := r.fakes[model.IPv4]

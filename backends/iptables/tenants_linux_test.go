@@ -38,7 +38,7 @@ func TestNoTenantCostsTheKernelMoreThanItAsksFor(t *testing.T) {
 			var work backendtest.Work
 			o := iptables.Options{Dataplanes: []dataplane.Interface{onKernel{kernel, &work}},
 				Common: frontend.Common{Limits: limits}}
-			b, err := iptables.New(t.Context(), o.Looking(-1))
+			b, err := iptables.New(t.Context(), o.CheckingEvery(-1))
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, b.Close()) })
 			return b, work.Take

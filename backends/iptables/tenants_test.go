@@ -20,7 +20,7 @@ func TestNoTenantCostsMoreThanItAsksFor(t *testing.T) {
 		New: func(t *testing.T, limits frontend.Limits) (backendtest.TenantBackend, func() backendtest.Work) {
 			fake := dataplane.NewFake(model.IPv4)
 			o := iptables.Options{Dataplanes: []dataplane.Interface{fake}, Common: frontend.Common{Limits: limits}}
-			b, err := iptables.New(t.Context(), o.Looking(-1))
+			b, err := iptables.New(t.Context(), o.CheckingEvery(-1))
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, b.Close()) })
 			var work backendtest.Work

@@ -355,7 +355,7 @@ func TestWhatSomebodyElseChangesIsRepairedAtOnce(t *testing.T) {
 	})
 }
 
-// Flows that began meanwhile are stale, whether a Sync or the look that the change has asked for comes first.
+// Flows that began meanwhile are stale, whether a Sync or the check that the change has requested comes first.
 func TestARemovedTableThatASyncFindsCountsAsRepaired(t *testing.T) {
 	r := newRig(t, nft.Options{})
 	var repaired []model.Family
@@ -418,7 +418,7 @@ func TestAForcedResyncTrustsNothing(t *testing.T) {
 	tx.AddElements(slots, extra)
 	require.NoError(t, r.fake.ApplyUnnoticed(tx))
 	r.Sync()
-	require.NotContains(t, r.dump(model.IPv6), "vmap", "nothing asks for a look at the table")
+	require.NotContains(t, r.dump(model.IPv6), "vmap", "nothing makes the backend check the table")
 	r.backend.ForceResync()
 	r.Sync()
 	assert.Equal(t, before, canonical(t, r.dump(model.IPv6)))

@@ -26,7 +26,7 @@ import (
 
 var ipv4Table = dp.TableKey{Family: model.IPv4, Name: nft.DefaultTableName}
 
-// clientsOf returns the set of clients of a service port, and the number that stands for the port, 0 if it has a set of
+// clientsOf rebatches the set of clients of a service port, and the number that stands for the port, 0 if it has a set of
 // its own.
 func (r stickyRig) clientsOf(port string) (set *dp.Set, scope uint32) {
 	r.t.Helper()
@@ -44,7 +44,7 @@ func (r stickyRig) clientsOf(port string) (set *dp.Set, scope uint32) {
 	return set, uint32(n)
 }
 
-// key returns the key of the n-th client.
+// key rebatches the key of the n-th client.
 func (r stickyRig) key(scope uint32, n int) string {
 	key := dp.AppendAddr(nil, netip.AddrFrom4([4]byte{203, byte(n >> 16), byte(n >> 8), byte(n)}))
 	if scope > 0 {
@@ -64,7 +64,7 @@ func (r stickyRig) meet(port string, first, last int, timeout time.Duration) {
 	require.NoError(r.t, r.fake.ApplyUnnoticed(tx))
 }
 
-// left returns how long each client of a service port stays.
+// left rebatches how long each client of a service port stays.
 func (r stickyRig) left(port string) map[int]time.Duration {
 	r.t.Helper()
 	set, scope := r.clientsOf(port)
@@ -197,7 +197,7 @@ func TestASyncReadsOneBigSetOfClients(t *testing.T) {
 			}
 			return true
 		}
-		for turn := 1; turn <= 3; turn++ {
+		for batch := 1; batch <= 3; batch++ {
 			listed := r.fake.Listed()
 			r.Sync()
 			assert.Equal(t, listed+clients, r.fake.Listed())
@@ -210,12 +210,12 @@ func TestASyncReadsOneBigSetOfClients(t *testing.T) {
 					done++
 				}
 			}
-			assert.Equal(t, turn, done)
+			assert.Equal(t, batch, done)
 		}
 	})
 }
 
-// The backend does the rest by itself, and rests between turns.
+// The backend does the rest by itself, and pauses between batches.
 func TestClientsOfManySetsGetALoweredTimeoutInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := stickyRig{newRigThat(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}}, true)}
@@ -228,12 +228,12 @@ func TestClientsOfManySetsGetALoweredTimeoutInTheBackground(t *testing.T) {
 			r.meet(fmt.Sprintf("shop/s%d:p/TCP", i), 0, clients, time.Hour)
 			r.affinity("shop", i, time.Minute)
 		}
-		var turns []time.Duration // when each began
+		var batches []time.Duration // when each began
 		began, apply := time.Now(), r.fake.FailApply
 		r.fake.FailApply = func(tx *dp.Transaction) error {
 			if strings.Contains(tx.Text(), "timeout 1m }") && tx.Elements() > 0 {
-				if n := len(turns); n == 0 || time.Since(began)-turns[n-1] > time.Minute {
-					turns = append(turns, time.Since(began))
+				if n := len(batches); n == 0 || time.Since(began)-batches[n-1] > time.Minute {
+					batches = append(batches, time.Since(began))
 				}
 				time.Sleep(time.Second)
 			}
@@ -243,7 +243,7 @@ func TestClientsOfManySetsGetALoweredTimeoutInTheBackground(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		const takes = (clients + 399) / 400 * time.Second
-		assert.Equal(t, []time.Duration{0, 10 * takes}, turns)
+		assert.Equal(t, []time.Duration{0, 10 * takes}, batches)
 		for i := range 2 {
 			for n, left := range r.left(fmt.Sprintf("shop/s%d:p/TCP", i)) {
 				require.Equal(t, time.Minute, left, "client %d of %d", n, i)

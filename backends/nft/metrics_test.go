@@ -119,7 +119,7 @@ func TestFailuresAreCounted(t *testing.T) {
 }
 
 // What cannot be removed in Sync after Sync, as before Linux 6.2, is logged once a minute.
-func TestWhatStaysIsLoggedSeldom(t *testing.T) {
+func TestObsoleteObjectsAreLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFailing(t, model.IPv4)
 		r.Sync()

@@ -178,7 +178,7 @@ func TestAnyWayToAStateEndsInTheSameTables(t *testing.T) {
 				}
 				if w.chance(10) {
 					w.tamper()
-					w.r.backend.ForceResync() // or the repair may come after the look at the tables
+					w.r.backend.ForceResync() // or the repair may come after the tables are read here
 				}
 				if w.chance(5) {
 					w.r.Restart()

@@ -45,7 +45,7 @@ func TestAConnectionEndsWhenNeitherSideSends(t *testing.T) {
 
 func TestAConnectionOnWhichOneSideSendsNowAndThenGoesOn(t *testing.T) {
 	relayed(t, func(t *testing.T, client, server net.Conn, ended <-chan struct{}) {
-		for pause := range time.Duration(59) { // so that data comes at all times between two looks
+		for pause := range time.Duration(59) { // so that data comes at all times between two checks
 			time.Sleep(pause * time.Minute)
 			_, err := server.Write([]byte("x"))
 			require.NoError(t, err)
@@ -92,8 +92,9 @@ func ended(t *testing.T, end <-chan struct{}) {
 	}
 }
 
-// lookingOften returns a relay that looks often whether a side is gone, and what is closed when it has ended.
-func lookingOften(client, server net.Conn) (*relay, <-chan struct{}) {
+// checkingOften returns a relay that checks often whether a side is gone, and a channel that is closed when it has
+// ended.
+func checkingOften(client, server net.Conn) (*relay, <-chan struct{}) {
 	r := &relay{client: client, server: server, slot: &slot{}, open: 2, timeout: time.Hour, closeWait: time.Hour,
 		checkEvery: time.Millisecond}
 	end := make(chan struct{})
@@ -117,7 +118,7 @@ func TestAConnectionEndsWhenASideThatEndedItsHalfIsGone(t *testing.T) {
 			if who == "server" {
 				client, server = server, client
 			}
-			r, end := lookingOften(client, server)
+			r, end := checkingOften(client, server)
 			sent := make([]byte, 1<<16)
 			_, err := goes.Write(sent)
 			require.NoError(t, err)
@@ -144,7 +145,7 @@ func TestAConnectionEndsWhenASideThatCannotSendOnIsGone(t *testing.T) {
 	}
 	goes, client := pair(t)
 	stays, server := pair(t)
-	_, end := lookingOften(client, server)
+	_, end := checkingOften(client, server)
 	sent := make([]byte, 1<<16)
 	for err := error(nil); err == nil; {
 		require.NoError(t, goes.SetWriteDeadline(time.Now().Add(200*time.Millisecond)))

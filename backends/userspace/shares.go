@@ -93,7 +93,7 @@ func (q *listenerQuota) take(port model.PortName) *share {
 	return sh
 }
 
-// release ends the use of what take returned.
+// release makes a listener count no longer. sh is what take or move returned for it.
 func (q *listenerQuota) release(sh *share) {
 	q.taken--
 	sh.add(-1)
@@ -145,9 +145,9 @@ const logPause = 10 * time.Second
 // logLimiter says when something may be logged again.
 type logLimiter struct{ last atomic.Int64 } // Unix nanoseconds
 
-func (s *logLimiter) due(now time.Time) bool {
-	last := s.last.Load()
-	return now.Sub(time.Unix(0, last)) >= logPause && s.last.CompareAndSwap(last, now.UnixNano())
+func (l *logLimiter) due(now time.Time) bool {
+	last := l.last.Load()
+	return now.Sub(time.Unix(0, last)) >= logPause && l.last.CompareAndSwap(last, now.UnixNano())
 }
 
 // slotFor returns a slot for a connection or a flow, nil if there is none. end begins to end it.

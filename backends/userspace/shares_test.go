@@ -75,7 +75,7 @@ func (c takers) take(namespace, service string, i int) bool {
 
 func newTakers(limit int) takers { return takers{newPool(limit, time.Minute), map[string]int{}} }
 
-// Few namespaces have many services and clients. No client that has less loses a connection, and each gets as many as
+// A few namespaces have many services and clients. A namespace that has less loses no connection, and gets as many as
 // the others have.
 func TestAFloodTakesNothingFromWhoHasLess(t *testing.T) {
 	c := newTakers(400)

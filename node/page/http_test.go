@@ -328,7 +328,7 @@ type brokenWriter struct{ *httptest.ResponseRecorder }
 func (brokenWriter) Write([]byte) (int, error) { return 0, net.ErrClosed }
 
 // Many clients ask expensive questions: the page works on one answer at a time, and on none for clients that have gone.
-func TestExpensiveQuestionsWaitForTheirTurn(t *testing.T) {
+func TestExpensiveQuestionsAreAnsweredOneAtATime(t *testing.T) {
 	var asked atomic.Int32
 	entered, release := make(chan struct{}), make(chan struct{})
 	r := newRig(t, nil, Options{Config: func() oracle.Config {

@@ -39,7 +39,7 @@ func zonesOf(c *cluster, n int) {
 
 // A cluster may have more zones than there may be classes, if its racks are labelled as zones. The nodes of the other
 // zones are served like nodes without a zone: they get all endpoints, and those on the node itself as local ones.
-func TestANodeForWhoseZoneThereIsNoPlaceIsServedWithoutIt(t *testing.T) {
+func TestANodeForWhoseZoneThereIsNoClassIsServedWithoutIt(t *testing.T) {
 	const zones, limit = 6, 3
 	c := newCluster()
 	zonesOf(c, zones)
@@ -110,7 +110,7 @@ func (r *replica) nodesByName(t *testing.T, n int) []ClientStatus {
 }
 
 // Clients may name any zone, so zones that no Node has may use at most half of the limit.
-func TestZonesThatNoNodeHasLeavePlacesToOthers(t *testing.T) {
+func TestZonesThatNoNodeHasLeaveClassesToOthers(t *testing.T) {
 	const limit = 8
 	c := newCluster(baseObjects()...)
 	zonesOf(c, limit/2)
@@ -141,7 +141,7 @@ func TestZonesThatNoNodeHasLeavePlacesToOthers(t *testing.T) {
 
 // The classes of a principal are computed one after the other, with a pause of nine times as long as the last one took.
 // Other principals do not wait for it.
-func TestClassesOfOnePrincipalAreMadeInTurn(t *testing.T) {
+func TestClassesOfOnePrincipalAreComputedOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slots classSlots
 		begin := time.Now()
@@ -175,7 +175,7 @@ func atOnce(n int, f func() time.Duration) <-chan time.Duration {
 }
 
 // A client that waits for a slot can end its stream.
-func TestAClientThatWaitsForItsTurnCanLeave(t *testing.T) {
+func TestAClientThatWaitsForItsSlotCanLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slots classSlots
 		p := principal{node: "n1"}

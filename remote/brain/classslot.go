@@ -32,12 +32,12 @@ const (
 
 // take waits for the principal's slot and the end of its pause. The caller calls done afterwards. It fails only if ctx
 // ends.
-func (t *classSlots) take(ctx context.Context, p principal) (done func(), err error) {
-	slot := t.join(p)
+func (s *classSlots) take(ctx context.Context, p principal) (done func(), err error) {
+	slot := s.join(p)
 	select {
 	case slot.busy <- struct{}{}:
 	case <-ctx.Done():
-		t.leave(slot)
+		s.leave(slot)
 		return nil, ctx.Err()
 	}
 	if wait := time.Until(slot.pausedUntil); wait > 0 {
@@ -47,7 +47,7 @@ func (t *classSlots) take(ctx context.Context, p principal) (done func(), err er
 		case <-timer.C:
 		case <-ctx.Done():
 			<-slot.busy
-			t.leave(slot)
+			s.leave(slot)
 			return nil, ctx.Err()
 		}
 	}
@@ -56,32 +56,32 @@ func (t *classSlots) take(ctx context.Context, p principal) (done func(), err er
 		now := time.Now()
 		slot.pausedUntil = now.Add(min(classPause*now.Sub(begin), maxClassPause))
 		<-slot.busy
-		t.leave(slot)
+		s.leave(slot)
 	}, nil
 }
 
 // join returns the slot of a principal, and drops unused ones whose pause is over.
-func (t *classSlots) join(p principal) *classSlot {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	slot := t.of[p]
+func (s *classSlots) join(p principal) *classSlot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slot := s.of[p]
 	if slot == nil {
 		now := time.Now()
-		maps.DeleteFunc(t.of, func(_ principal, other *classSlot) bool {
+		maps.DeleteFunc(s.of, func(_ principal, other *classSlot) bool {
 			return other.clients == 0 && !other.pausedUntil.After(now)
 		})
-		if t.of == nil {
-			t.of = map[principal]*classSlot{}
+		if s.of == nil {
+			s.of = map[principal]*classSlot{}
 		}
 		slot = &classSlot{busy: make(chan struct{}, 1)}
-		t.of[p] = slot
+		s.of[p] = slot
 	}
 	slot.clients++
 	return slot
 }
 
-func (t *classSlots) leave(slot *classSlot) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (s *classSlots) leave(slot *classSlot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	slot.clients--
 }

@@ -122,11 +122,11 @@ func (c *client) finish(err error) (again bool) {
 // takeNews reports whether an update is pending that can be sent now, and marks it as taken. None can once the stream
 // is about to end: the client may not even have a state. The caller holds the client's mu.
 func (c *client) takeNews() bool {
-	look := c.news && !c.busy && c.cause == nil && !c.holds()
-	if look {
+	taken := c.news && !c.busy && c.cause == nil && !c.holds()
+	if taken {
 		c.news, c.sentSeen, c.newsSeen = false, c.newsSeen, time.Time{}
 	}
-	return look
+	return taken
 }
 
 // send brings the client up to date. The caller has called begin. It may take long: the client may be slow, and its

@@ -93,7 +93,7 @@ func TestANodeMayMoveBetweenZones(t *testing.T) {
 }
 
 // A viewer's streams count for the viewer, whatever nodes it names.
-func TestAViewerTakesNoNodesPlaces(t *testing.T) {
+func TestAViewersStreamsDoNotCountForItsNodes(t *testing.T) {
 	server := serve(t, Options{Source: newCluster(baseObjects()...)}, socket(t))
 	join := func(node, viewer string) error {
 		c := &client{server: &server.common, node: node, viewer: viewer, ctx: t.Context(), sends: true}

@@ -148,7 +148,7 @@ const (
 	maxSlotUsers = 2
 )
 
-// waitForSlot waits for a slot, in which the client may be sent a full state, first come, first served. If that takes
+// waitForSlot waits for a slot, without which no client is sent a full state, first come, first served. If that takes
 // too long, or if too many clients of the principal have or want one, it tells the client to reconnect later, and
 // release is nil.
 func (c *client) waitForSlot(view nodeView) (release func(), err error) {

@@ -269,7 +269,7 @@ func TestManyStuckClientsHoldUpNobody(t *testing.T) {
 }
 
 // Clients of one node that do not answer leave the others their slots.
-func TestOneNodeDoesNotTakeAllTurns(t *testing.T) {
+func TestOneNodeDoesNotTakeAllSlots(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, Options{Source: c, limits: limits{maxFullStates: maxSlotUsers + 1, maxWait: time.Millisecond}},
 		socket(t))

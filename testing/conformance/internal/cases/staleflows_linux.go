@@ -90,9 +90,9 @@ func (b *bed) reach(flows standing, right func(netip.AddrPort) bool, wanted stri
 	})
 }
 
-func isAt(place string, port uint16) func(netip.AddrPort) bool {
-	p := network.HostNamed(place)
-	return func(a netip.AddrPort) bool { return a.Port() == port && (a.Addr() == p.V4 || a.Addr() == p.V6) }
+func isAt(name string, port uint16) func(netip.AddrPort) bool {
+	host := network.HostNamed(name)
+	return func(a netip.AddrPort) bool { return a.Port() == port && (a.Addr() == host.V4 || a.Addr() == host.V6) }
 }
 
 // flowsMove changes the service's endpoints and checks that the flows follow.

@@ -234,10 +234,10 @@ func (r *measurement) follow(ctx context.Context, p *prober, write func(context.
 			}
 			return fmt.Errorf("%w; %d changes do not show", err, len(p.open))
 		}
-		var paused <-chan time.Time
+		var resume <-chan time.Time
 		switch {
 		case len(p.open) > 0:
-			paused = time.After(p.pause(time.Since(began)))
+			resume = time.After(p.pause(time.Since(began)))
 		case !writing:
 			return nil
 		}
@@ -248,7 +248,7 @@ func (r *measurement) follow(ctx context.Context, p *prober, write func(context.
 			}
 			deadline, writing = time.Now().Add(r.Change), false
 		case <-p.wake:
-		case <-paused:
+		case <-resume:
 		}
 	}
 	return nil
