@@ -25,7 +25,8 @@
 // An endpoint counts as serving if [model.Endpoint.Serving] is true or it is in any endpoint set; unlike in kube-proxy,
 // flows to an endpoint that is not ready are kept while it gets new flows (publishNotReadyAddresses). For an address
 // and port of a service, a node port with the same number matters only if the node has the address: then the endpoints
-// of both count.
+// of both count. If several services list an address and port, those of all of them count. In both cases, only those of
+// the owner do (S59) if the backend says who that is: see [Options.Contests].
 //
 // # Use
 //

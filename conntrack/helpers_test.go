@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -42,6 +43,7 @@ type spec struct {
 	port      uint16 // default 53
 	nodePort  uint16
 	protocol  model.Protocol // default UDP
+	created   int            // the year; 0: unknown
 	endpoints []endpoint
 }
 
@@ -74,6 +76,9 @@ func (s spec) entry(t testing.TB, f model.Family) *sink.ServiceEntry {
 		ClusterIPs: []netip.Addr{host(f, or(s.ip, clusterIP))},
 		Ports: []model.ServicePort{{Name: "p", Protocol: s.protocol, Port: uint16(or(int(s.port), 53)),
 			NodePort: s.nodePort}},
+	}
+	if s.created != 0 {
+		svc.Created = time.Date(s.created, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
 	if s.external != 0 {
 		svc.ExternalIPs = []netip.Addr{host(f, s.external)}

@@ -71,7 +71,8 @@ type index struct {
 	ports     map[model.PortName]*udpPort // by name
 	addresses map[netip.AddrPort]portSet  // several ports if services claim the same address
 	nodePorts map[uint16]portSet
-	servedBy  map[netip.AddrPort]portSet // by serving endpoint
+	owners    map[netip.AddrPort]model.PortName // of contested addresses and node ports, if they are reported (S59)
+	servedBy  map[netip.AddrPort]portSet        // by serving endpoint
 	// Addresses and node ports that services no longer have, to which flows may still be rewritten, with the revision of
 	// their removal. They are ignored if another service has the address now.
 	goneAddresses map[netip.AddrPort]uint64
@@ -87,6 +88,7 @@ func newIndex() *index {
 		ports:         map[model.PortName]*udpPort{},
 		addresses:     map[netip.AddrPort]portSet{},
 		nodePorts:     map[uint16]portSet{},
+		owners:        map[netip.AddrPort]model.PortName{},
 		servedBy:      map[netip.AddrPort]portSet{},
 		goneAddresses: map[netip.AddrPort]uint64{},
 		goneNodePorts: map[uint16]uint64{},
@@ -180,6 +182,20 @@ func (x *index) deleteServing(key model.EndpointKey, changes *pending) {
 		delete(p.serving, key.Target)
 		leave(x.servedBy, key.Target, p)
 		changes.add(Selection{ReplySource: key.Target})
+	}
+}
+
+// setOwner records who owns an address or node port that several ports claim, or that no more than one does. If it
+// passes from one owner to another, the flows to it may be stale. When a contest begins, they are selected already: the
+// address was added to one of the ports.
+func (x *index) setOwner(d netip.AddrPort, owner model.PortName, changes *pending) {
+	before, contested := x.owners[d]
+	if owner == (model.PortName{}) {
+		delete(x.owners, d)
+		return
+	}
+	if x.owners[d] = owner; contested && before != owner {
+		changes.add(Selection{Destination: d})
 	}
 }
 

@@ -27,7 +27,8 @@ type proxied struct {
 	table testTable
 	state []*sink.ServiceEntry
 
-	applied func() error // called in each Sync of the backend; nil: it succeeds
+	applied func() error       // called in each Sync of the backend; nil: it succeeds
+	contest func(sink.Contest) // the backend reports a contest
 
 	mu        sync.Mutex
 	addresses nodeaddr.Addresses
@@ -44,6 +45,20 @@ func (b backendOf) Sync(context.Context) error {
 		return nil
 	}
 	return b.p.applied()
+}
+
+// ReportContests implements sink.ContestReporter.
+func (b backendOf) ReportContests(report func(sink.Contest)) { b.p.contest = report }
+
+// owns has the backend report, in its next Sync, which service owns the external IP.
+func (p *proxied) owns(service string) {
+	p.applied = func() error {
+		p.contest(sink.Contest{Family: p.f, Protocol: model.UDP,
+			Destination: netip.AddrPortFrom(host(p.f, externalIP), 53), Owner: model.PortName{Port: "p",
+				Protocol: model.UDP, Service: model.ServiceName{Namespace: "default", Name: service}}})
+		p.applied = nil
+		return nil
+	}
 }
 
 func newProxied(t *testing.T, f model.Family, table testTable) *proxied {
@@ -162,6 +177,11 @@ func inputs() []input {
 			before: []spec{spec{name: "a", ip: otherIP, external: externalIP}.with(one), spec{name: "b"}.with(one)},
 			after:  []spec{spec{name: "a", ip: otherIP}.with(one), spec{name: "b", external: externalIP}.with(one)},
 			want:   at(addr{externalIP, 53})},
+		{name: "an address that several Services list gets another owner",
+			before: []spec{spec{name: "a", ip: otherIP, external: externalIP}.with(one),
+				spec{name: "b", external: externalIP}.with(one)},
+			prepare: func(p *proxied) { p.owns("a") }, change: func(p *proxied) { p.owns("b") },
+			want: at(addr{externalIP, 53})},
 		{name: "the first endpoint of a port serves", before: []spec{all}, after: []spec{served}, want: all4},
 		{name: "another endpoint serves", after: []spec{all.with(one, endpoint{host: 2})}, want: nothing},
 		{name: "an endpoint ceases to serve", before: []spec{all.with(one, endpoint{host: 2})}, after: []spec{served},

@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -30,6 +31,10 @@ type Options struct {
 	// flows to loopback addresses that it does not rewrite are left alone: they are those of a program of the node, such
 	// as a proxy that listens there (S36a).
 	LocalhostNodePorts bool
+	// Contests reports who owns an address and port that several service ports list (S59): then only the endpoints of
+	// the owner count, otherwise those of all. It belongs to the wrapped sink. Default: the wrapped sink itself, if it is
+	// a [sink.ContestReporter]; backends are, but middleware around them is not.
+	Contests sink.ContestReporter
 }
 
 // Reconciler is a sink that removes stale UDP flows after each Sync of the sink that it wraps. See [Wrap].
@@ -59,6 +64,8 @@ type familyState struct {
 	// services may differ from the index; endpoints serve in only one of the two.
 	services  map[model.ServiceName]struct{}
 	endpoints map[model.EndpointKey]struct{}
+	// contests were reported since the index was updated: the owner, or none if the contest is over.
+	contests map[netip.AddrPort]model.PortName
 	// resync: a pass is due after the next successful Sync, even without changes.
 	resync bool
 	failed bool // the last Sync failed in this family
@@ -86,13 +93,14 @@ var (
 // For each family: after the first successful Sync, so never before the state is complete; after a Sync that follows a
 // ForceResync or, if the family had failed, a ResyncFailed; after [Reconciler.CheckAll]; and after changes that can
 // make UDP flows stale (S20): a serving endpoint was removed, or the first one added; a service with UDP ports was
-// added or removed; one gained or lost an address, a port or a node port; a port was refused and no longer is; or the
-// node gained an address that serves node ports. Changes are kept until a Sync succeeds for the family. The pass
-// compares flows with the applied state: the state at the last successful Sync.
+// added or removed; one gained or lost an address, a port or a node port; an address that several services list got
+// another owner; a port was refused and no longer is; or the node gained an address that serves node ports. Changes are
+// kept until a Sync succeeds for the family. The pass compares flows with the applied state: the state at the last
+// successful Sync.
 //
-// After a small change the pass is narrow: it requests only the flows to added or removed addresses and node ports, and
-// to removed endpoints and gained addresses, up to four of these in all. It checks all flows after the first Sync, a
-// ForceResync, a failed Sync or pass, or a bigger change.
+// After a small change the pass is narrow: it requests only the flows to added or removed addresses and node ports, to
+// those with another owner, to removed endpoints and to gained addresses, up to four of these in all. It checks all
+// flows after the first Sync, a ForceResync, a failed Sync or pass, or a bigger change.
 //
 // # Pace
 //
@@ -140,10 +148,29 @@ func Wrap(ctx context.Context, next sink.Sink, opts Options) *Reconciler {
 	for _, f := range model.Families() {
 		if len(opts.Families) == 0 || slices.Contains(opts.Families, f) {
 			r.families = append(r.families, &familyState{family: f, services: map[model.ServiceName]struct{}{},
-				endpoints: map[model.EndpointKey]struct{}{}})
+				endpoints: map[model.EndpointKey]struct{}{}, contests: map[netip.AddrPort]model.PortName{}})
 		}
 	}
+	if opts.Contests == nil {
+		opts.Contests, _ = next.(sink.ContestReporter)
+	}
+	if opts.Contests != nil {
+		opts.Contests.ReportContests(r.noteContest)
+	}
 	return r
+}
+
+// noteContest records who owns a contested address. The wrapped sink calls it in Sync.
+func (r *Reconciler) noteContest(c sink.Contest) {
+	for _, f := range r.families {
+		switch {
+		case f.family != c.Family || c.Protocol != model.UDP:
+		case c.Owner == (model.PortName{}) && f.index == nil: // a new index will know no contests
+			delete(f.contests, c.Destination)
+		default:
+			f.contests[c.Destination] = c.Owner
+		}
+	}
 }
 
 // ForceResync implements [sink.Resyncer]: a pass is due after the next Sync.
@@ -306,14 +333,18 @@ func (r *Reconciler) apply(f *familyState) {
 			f.index.deleteServing(key, &f.due)
 		}
 	}
+	for d, owner := range f.contests {
+		f.index.setOwner(d, owner, &f.due)
+	}
 	emptied(&f.services)
 	emptied(&f.endpoints)
+	emptied(&f.contests)
 }
 
 // emptied empties a map. Clearing a map takes time in proportion to its largest size, so a large one is replaced.
-func emptied[K comparable](m *map[K]struct{}) {
+func emptied[K comparable, V any](m *map[K]V) {
 	if len(*m) > 64 {
-		*m = map[K]struct{}{}
+		*m = map[K]V{}
 	} else {
 		clear(*m)
 	}

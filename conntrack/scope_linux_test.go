@@ -98,6 +98,10 @@ func TestFlowsToAnAddressThatTheNodeGainsAreDeletedFromTheKernel(t *testing.T) {
 	testGainedAddress(t, func(t *testing.T) testTable { return newKernelTable(t) })
 }
 
+func TestFlowsToTheFormerOwnerOfAnAddressAreDeletedInTheKernel(t *testing.T) {
+	testContests(t, func(t *testing.T) testTable { return newKernelTable(t) })
+}
+
 // By default the reconciler asks the kernel for the node's addresses.
 func TestAFlowToTheNumberOfANodePortPassesByUnlessItIsToThisNode(t *testing.T) {
 	for _, f := range model.Families() {

@@ -29,7 +29,7 @@ func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *m
 		return nil, errors.Join(fmt.Errorf("node ports on loopback addresses: %w", err), kernel.Close())
 	}
 	return &nftablesAndLoopback{TeeSink: loopback.Beside(kernel), follower: kernel, Repairer: kernel,
-		ProblemReporter: kernel, kernel: kernel, loopback: loopback}, nil
+		ProblemReporter: kernel, ContestReporter: kernel, kernel: kernel, loopback: loopback}, nil
 }
 
 // proxiesLoopback reports whether a proxy in this process serves node ports on 127.0.0.1 and ::1, as far as
@@ -52,12 +52,13 @@ func (s *settings) noLoopbackProxy() string {
 }
 
 // nftablesAndLoopback combines the nft backend with the proxy for node ports on loopback addresses. That proxy follows
-// no addresses, and has no repairs or problems to report.
+// no addresses, and has no repairs, problems or contests to report.
 type nftablesAndLoopback struct {
 	*sink.TeeSink
 	follower
 	sink.Repairer
 	sink.ProblemReporter
+	sink.ContestReporter
 	kernel   *nft.Backend
 	loopback *userspace.Loopback
 }

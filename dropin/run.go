@@ -279,8 +279,9 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 	if p.page != nil {
 		rules = p.page.Sink(backend)
 	}
+	contests, _ := backend.(sink.ContestReporter)
 	flows := conntrack.Wrap(ctx, rules, conntrack.Options{
-		Table: p.machine.flows, Families: families, Addresses: served,
+		Table: p.machine.flows, Families: families, Addresses: served, Contests: contests,
 		LocalhostNodePorts: servesLocalhost(p.KubeProxyConfiguration),
 	})
 	if b, ok := backend.(follower); ok {

@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -26,6 +27,28 @@ type ProblemReporter interface {
 	// Problems describes every part of a service that is not served as of the last Sync; nil if everything is served. It
 	// may be called from any goroutine, and may wait for a Sync to end.
 	Problems(name model.ServiceName) []string
+}
+
+// ContestReporter is implemented by backends that know who owns an address that several service ports list (S59). As
+// with [Describer], middleware does not pass it on.
+type ContestReporter interface {
+	// ReportContests makes each Sync call report, from its goroutine and before it returns, for every contest that began,
+	// got another owner or ended in that Sync, also in families that it then fails to apply. report must not call the
+	// backend. Call ReportContests once, before the first Sync.
+	ReportContests(report func(Contest))
+}
+
+// Contest is an address and port, or a node port, that several service ports list. Only its owner gets the traffic.
+type Contest struct {
+	// Family is the IP family: a node port is contested in each of them.
+	Family model.Family
+	// Protocol is that of all the service ports.
+	Protocol model.Protocol
+	// Destination is the contested address and port. A node port has no address.
+	Destination netip.AddrPort
+	// Owner is the service port that has it. The zero value means that the contest is over: no more than one service
+	// port lists it.
+	Owner model.PortName
 }
 
 // Repairer is implemented by backends that repair what others change in their dataplane. As with [Describer],

@@ -20,6 +20,7 @@ type Backend interface {
 	sink.Describer
 	sink.Yielder
 	sink.ProblemReporter
+	sink.ContestReporter
 	// NodePortAddresses returns the addresses of the host that serve node ports, as the next Sync applies them: for
 	// conntrack.Options.
 	NodePortAddresses() nodeaddr.Addresses

@@ -25,7 +25,8 @@ type owners struct {
 	compared  int // comparisons of claims, since the start
 	nodePorts nodePorts
 	reporter  *reporter
-	health    *healthPorts // of all families
+	contests  func(k Key, owner *port) // of Table.ReportContests; nil without
+	health    *healthPorts             // of all families
 }
 
 // claim is a service port that asks for a key.
@@ -73,6 +74,7 @@ type contest struct {
 	key    Key
 	rivals []rival // those that do not have the key
 	sorted int     // how many of them are sorted; those that follow are new
+	told   *port   // the owner that was reported to owners.contests, if any
 	// The rest is about the present wave.
 	before      *port    // the owner when it began, if there was one
 	formerOwner *service // the service whose port had the key and gave it up
@@ -239,12 +241,24 @@ func (o *owners) decide(list []*contest, report func(loser, owner *port, k Key))
 			}
 		}
 		o.compared += c.compared
+		o.reportContest(c, h.port)
 		if c.compared, c.before, c.formerOwner, c.unsettled = 0, nil, nil, false; len(c.rivals) == 0 {
 			h.contest = nil
 		}
 		if o.byKey[k] = h; h.port == nil {
 			delete(o.byKey, k)
 		}
+	}
+}
+
+// reportContest reports who owns a contested key, or that it is no longer contested, unless that was reported before.
+func (o *owners) reportContest(c *contest, owner *port) {
+	if len(c.rivals) == 0 {
+		owner = nil
+	}
+	if o.contests != nil && c.told != owner {
+		c.told = owner
+		o.contests(c.key, owner)
 	}
 }
 

@@ -26,6 +26,7 @@ type described struct {
 	// nodeAddrs are the node's addresses, and contested those and the ports that services asked for in the last wave.
 	nodeAddrs []netip.Addr
 	contested map[Key]bool
+	owners    map[Key]model.PortName // of the keys that several ports ask for
 	// limit is what the services of a namespace may ask for.
 	limit Budget
 }
@@ -37,7 +38,7 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			random, refusals := rand.New(rand.NewPCG(seed, 7)), rand.New(rand.NewPCG(seed, 8))
 			r := newRig(t)
-			reported := r.follow()
+			reported, contests := r.follow(), r.followContests(t)
 			d := described{services: map[model.ServiceName]*model.Service{},
 				endpoints: map[model.EndpointKey]*model.Endpoint{}, inWave: map[model.ServiceName]bool{},
 				versions: map[model.ServiceName]string{}, limit: r.budget.Namespace}
@@ -86,6 +87,7 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 					d.exceedIn(model.IPv4), d.exceedIn(model.IPv6)), refused)
 				d.settle(r.nodeAddrs)
 				r.compareReport(t, reported)
+				assert.Equal(t, d.owners, contests[model.IPv4])
 				if r.v4.fail == nil {
 					served := map[Key]model.PortName{}
 					for k, o := range d.owned {
@@ -121,6 +123,8 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 			assert.Empty(t, r.tenants)
 			assert.Empty(t, r.budget.due)
 			assert.Empty(t, reported)
+			assert.Empty(t, contests[model.IPv4])
+			assert.Empty(t, contests[model.IPv6])
 			assert.Empty(t, r.reporter.losses)
 			for _, f := range r.families {
 				assert.Empty(t, f.owners.byKey)
@@ -357,7 +361,7 @@ type owned struct {
 // services.
 func (d *described) settle(nodeAddrs []netip.Addr) {
 	before, wants, asked := d.owned, d.wants(model.IPv4), map[Key]bool{}
-	d.owned = map[Key]owned{}
+	d.owned, d.owners = map[Key]owned{}, map[Key]model.PortName{}
 	isSame := func(s *model.Service) bool { return d.versions[s.Name] == identity(s) }
 	choose := func(k Key, list []want) {
 		w := slices.MinFunc(list, func(a, b want) int {
@@ -368,6 +372,9 @@ func (d *described) settle(nodeAddrs []netip.Addr) {
 				a.s.Created.Compare(b.s.Created), cmp.Compare(a.kind, b.kind), a.port.Compare(b.port))
 		})
 		d.owned[k] = w.owned(k)
+		if len(list) > 1 {
+			d.owners[k] = w.port
+		}
 	}
 	for k, list := range wants {
 		if k.IsNodePort() {

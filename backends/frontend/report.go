@@ -3,13 +3,17 @@ package frontend
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-var _ sink.ProblemReporter = (*Table)(nil)
+var (
+	_ sink.ProblemReporter = (*Table)(nil)
+	_ sink.ContestReporter = (*Table)(nil)
+)
 
 // ReportProblems implements [sink.ProblemReporter]. The problems are those of Options.OnProblem, except
 // InvalidEndpoint. Call it before the first Sync.
@@ -51,6 +55,21 @@ func (t *Table) Problems(name model.ServiceName) []string {
 		text += fmt.Sprintf(", and %d more belong to others", n)
 	}
 	return append(texts, text)
+}
+
+// ReportContests implements [sink.ContestReporter]. Where a node port and an external IP or VIP contest an address of
+// the node, that is a contest of the address; only tables with Options.NodePortAddresses have those. A port that
+// exceeds limits takes no part in a contest.
+func (t *Table) ReportContests(report func(sink.Contest)) {
+	for _, f := range t.families {
+		f.owners.contests = func(k Key, owner *port) {
+			c := sink.Contest{Family: f.family, Protocol: k.Protocol, Destination: netip.AddrPortFrom(k.Addr, k.Port)}
+			if owner != nil {
+				c.Owner = owner.name
+			}
+			report(c)
+		}
+	}
 }
 
 // reporter reports the services of which a part is not served. It is nil for a table without ReportProblems.

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
 // follow returns which services have problems, as it is reported.
@@ -58,6 +60,58 @@ func (r *rig) compareReport(t *testing.T, reported map[model.ServiceName]bool) {
 		got[name] = len(r.Problems(name))
 	}
 	assert.Equal(t, lines, got)
+}
+
+// followContests returns the owners of what is contested, as they are reported. Nothing is reported twice.
+func (r *rig) followContests(t *testing.T) map[model.Family]map[Key]model.PortName {
+	owners := map[model.Family]map[Key]model.PortName{model.IPv4: {}, model.IPv6: {}}
+	r.ReportContests(func(c sink.Contest) {
+		k := Key{c.Destination.Addr(), c.Destination.Port(), c.Protocol}
+		before, known := owners[c.Family][k]
+		if c.Owner == (model.PortName{}) {
+			assert.True(t, known, k)
+			delete(owners[c.Family], k)
+			return
+		}
+		assert.NotEqual(t, before, c.Owner, k)
+		owners[c.Family][k] = c.Owner
+	})
+	return owners
+}
+
+func TestAContestIsReportedWhenItBeginsEndsOrHasAnotherOwner(t *testing.T) {
+	r := newRig(t)
+	owners := r.followContests(t)[model.IPv4]
+	web := model.ServiceName{Namespace: "prod", Name: "web"}
+	owner := func() string {
+		assert.LessOrEqual(t, len(owners), 1)
+		for k, name := range owners {
+			assert.Equal(t, contested, k.String())
+			return name.Service.String()
+		}
+		return ""
+	}
+	r.set(claimant(web.String(), 2025))
+	r.sync(t)
+	assert.Empty(t, owner(), "nobody else asks for it")
+	r.set(claimant("old/x", 2001))
+	r.sync(t)
+	assert.Equal(t, web.String(), owner())
+	again := *claimant(web.String(), 2026)
+	again.UID = "another"
+	r.set(&again)
+	r.sync(t)
+	assert.Equal(t, "old/x", owner())
+	r.DeleteService(web)
+	r.sync(t)
+	assert.Empty(t, owner())
+	r.set(fakemodel.Service(web.String()).ClusterIP("203.0.113.1").Port("http", 80).Build())
+	r.sync(t)
+	assert.Equal(t, web.String(), owner(), "it is its cluster IP")
+	r.DeleteService(web)
+	r.DeleteService(model.ServiceName{Namespace: "old", Name: "x"})
+	r.sync(t)
+	assert.Empty(t, owner())
 }
 
 // A part that is not served is reported until it is served, with the present owner (S59).
