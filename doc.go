@@ -42,7 +42,7 @@
 // # Metrics
 //
 // Run exports kube-proxy's metrics, with the same names and labels, so that existing dashboards and alerts work, and
-// two of its own:
+// three of its own:
 //
 //	kubeproxy_sync_proxy_rules_duration_seconds{ip_family}            a Sync
 //	kubeproxy_sync_full_proxy_rules_duration_seconds{ip_family}       a Sync that is a full resync
@@ -54,6 +54,7 @@
 //	kubeproxy_sync_proxy_rules_endpoint_changes_pending, _total
 //	kubeproxy_sync_proxy_rules_no_local_endpoints_total{traffic_policy,ip_family}
 //	kubeproxy_incomplete_lists_total{resource}                        streamed lists that did not complete (our own)
+//	kubeproxy_silent_watch_relists_total{resource}                    lists after a silence of the server (our own)
 //	kubeproxy_service_ports_failed{ip_family}                         service ports that the dataplane refuses (our own)
 //
 // The backends and packages conntrack and health have further metrics, for the same registerer. See docs/operate in the

@@ -38,9 +38,10 @@ type Feed interface {
 
 // FeedHandler receives what a Feed delivers. Its methods may be called from any goroutine while the Feed runs.
 //
-// Run's handler has two more methods. MinInterval() time.Duration returns how long from now Run hands over nothing,
+// Run's handler has three more methods. MinInterval() time.Duration returns how long from now Run hands over nothing,
 // because of the last Sync; it changes with each Sync, before the Feed's Applied is called. ListIncomplete(kind
-// metav1.Object) counts a streamed list that does not end, see watch.Handler.
+// metav1.Object) counts a streamed list that does not end, WatchSilent(kind metav1.Object) a list that was made because
+// the API server was silent, see watch.Handler.
 type FeedHandler interface {
 	// Lock keeps everything else from using the state, so that the Feed can change it. Unlock records what there is to
 	// hand over now.

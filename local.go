@@ -206,6 +206,13 @@ func (i *intake) ListIncomplete(kind metav1.Object) {
 	}
 }
 
+// WatchSilent is called by sources that list a kind anew because the server was silent: see [watch.Handler].
+func (i *intake) WatchSilent(kind metav1.Object) {
+	if h, ok := i.handler.(interface{ WatchSilent(metav1.Object) }); ok {
+		h.WatchSilent(kind)
+	}
+}
+
 // endSilence records that the source is not silent. The caller holds the feed's mu.
 func (i *intake) endSilence() {
 	i.silent = false

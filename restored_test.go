@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/kubernetes"
@@ -45,8 +47,13 @@ func TestAListAfterASilenceSyncsOnlyWhatDiffers(t *testing.T) {
 		require.NoError(t, err)
 		source, err := watch.NewClientset(client, watch.ClientsetOptions{})
 		require.NoError(t, err)
-		recorder := &sink.Recorder{}
-		stop := start(t, kubeproxy.Options{Feed: local(source), Sink: recorder})
+		recorder, registry := &sink.Recorder{}, prometheus.NewRegistry()
+		relists := func() int {
+			n, err := testutil.GatherAndCount(registry, "kubeproxy_silent_watch_relists_total")
+			require.NoError(t, err)
+			return n
+		}
+		stop := start(t, kubeproxy.Options{Feed: local(source), Sink: recorder, Metrics: registry})
 		time.Sleep(time.Minute) // virtual
 		require.NotEmpty(t, recorder.TakeWaves())
 		minutes := func(n int) {
@@ -57,6 +64,7 @@ func TestAListAfterASilenceSyncsOnlyWhatDiffers(t *testing.T) {
 			synctest.Wait()
 		}
 
+		assert.Zero(t, relists())
 		api.Restore()
 		listed := len(api.Requests())
 		minutes(10)
@@ -67,6 +75,7 @@ func TestAListAfterASilenceSyncsOnlyWhatDiffers(t *testing.T) {
 			}
 		}
 		assert.GreaterOrEqual(t, lists, 2, "Services and EndpointSlices")
+		assert.Equal(t, lists, relists(), "once for each resource")
 		assert.Empty(t, recorder.TakeWaves())
 
 		for range 1000 {

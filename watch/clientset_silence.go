@@ -65,9 +65,9 @@ func (s *silence) heard(version string, bookmark bool) {
 	s.asked, s.pause, s.logged = time.Time{}, 0, false
 }
 
-// listed records a complete list. A list that a silence caused does not end the silence: it says nothing about the next
-// watch.
-func (s *silence) listed(version string, streamed bool) {
+// listed records a complete list, and reports whether a silence caused it. Such a list does not end the silence: it
+// says nothing about the next watch.
+func (s *silence) listed(version string, streamed bool) (relist bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version, s.at, s.bookmarks = version, time.Now(), s.bookmarks || streamed
@@ -76,8 +76,16 @@ func (s *silence) listed(version string, streamed bool) {
 	}
 	if s.anew {
 		s.anew, s.asked = false, s.at
-	} else {
-		s.asked, s.pause, s.logged = time.Time{}, 0, false
+		return true
+	}
+	s.asked, s.pause, s.logged = time.Time{}, 0, false
+	return false
+}
+
+// reportSilent tells a handler that has the method WatchSilent that a kind was listed because of a silence.
+func reportSilent(h Handler, k kind) {
+	if h, ok := h.(interface{ WatchSilent(metav1.Object) }); ok {
+		h.WatchSilent(newObject(k))
 	}
 }
 

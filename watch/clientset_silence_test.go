@@ -119,6 +119,9 @@ func TestARestoredServerIsListedAnew(t *testing.T) {
 					assert.False(t, c.bookmarks && q.Verb == "list", "the silence is over")
 				}
 				assert.Equal(t, 4, countIn(logs(), "The API server is silent; listing anew"))
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				assert.Equal(t, map[kind]int{services: 1, endpointSlices: 1, serviceCIDRs: 1, nodes: 1}, r.silent)
 			})
 		})
 	}

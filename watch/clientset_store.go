@@ -101,7 +101,9 @@ func (s *nameStore) Replace(objs []any, resourceVersion string) error {
 	if s.streamed.Load() {
 		s.hasBookmarks()
 	}
-	s.silence.listed(resourceVersion, s.streamed.Load())
+	if s.silence.listed(resourceVersion, s.streamed.Load()) {
+		reportSilent(s.handler, s.kind)
+	}
 	s.heard(resourceVersion)
 	s.complete()
 	return nil

@@ -28,8 +28,9 @@ type recorder struct {
 	objects  map[key]metav1.Object // what there is now
 	updates  [][]Change
 	synced   int
-	atSynced []string // the names of what there was when Synced was called
-	over     bool     // Run has returned
+	atSynced []string     // the names of what there was when Synced was called
+	over     bool         // Run has returned
+	silent   map[kind]int // lists that followed a silence
 	changed  chan struct{}
 	onUpdate func() // called in Update, without the lock
 	timeout  time.Duration
@@ -38,7 +39,8 @@ type recorder struct {
 // newRecorder returns a recorder for tests in virtual time. It waits longer than the longest pause of a source, the ten
 // minutes of missingRetry, before a test fails.
 func newRecorder(t *testing.T) *recorder {
-	return &recorder{t: t, objects: map[key]metav1.Object{}, changed: make(chan struct{}), timeout: time.Hour}
+	return &recorder{t: t, objects: map[key]metav1.Object{}, silent: map[kind]int{}, changed: make(chan struct{}),
+		timeout: time.Hour}
 }
 
 // newRealTimeRecorder returns a recorder for tests in real time.
@@ -80,6 +82,13 @@ func (r *recorder) Synced() {
 	r.synced++
 	r.atSynced = r.namesLocked()
 	r.notify()
+}
+
+func (r *recorder) WatchSilent(obj metav1.Object) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k, _ := kindOf(obj)
+	r.silent[k]++
 }
 
 func (r *recorder) notify() {

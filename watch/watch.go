@@ -36,6 +36,9 @@ type Source interface {
 // ListIncomplete(kind metav1.Object) is called once if a streamed list of that kind does not end: by a [Clientset],
 // which lists without streaming from then on, and by [Informers], which can only wait.
 //
+// WatchSilent(kind metav1.Object) is called each time that a [Clientset] has listed that kind anew because the API
+// server had sent nothing to the watch (S68).
+//
 // A handler that wraps another one needs these methods, too, to pass the calls on: embedding a Handler hides them.
 type Handler interface {
 	// Update delivers changes that belong together: nothing may be applied while only some of them are known. The

@@ -20,14 +20,18 @@ func NewIncompleteLists(prefix string) IncompleteLists {
 
 // Count counts an incomplete list of a kind of object.
 func (l IncompleteLists) Count(kind metav1.Object) {
-	resource := "servicecidrs"
+	l.WithLabelValues(resource(kind)).Inc()
+}
+
+// resource returns the resource of a kind of object.
+func resource(kind metav1.Object) string {
 	switch kind.(type) {
 	case *corev1.Service:
-		resource = "services"
+		return "services"
 	case *discoveryv1.EndpointSlice:
-		resource = "endpointslices"
+		return "endpointslices"
 	case *corev1.Node:
-		resource = "nodes"
+		return "nodes"
 	}
-	l.WithLabelValues(resource).Inc()
+	return "servicecidrs"
 }

@@ -66,6 +66,7 @@
 //	kubeproxy_remote_delivery_duration_seconds  from a change that the server saw to a client's acknowledgement
 //	kubeproxy_remote_classes, _kept_bytes, _clients_waiting
 //	kubeproxy_remote_incomplete_lists_total{resource}  incomplete streamed lists
+//	kubeproxy_remote_silent_watch_relists_total{resource}  lists after a silence of the API server
 //	kubeproxy_remote_refused_total{reason}  not_listed, draining, clients, clients_of_node, connections, classes,
 //	                                        classes_of_node, identity
 //	kubeproxy_remote_batches_total{kind}    reset, resumed, resumed_diff, compared, diff, later, behind

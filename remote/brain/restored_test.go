@@ -3,10 +3,13 @@ package brain
 import (
 	"context"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/kubernetes"
@@ -35,7 +38,8 @@ func TestABrainListsARestoredServerAnew(t *testing.T) {
 		source, err := watch.NewClientset(client, watch.ClientsetOptions{})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
-		s, err := New(ctx, Options{Source: source})
+		registry := prometheus.NewRegistry()
+		s, err := New(ctx, Options{Source: source, Metrics: registry})
 		require.NoError(t, err)
 		ended := make(chan error, 1)
 		go func() { ended <- s.Run(ctx) }()
@@ -59,6 +63,14 @@ func TestABrainListsARestoredServerAnew(t *testing.T) {
 		for _, kind := range []int{wire.Services, wire.EndpointSlices, wire.Nodes, wire.ServiceCIDRs} {
 			assert.EqualValues(t, api.Version(), seen[kind])
 		}
+		assert.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP kubeproxy_remote_silent_watch_relists_total Lists made because the API server was silent, by resource
+# TYPE kubeproxy_remote_silent_watch_relists_total counter
+kubeproxy_remote_silent_watch_relists_total{resource="endpointslices"} 1
+kubeproxy_remote_silent_watch_relists_total{resource="nodes"} 1
+kubeproxy_remote_silent_watch_relists_total{resource="servicecidrs"} 1
+kubeproxy_remote_silent_watch_relists_total{resource="services"} 1
+`), "kubeproxy_remote_silent_watch_relists_total"))
 		cancel()
 		require.NoError(t, <-ended)
 	})

@@ -81,6 +81,9 @@ func (s serverHandler) Bookmarks(kind metav1.Object) { s.heard.Bookmarks(kind) }
 // ListIncomplete counts an incomplete streamed list.
 func (s serverHandler) ListIncomplete(kind metav1.Object) { s.metrics.incomplete.Count(kind) }
 
+// WatchSilent counts a list that was made because the API server was silent.
+func (s serverHandler) WatchSilent(kind metav1.Object) { s.metrics.relists.Count(kind) }
+
 func (s serverHandler) Synced() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -149,7 +149,7 @@ func (s *Server) registerMetrics(r prometheus.Registerer) (unregister func(), er
 		})
 	}
 	m := s.metrics
-	return prom.RegisterAll(r,
+	return prom.RegisterAll(r, m.relists,
 		m.batches, m.sentBytes, m.applyErrors, m.refused, m.publish, m.delivery, m.incomplete,
 		count("clients", "Connected clients", func(ClientStatus) bool { return true }),
 		count("clients_behind", "Clients that have not acknowledged the newest revision",
