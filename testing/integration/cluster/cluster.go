@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -51,7 +53,9 @@ type Cluster struct {
 	dir       string // certificates, kubeconfigs, logs, etcd's data
 	options   Options
 	etcd      string // the address of etcd
+	etcdPeer  string // the same, for other members, of which there are none
 	port      int    // of the API server
+	store     *program
 	apiserver *program
 }
 
@@ -73,11 +77,8 @@ func Start(t testing.TB, o Options) *Cluster {
 
 	client, peer := freePort(t), freePort(t)
 	c.etcd = fmt.Sprintf("http://127.0.0.1:%d", client)
-	peers := fmt.Sprintf("http://127.0.0.1:%d", peer)
-	// The data need not survive a crash.
-	run(t, c.dir, "etcd", Program(t, "etcd"), "--data-dir="+c.file("etcd"), "--unsafe-no-fsync", "--log-level=warn",
-		"--listen-client-urls="+c.etcd, "--advertise-client-urls="+c.etcd, "--listen-peer-urls="+peers,
-		"--initial-advertise-peer-urls="+peers, "--initial-cluster=default="+peers)
+	c.etcdPeer = fmt.Sprintf("http://127.0.0.1:%d", peer)
+	c.startEtcd()
 
 	c.Config = &rest.Config{Host: "https://" + c.address(), BearerToken: adminToken, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{CAFile: c.file("apiserver.crt")}}
@@ -96,6 +97,15 @@ func Start(t testing.TB, o Options) *Cluster {
 			"--secure-port=0", "--kube-api-qps=1000", "--kube-api-burst=1000", "--feature-gates="+o.FeatureGates)
 	}
 	return c
+}
+
+func (c *Cluster) startEtcd() {
+	c.t.Helper()
+	// The data need not survive a crash of the machine.
+	c.store = run(c.t, c.dir, "etcd", Program(c.t, "etcd"), "--data-dir="+c.file("etcd"), "--unsafe-no-fsync",
+		"--log-level=warn", "--listen-client-urls="+c.etcd, "--advertise-client-urls="+c.etcd,
+		"--listen-peer-urls="+c.etcdPeer, "--initial-advertise-peer-urls="+c.etcdPeer,
+		"--initial-cluster=default="+c.etcdPeer)
 }
 
 func (c *Cluster) startControllerManager() {
@@ -162,6 +172,49 @@ func (c *Cluster) StopAPIServer() {
 	c.t.Helper()
 	c.apiserver.kill()
 	c.apiserver = nil
+}
+
+// Backup copies what etcd has, for Restore. The API server and etcd are killed meanwhile.
+func (c *Cluster) Backup() (backup string) {
+	c.t.Helper()
+	backup = c.t.TempDir()
+	c.whileStopped(func() error { return os.CopyFS(backup, os.DirFS(c.file("etcd"))) })
+	return backup
+}
+
+// Restore kills the API server and etcd, and starts them with what etcd had at a Backup. So resourceVersions are lower
+// than before.
+func (c *Cluster) Restore(backup string) {
+	c.t.Helper()
+	c.whileStopped(func() error {
+		return errors.Join(os.RemoveAll(c.file("etcd")), os.CopyFS(c.file("etcd"), os.DirFS(backup)))
+	})
+}
+
+func (c *Cluster) whileStopped(f func() error) {
+	c.t.Helper()
+	c.StopAPIServer()
+	c.store.kill()
+	require.NoError(c.t, f())
+	c.startEtcd()
+	c.StartAPIServer()
+}
+
+// RenewCA kills the API server and starts it with a certificate of another CA, whose certificate it returns. Config and
+// Client trust it; clients and kubeconfigs made before do not.
+func (c *Cluster) RenewCA() (ca []byte) {
+	c.t.Helper()
+	c.StopAPIServer()
+	ca, key, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, []string{serverName})
+	require.NoError(c.t, err)
+	require.NoError(c.t, os.WriteFile(c.file("apiserver.crt"), ca, 0o600))
+	require.NoError(c.t, os.WriteFile(c.file("apiserver.key"), key, 0o600))
+	c.Config = rest.CopyConfig(c.Config)
+	c.Config.CAFile, c.Config.CAData = "", ca // client-go reads a file again after five minutes
+	c.StartAPIServer()
+	c.Client, err = kubernetes.NewForConfig(c.Config)
+	require.NoError(c.t, err)
+	return ca
 }
 
 // Compact makes etcd forget earlier revisions, so that watches that resume from them have to list again. The API

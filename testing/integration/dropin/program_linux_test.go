@@ -23,7 +23,7 @@ import (
 var modes = []string{"nftables", "iptables"}
 
 // waitTimeout is how long to wait for what is expected.
-const waitTimeout = 5 * time.Minute
+const waitTimeout = 10 * time.Minute
 
 var buildFolder string
 

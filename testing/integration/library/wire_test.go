@@ -84,6 +84,18 @@ func (w *wire) lists(resource string) (n int) {
 	return n
 }
 
+// questions counts the requests for the current version of a resource.
+func (w *wire) questions(resource string) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, u := range w.asked {
+		if strings.HasSuffix(u.Path, "/"+resource) && u.Query().Get("limit") == "1" {
+			n++
+		}
+	}
+	return n
+}
+
 type recordedBody struct {
 	w *wire
 	io.ReadCloser
