@@ -114,6 +114,7 @@ func factory() conformance.Factory {
 		Waives: []string{
 			"a client stays with its endpoint, at all addresses of the port",
 			"session affinity expires",
+			"clients that do not return are free soon after the affinity timeout is lowered",
 			"other ports of external addresses are left alone",
 			"datagrams of the node itself get through beyond the MTU, in fragments",
 		},

@@ -139,6 +139,9 @@ func factory() conformance.Factory {
 		Waives: []string{
 			// It listens at the addresses, which others translate before it.
 			"a pod's host port takes nothing that is for a service", "a pod's host port does not take a node port",
+			"another program's table of nftables takes nothing that is for a service, whoever was first",
+			"another program's rules of iptables take nothing that is for a service, whoever was first",
+			"what an older kube-proxy left takes nothing, and rules of others that use it stay",
 			// Loopback does this, beside a backend in the kernel.
 			"a proxy serves node ports on 127.0.0.1 and ::1",
 			"a proxy of node ports on loopback addresses keeps to the node with traffic policy Local",

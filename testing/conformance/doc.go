@@ -23,7 +23,9 @@
 //
 // It tests more than first packets: megabytes in both directions, closes and resets, fragmented datagrams, ICMP errors
 // from the path, idle connections; traffic that is not for a service while services change; node processes that listen
-// on all addresses; addresses that several services list; and addresses that the node gains later.
+// on all addresses; addresses that several services list; and addresses that the node gains later. What outlives a
+// change is tried as well: UDP flows from before an address was served, the chains of an older kube-proxy, those of
+// other programs, and the clients of an affinity timeout that is lowered.
 //
 // Clients have random source ports. A failure prints them, and the seed that reproduces them through the environment
 // variable KPL_CONFORMANCE_SEED.

@@ -173,6 +173,9 @@ func (j *judging) reasonNotToRun(c cases.Case) (report.Verdict, string) {
 	case c.Setup != (cluster.Setup{}) && !j.Configures:
 		return report.NotRun, "the program cannot be configured for it: " + c.Setup.String()
 	}
+	if why := c.MissingHere(); why != "" {
+		return report.NotRun, why
+	}
 	return "", ""
 }
 

@@ -77,6 +77,7 @@ func TestTheJudgeCatchesMutants(t *testing.T) {
 			if !slices.Contains(judgedMutants(), m) {
 				need.Deep(t)
 			}
+			simple.NeedPrograms(t, m)
 			t.Parallel()
 			run := Run
 			if m == "" {

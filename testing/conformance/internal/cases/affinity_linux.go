@@ -25,6 +25,7 @@ func affinityCases() []Case {
 		affinityCase("session affinity ends with the endpoint", affine, affinityEndsWithEndpoint),
 		affinityCase("session affinity survives changes to other endpoints", affine, affinitySurvivesOthers),
 		affinityCase("session affinity expires", sticky(shortAffinity, fourEndpoints), affinityExpires),
+		affinityCase(loweredTimeoutCase, affine, loweredTimeoutFreesClients),
 	}
 }
 
@@ -32,7 +33,7 @@ func affinityCase(name string, svc service, run func(context.Context, *bed, serv
 	return Case{Name: name, Rules: "S32", Needs: []backend.Feature{backend.SessionAffinity}, run: serving(svc, run)}
 }
 
-// shortAffinity is the affinity timeout of the case that waits for it to expire.
+// shortAffinity is the affinity timeout of the cases that wait for it to expire.
 const shortAffinity = 2 * time.Second
 
 func sticky(timeout time.Duration, eps []endpoint) service {
@@ -281,11 +282,8 @@ func affinityExpires(ctx context.Context, b *bed, svc service) error {
 			return fmt.Errorf("within the timeout: %w", err)
 		}
 	}
-	// Kernel timers are coarse.
-	select {
-	case <-time.After(shortAffinity + 1500*time.Millisecond):
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := outlastAffinity(ctx); err != nil {
+		return err
 	}
 	answered, err := b.visit(ctx, svc, visitors, toClusterIP)
 	if err != nil {
@@ -297,4 +295,45 @@ func affinityExpires(ctx context.Context, b *bed, svc service) error {
 		}
 	}
 	return errors.New("all of the clients are still sent to the endpoints where they were before the timeout")
+}
+
+// outlastAffinity waits until clients that do not return are free. Kernel timers are coarse.
+func outlastAffinity(ctx context.Context) error {
+	select {
+	case <-time.After(shortAffinity + 1500*time.Millisecond):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// loweredTimeoutFreesClients lowers an affinity timeout of an hour, and waits without a connection.
+func loweredTimeoutFreesClients(ctx context.Context, b *bed, svc service) error {
+	visitors := b.visitors(svc, 16)
+	if err := b.settle(ctx, svc, visitors, toClusterIP); err != nil {
+		return err
+	}
+	svc.Affinity = shortAffinity
+	if err := b.Put(ctx, svc); err != nil {
+		return err
+	}
+	if err := outlastAffinity(ctx); err != nil {
+		return err
+	}
+	answered, err := b.visit(ctx, svc, visitors, toClusterIP)
+	if err != nil {
+		return err
+	}
+	free := map[model.Family]bool{}
+	for i, v := range visitors {
+		free[v.family] = free[v.family] || answered[i] != v.home
+	}
+	for _, f := range b.Env.Families {
+		if !free[f] {
+			return fmt.Errorf("%v: all %d clients are still sent to the endpoints where they were before the timeout was "+
+				"lowered to %v, %v after that", f, len(visitors)/len(b.Env.Families), shortAffinity,
+				shortAffinity+1500*time.Millisecond)
+		}
+	}
+	return nil
 }

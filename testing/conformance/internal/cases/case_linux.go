@@ -30,6 +30,8 @@ type Case struct {
 	inSimulation bool
 	// Outage: the API server goes away and comes back.
 	Outage bool
+	// iptables: the case adds rules with a program of iptables.
+	iptables bool
 	// Stepwise: the case describes states and calls Sync itself, which a program has no equivalent of.
 	Stepwise bool
 	// Continues: the case may start while another case's services exist, because its own replace them.
@@ -51,8 +53,8 @@ func (b *bed) copy() *bed {
 // All returns all cases of the suite.
 func All() []Case {
 	return slices.Concat(tableCases(), nodePortCases(), affinityCases(), balanceCases(), connectionCases(),
-		staleFlowCases(), transferCases(), bystanderCases(), hostPortCases(), otherNodeCases(), ownerCases(),
-		hostAddressCases(), lifecycleCases())
+		staleFlowCases(), transferCases(), bystanderCases(), hostPortCases(), pluginCases(), leftoverCases(),
+		otherNodeCases(), ownerCases(), hostAddressCases(), lifecycleCases())
 }
 
 // ForPrograms returns the cases that are only for programs: a backend has no API server and no health checks.
@@ -122,6 +124,14 @@ func (c Case) Missing(f backend.Factory) string {
 		return "the backend waives it"
 	case c.has != nil && !c.has(f):
 		return "the factory has no " + c.Hook
+	}
+	return c.MissingHere()
+}
+
+// MissingHere returns why a case cannot be run on this machine, or "".
+func (c Case) MissingHere() string {
+	if c.iptables && len(iptablesVariants()) == 0 {
+		return "iptables is not installed"
 	}
 	return ""
 }

@@ -31,3 +31,18 @@ func TestFactoriesThatMakeNoSense(t *testing.T) {
 		assert.True(t, names[name], "there is no case %q", name)
 	}
 }
+
+func TestCasesWithRulesOfIPTablesNeedIt(t *testing.T) {
+	hook := func(context.Context, backend.Env) error { return nil }
+	f := backend.Factory{Cleanup: hook, Break: hook,
+		Fail: func(context.Context, backend.Env) (func() error, error) { return func() error { return nil }, nil }}
+	t.Setenv("PATH", t.TempDir())
+	var missing []string
+	for _, c := range All() {
+		if why := c.Missing(f); why != "" {
+			assert.Equal(t, "iptables is not installed", why, c.Name)
+			missing = append(missing, c.Name)
+		}
+	}
+	assert.ElementsMatch(t, []string{pluginRulesCase, leftoversCase}, missing)
+}

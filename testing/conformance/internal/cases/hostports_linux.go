@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"slices"
 	"strings"
 
@@ -33,24 +32,36 @@ func hostPortCases() []Case {
 	}
 }
 
-// hostPorts are the rules of another program: traffic to a port of the node goes to a pod.
+// hostPorts are the rules of another program: traffic to a port of the node, or of any address, goes to a pod.
 type hostPorts struct {
-	to    string // the place of the pod
-	ports []uint16
-	undo  []func() error
+	to         string // the name of the pod
+	ports      []uint16
+	anyAddress bool
+	table      bool     // the rules are in a table of nftables
+	variants   []string // and of iptables, where these variants are installed
+	undo       []func() error
 }
 
-// hostPortsTakeNothing has another program give a pod the port of a service, first with rules that are younger than
-// the backend's, then with rules that are older, if the backend can be removed.
+// hostPortsOf are those of a network plugin, in every kind of table.
+func hostPortsOf(ports ...uint16) *hostPorts {
+	return &hostPorts{to: localPod2, ports: ports, table: true, variants: []string{"nft", "legacy"}}
+}
+
+// hostPortsTakeNothing has another program give a pod the port of a service.
 func hostPortsTakeNothing(ctx context.Context, b *bed, svc service) error {
-	number := svc.WithDefaults(0).Ports[0].Number
-	remove, err := b.addHostPorts(ctx, number)
+	return b.takesNothing(ctx, svc, hostPortsOf(svc.WithDefaults(0).Ports[0].Number),
+		[]destination{toClusterIP, toExternalIP, toVIP})
+}
+
+// takesNothing adds another program's rules, which must not get what is for a service: first they are younger than the
+// backend's, then older, if the backend can be removed.
+func (b *bed) takesNothing(ctx context.Context, svc service, h *hostPorts, to []destination) error {
+	remove, err := b.addHostPorts(ctx, h)
 	if err != nil {
 		return err
 	}
 	defer remove()
-	st := step{services: one(svc), traffic: []traffic{{from: fromAll,
-		to: []destination{toClusterIP, toExternalIP, toVIP}, want: keeping(localPod1, remotePod1)}}}
+	st := step{services: one(svc), traffic: []traffic{{from: fromAll, to: to, want: keeping(localPod1, remotePod1)}}}
 	if err := b.traffic(ctx, st); err != nil {
 		return fmt.Errorf("another program's rules came after the backend's:\n\n%w", err)
 	}
@@ -60,14 +71,14 @@ func hostPortsTakeNothing(ctx context.Context, b *bed, svc service) error {
 	if err := b.younger(ctx, st); err != nil {
 		return err
 	}
-	return b.hostPortsAnswer(ctx, number)
+	return b.hostPortsAnswer(ctx, h.ports[0])
 }
 
 // hostPortsLeaveNodePorts has another program give a pod a host port with the number of a node port. It does so before
 // the backend starts: most backends would lose the node port to later rules.
 func hostPortsLeaveNodePorts(ctx context.Context, b *bed, svc service) error {
 	full := svc.WithDefaults(0)
-	remove, err := b.addHostPorts(ctx, full.Ports[0].Number, full.NodePortOf(0), full.NodePortOf(1))
+	remove, err := b.addHostPorts(ctx, hostPortsOf(full.Ports[0].Number, full.NodePortOf(0), full.NodePortOf(1)))
 	if err != nil {
 		return err
 	}
@@ -90,12 +101,11 @@ func (b *bed) younger(ctx context.Context, st step) error {
 	return nil
 }
 
-// addHostPorts has another program give host ports to a pod, and checks that they answer.
-func (b *bed) addHostPorts(ctx context.Context, ports ...uint16) (remove func(), err error) {
-	h := hostPorts{to: localPod2, ports: ports}
+// addHostPorts adds another program's rules, and checks that they apply.
+func (b *bed) addHostPorts(ctx context.Context, h *hostPorts) (remove func(), err error) {
 	remove = func() { _ = b.Network.Node.Do(h.remove) }
 	if err = b.Network.Node.Do(func() error { return h.add(context.WithoutCancel(ctx), b.Env.Families) }); err == nil {
-		err = b.hostPortsAnswer(ctx, ports[0])
+		err = b.hostPortsAnswer(ctx, h.ports[0])
 	}
 	if err != nil {
 		remove()
@@ -117,18 +127,16 @@ func (b *bed) hostPortsAnswer(ctx context.Context, port uint16) error {
 	return b.tryBystanders(ctx, list)
 }
 
-// add adds the rules to a table of nftables, and with the iptables programs that are installed.
+// add adds the rules. ctx must last until they have been removed.
 func (h *hostPorts) add(ctx context.Context, families []model.Family) error {
 	for _, f := range families {
-		if err := h.addTable(f); err != nil {
-			return err
+		if h.table {
+			if err := h.addTable(f); err != nil {
+				return err
+			}
 		}
-		prefix := "ip"
-		if f == model.IPv6 {
-			prefix = "ip6"
-		}
-		for _, variant := range []string{"nft", "legacy"} {
-			if err := h.addChains(ctx, prefix+"tables-"+variant, f); err != nil {
+		for _, variant := range h.variants {
+			if err := h.addChains(ctx, variant, f); err != nil {
 				return err
 			}
 		}
@@ -148,18 +156,19 @@ func (h *hostPorts) remove() error {
 
 const hostPortChain = "FOREIGN-HOSTPORTS"
 
-// addChains adds the rules with an iptables program, if it is installed. ctx must last until they have been removed.
-func (h *hostPorts) addChains(ctx context.Context, name string, f model.Family) error {
-	program, found := need.Find(name)
-	if !found {
+// addChains adds the rules with a variant of iptables, if it is installed.
+func (h *hostPorts) addChains(ctx context.Context, variant string, f model.Family) error {
+	program := iptablesProgram(variant, f)
+	if _, found := need.Find(program); !found {
 		return nil
 	}
-	run := func(command string) error {
-		out, err := exec.CommandContext(ctx, program, strings.Fields("-w 10 -t nat "+command)...).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("%s %s: %w: %s", program, command, err, out)
+	if variant == "nft" {
+		if err := dropUnusedNAT(f); err != nil {
+			return err
 		}
-		return nil
+	}
+	run := func(command string) error {
+		return runIPTables(ctx, program, "", strings.Fields("-w 10 -t nat "+command)...)
 	}
 	add, undo := []string{"-N " + hostPortChain}, []string{"-F " + hostPortChain, "-X " + hostPortChain}
 	for _, protocol := range []string{"tcp", "udp"} {
@@ -170,6 +179,9 @@ func (h *hostPorts) addChains(ctx context.Context, name string, f model.Family) 
 	}
 	for _, builtin := range []string{"PREROUTING", "OUTPUT"} {
 		jump := builtin + " -m addrtype --dst-type LOCAL -j " + hostPortChain
+		if h.anyAddress {
+			jump = builtin + " -j " + hostPortChain
+		}
 		add, undo = append(add, "-A "+jump), slices.Insert(undo, 0, "-D "+jump)
 	}
 	h.undo = append(h.undo, func() error {
@@ -193,10 +205,7 @@ func (h *hostPorts) addTable(f model.Family) error {
 	if err != nil {
 		return err
 	}
-	family := nftables.TableFamilyIPv4
-	if f == model.IPv6 {
-		family = nftables.TableFamilyIPv6
-	}
+	family := nftFamily(f)
 	table := conn.AddTable(&nftables.Table{Name: foreignTable + "_ports", Family: family})
 	for name, hook := range map[string]*nftables.ChainHook{"prerouting": nftables.ChainHookPrerouting,
 		"output": nftables.ChainHookOutput} {
@@ -204,8 +213,11 @@ func (h *hostPorts) addTable(f model.Family) error {
 			Priority: nftables.ChainPriorityNATDest})
 		for _, p := range []model.Protocol{model.TCP, model.UDP} {
 			for _, port := range h.ports {
-				conn.AddRule(&nftables.Rule{Table: table, Chain: chain,
-					Exprs: translation(byte(family), p, port, network.HostNamed(h.to).ServerAt(f))})
+				rule := translation(byte(family), p, port, network.HostNamed(h.to).ServerAt(f))
+				if !h.anyAddress {
+					rule = append(toLocalAddress(), rule...)
+				}
+				conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: rule})
 			}
 		}
 	}
@@ -222,17 +234,23 @@ func (h *hostPorts) addTable(f model.Family) error {
 	return nil
 }
 
-// translation returns "fib daddr type local meta l4proto PROTOCOL th dport PORT dnat to TARGET".
+// toLocalAddress returns "fib daddr type local".
+func toLocalAddress() []expr.Any {
+	return []expr.Any{&expr.Fib{Register: 1, ResultADDRTYPE: true, FlagDADDR: true},
+		equals(binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL))}
+}
+
+// translation returns "meta l4proto PROTOCOL th dport PORT dnat to TARGET".
 func translation(family byte, p model.Protocol, port uint16, to netip.AddrPort) []expr.Any {
-	is := func(data []byte) expr.Any { return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data} }
 	return []expr.Any{
-		&expr.Fib{Register: 1, ResultADDRTYPE: true, FlagDADDR: true},
-		is(binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)),
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, is([]byte{byte(p)}),
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{byte(p)}),
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-		is(binary.BigEndian.AppendUint16(nil, port)),
+		equals(binary.BigEndian.AppendUint16(nil, port)),
 		&expr.Immediate{Register: 1, Data: to.Addr().AsSlice()},
 		&expr.Immediate{Register: 2, Data: binary.BigEndian.AppendUint16(nil, to.Port())},
 		&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(family), RegAddrMin: 1, RegProtoMin: 2, Specified: true},
 	}
 }
+
+// equals compares the first register.
+func equals(data []byte) expr.Any { return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data} }

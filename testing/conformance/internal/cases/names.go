@@ -10,6 +10,13 @@ const (
 	nodeRefusedCase  = "the node itself is refused at external addresses without endpoints"
 	freeNumbersCase  = "where node ports are not served, their numbers are free for the node's own processes"
 	unknownPortsCase = "other ports of a cluster IP are refused"
+
+	loweredTimeoutCase      = "clients that do not return are free soon after the affinity timeout is lowered"
+	serviceAddressFlowsCase = "UDP flows that began before the service had the address are served"
+	nodeAddressFlowsCase    = "UDP flows that began before the node had the address are served"
+	pluginTableCase         = "another program's table of nftables takes nothing that is for a service, whoever was first"
+	pluginRulesCase         = "another program's rules of iptables take nothing that is for a service, whoever was first"
+	leftoversCase           = "what an older kube-proxy left takes nothing, and rules of others that use it stay"
 )
 
 // Short names of the test network's places and ports.

@@ -24,6 +24,8 @@ func staleFlowCases() []Case {
 		return external(service{Slot: 1, Ports: udpOnly, Endpoints: eps})
 	}
 	local := web(cluster.At(localPod1)...)
+	restricted := local
+	restricted.Ranges = []sourceRange{{Host: client}}
 	return []Case{
 		{Name: "UDP flows move when their endpoint goes", Rules: "S40", Needs: needs,
 			run: whileSending(local, flowsMove(web(cluster.At(remotePod1)...), isAt(remotePod1, serverPort)))},
@@ -32,6 +34,11 @@ func staleFlowCases() []Case {
 				isAt(localPod1, serverPort2)))},
 		{Name: "UDP flows that began before the service are served", Rules: "S40", Needs: needs,
 			run: serving(beside, earlyFlowsAreServed)},
+		{Name: serviceAddressFlowsCase, Rules: "S40", Needs: needs, run: earlyFlowsToAddressesOfTheService},
+		{Name: nodeAddressFlowsCase, Rules: "S40", Needs: needs,
+			Setup: setup{NodePorts: cluster.OnAllAddresses}, run: serving(local, earlyFlowsToAddressesOfTheNode)},
+		{Name: "UDP flows that source ranges dropped are served when these let them in", Rules: "S26, S40",
+			Needs: append([]backend.Feature{backend.SourceRanges}, needs...), run: serving(restricted, droppedFlowsAreServed)},
 		{Name: "UDP flows to a service that has gone are cut", Rules: "S41", Needs: needs,
 			run: whileSending(local, flowsOfDeletedServiceEnd)},
 		{Name: "UDP flows to endpoints that serve are left alone", Rules: "S40", Needs: needs,
@@ -108,16 +115,67 @@ func flowsMove(changed service,
 
 func earlyFlowsAreServed(ctx context.Context, b *bed, other service) error {
 	svc := external(service{Slot: 1, Ports: udpOnly, Endpoints: cluster.At(localPod1)})
-	// A backend may have blackhole routes for unused addresses (S33), to which the node's own processes cannot connect
-	// a socket. Such flows are left out.
-	open, err := b.open(b.flows(svc, model.UDP, paths(fromAll, everywhere)), unix.EINVAL)
+	flows := b.flows(svc, model.UDP, paths(fromAll, everywhere))
+	return b.earlyFlows(flows, func() error { return b.Put(ctx, other, svc) })
+}
+
+// earlyFlowsToAddressesOfTheService has one service get external addresses, and the VIP of another one become the
+// node's to serve, as its ipMode changes. The endpoints stay.
+func earlyFlowsToAddressesOfTheService(ctx context.Context, b *bed) error {
+	web := service{Slot: 1, Ports: udpOnly, Endpoints: cluster.At(localPod1)}
+	proxied := service{Name: "proxied", Slot: 2, VIP: true, VIPByProxy: true, Ports: udpOnly,
+		Endpoints: cluster.At(localPod1)}
+	if err := b.Put(ctx, web, proxied); err != nil {
+		return err
+	}
+	flows := append(b.flows(web, model.UDP, paths(fromAll, externalDestinations)),
+		b.flows(proxied, model.UDP, paths(fromAll, []destination{toVIP}))...)
+	proxied.VIPByProxy = false
+	return b.earlyFlows(flows, func() error { return b.Put(ctx, external(web), proxied) })
+}
+
+// earlyAddr is an address that the node gains while clients already send to a node port there.
+func earlyAddr(f model.Family) netip.Addr { return network.Nth(cluster.ExternalIPs(f), 231) }
+
+func earlyFlowsToAddressesOfTheNode(ctx context.Context, b *bed, svc service) error {
+	const link = "kpl-outside"
+	defer func() { _ = b.Network.TakeFromNode(link, earlyAddr) }()
+	var flows []network.Attempt
+	for _, f := range b.Env.Families {
+		to := netip.AddrPortFrom(earlyAddr(f), svc.WithDefaults(0).NodePortOf(0))
+		for _, name := range []string{localPod3, theNode, remotePod3, client} {
+			flows = append(flows,
+				network.HostNamed(name).FlowTo(to, model.UDP, "the node port on an address that comes later"))
+		}
+	}
+	return b.earlyFlows(flows, func() error {
+		if err := b.Network.GiveToNode(link, earlyAddr); err != nil {
+			return err
+		}
+		return b.Resync(ctx)
+	})
+}
+
+// droppedFlowsAreServed lifts the source ranges. A packet that is dropped leaves no entry in connection tracking: so
+// nothing has to be deleted, if the backend drops it.
+func droppedFlowsAreServed(ctx context.Context, b *bed, svc service) error {
+	flows := b.flows(svc, model.UDP, paths([]string{localPod3, remotePod3, client2}, []destination{toVIP}))
+	svc.Ranges = nil
+	return b.earlyFlows(flows, func() error { return b.Put(ctx, svc) })
+}
+
+// earlyFlows sends on UDP flows that nothing serves, makes a change, and checks that they are served then.
+func (b *bed) earlyFlows(flows []network.Attempt, change func() error) error {
+	// A backend may have blackhole routes for unused addresses (S33), to which the node's own processes cannot connect a
+	// socket. Such flows are left out.
+	open, err := b.open(flows, unix.EINVAL)
 	if err != nil {
 		return err
 	}
 	defer open.close()
 	err = testbed.Each(open, func(c *standingConnection) error {
 		if a, err := c.Ask(time.Now().Add(b.Timeouts.Quiet)); err == nil {
-			return fmt.Errorf("flow: %v\nseen: an answer from %v\nwant: none before there is such a service", c.Flow,
+			return fmt.Errorf("flow: %v\nseen: an answer from %v\nwant: none, as nothing is served there yet", c.Flow,
 				a.Server)
 		}
 		return nil
@@ -125,10 +183,10 @@ func earlyFlowsAreServed(ctx context.Context, b *bed, other service) error {
 	if err != nil {
 		return err
 	}
-	if err := b.Put(ctx, other, svc); err != nil {
+	if err := change(); err != nil {
 		return err
 	}
-	return b.reach(open, isAt(localPod1, serverPort), "an answer from the endpoint, now that there is one")
+	return b.reach(open, isAt(localPod1, serverPort), "an answer from the endpoint, now that this is served")
 }
 
 func flowsOfDeletedServiceEnd(ctx context.Context, b *bed, _ service, open standing) error {

@@ -62,12 +62,12 @@ func nft(ctx context.Context, transaction string) error {
 }
 
 // frame is a table's base chains. NAT chains see only the first packet of each connection, so existing connections are
-// left alone. A mark requests masquerading.
+// left alone. They come before those of other programs, at -100 and 100 (S67). A mark requests masquerading.
 const frame = `
 add table FAMILY mynft
-add chain FAMILY mynft prerouting { type nat hook prerouting priority -100; }
-add chain FAMILY mynft output { type nat hook output priority -100; }
-add chain FAMILY mynft postrouting { type nat hook postrouting priority 100; }
+add chain FAMILY mynft prerouting { type nat hook prerouting priority -110; }
+add chain FAMILY mynft output { type nat hook output priority -110; }
+add chain FAMILY mynft postrouting { type nat hook postrouting priority 90; }
 add chain FAMILY mynft services
 flush table FAMILY mynft
 add rule FAMILY mynft prerouting jump services

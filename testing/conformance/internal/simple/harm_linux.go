@@ -62,6 +62,15 @@ func stopForwarding(ctx context.Context, f model.Family) error {
 		ipWord(f), simpleTable))
 }
 
+// flushIPTables removes the rules that others have in table nat of iptables-nft.
+func flushIPTables(ctx context.Context) error {
+	var commands string
+	for _, f := range model.Families() {
+		commands += fmt.Sprintf("add table %[1]s nat\nflush table %[1]s nat\n", ipWord(f))
+	}
+	return nft(ctx, commands)
+}
+
 // forgetIdleConnections makes connection tracking forget connections that were idle for a second, and ignore
 // connections whose start it has not seen.
 func forgetIdleConnections() error {

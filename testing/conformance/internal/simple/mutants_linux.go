@@ -18,6 +18,7 @@ const (
 	IgnoresAffinity            Mutant = "ignores session affinity"
 	affinityPerAddress         Mutant = "has an affinity of its own for each address"
 	neverForgetsClients        Mutant = "ignores the affinity timeout"
+	keepsFirstTimeout          Mutant = "keeps the first affinity timeout"
 	ignoresLocalPolicy         Mutant = "ignores local policies"
 	takesAnyEndpoint           Mutant = "takes endpoints of no set"
 	takesReadyOnly             Mutant = "takes ready endpoints only"
@@ -42,6 +43,9 @@ const (
 	refusesEstablished         Mutant = "refuses packets of connections that stand"
 	leavesStaleFlows           Mutant = "leaves stale UDP flows"
 	cutsAllFlows               Mutant = "cuts all UDP flows"
+	looksAtEndpointsAlone      Mutant = "looks for stale UDP flows when endpoints change, and only then"
+	leavesFlowsToNewAddresses  Mutant = "leaves stale UDP flows to addresses that the host got later"
+	sinksWhatItRefuses         Mutant = "leads what source ranges refuse to where nothing is"
 	cutsConnections            Mutant = "cuts all connections"
 	AppliesAtOnce              Mutant = "does not wait for Sync"
 	ForgetsFailures            Mutant = "takes a failed Sync for done"
@@ -63,6 +67,9 @@ const (
 	stopsTrafficWhileItApplies Mutant = "stops all traffic while it applies a change"
 	letsTheNodeAnswer          Mutant = "lets processes of the node answer on cluster IPs"
 	ownsServiceAddresses       Mutant = "gives the node the cluster IPs, and leaves them to the rules of others"
+	ordersByAge                Mutant = "comes before or after the rules of others, by age"
+	comesAfterOthers           Mutant = "comes after the rules of others"
+	flushesOthers              Mutant = "flushes the rules of others when it starts"
 	youngestOwns               Mutant = "gives contested addresses to the youngest service"
 	firstNameOwns              Mutant = "gives contested addresses by name"
 	putsNodePortsLast          Mutant = "gives addresses of the node to external IPs before node ports"
@@ -76,6 +83,16 @@ const (
 
 // reachAll is the name of a case.
 const reachAll = "external traffic policy Local: pods and the node itself reach all endpoints, the node with source NAT"
+
+// Names of other cases.
+const (
+	loweredTimeout  = "clients that do not return are free soon after the affinity timeout is lowered"
+	newServiceFlows = "UDP flows that began before the service had the address are served"
+	newNodeFlows    = "UDP flows that began before the node had the address are served"
+	othersTable     = "another program's table of nftables takes nothing that is for a service, whoever was first"
+	othersIPTables  = "another program's rules of iptables take nothing that is for a service, whoever was first"
+	oldKubeProxy    = "what an older kube-proxy left takes nothing, and rules of others that use it stay"
+)
 
 // MustCatch names the cases that have to catch each mutant, and what their messages have to contain.
 var MustCatch = map[Mutant]map[string]string{
@@ -105,6 +122,7 @@ var MustCatch = map[Mutant]map[string]string{
 	IgnoresAffinity:     {"a client stays with its endpoint, at all addresses of the port": "S32"},
 	affinityPerAddress:  {"a client stays with its endpoint, at all addresses of the port": "S32"},
 	neverForgetsClients: {"session affinity expires": "before the timeout"},
+	keepsFirstTimeout:   {loweredTimeout: "before the timeout was lowered"},
 	ignoresLocalPolicy: {"external traffic policy Local keeps to the node and keeps the source": "S27",
 		"internal traffic policy Local keeps to the node, and does not change masquerading": "S28"},
 	takesAnyEndpoint: {"the cluster set respects topology, the local set does not": "seen: delivered",
@@ -140,6 +158,10 @@ var MustCatch = map[Mutant]map[string]string{
 		"UDP flows move when their endpoint changes its port": "sent before",
 		"UDP flows that began before the service are served":  "sent before",
 		"UDP flows to a service that has gone are cut":        "sent before"},
+	looksAtEndpointsAlone:     {newServiceFlows: "now that this is served", newNodeFlows: "now that this is served"},
+	leavesFlowsToNewAddresses: {newNodeFlows: "now that this is served"},
+	sinksWhatItRefuses: {
+		"UDP flows that source ranges dropped are served when these let them in": "now that this is served"},
 	cutsAllFlows: {"UDP flows to endpoints that serve are left alone": "still serves"},
 	cutsConnections: {"connections that stand survive changes to other endpoints": "connection that stands",
 		"connections that stand stay with an endpoint that takes no new ones": "connection that stands"},
@@ -167,6 +189,13 @@ var MustCatch = map[Mutant]map[string]string{
 	letsTheNodeAnswer: {
 		"processes of the node that listen on all addresses get nothing that is for a service": "delivered to 0.0.0.0:10250"},
 	ownsServiceAddresses: {"a pod's host port takes nothing that is for a service": "came after the backend's"},
+	ordersByAge: {
+		othersTable:    "came after the backend's",
+		othersIPTables: "came after the backend's"},
+	comesAfterOthers: {
+		othersTable:  "came after the backend's",
+		oldKubeProxy: "before the backend"},
+	flushesOthers: {oldKubeProxy: "do not work any more"},
 	youngestOwns: {
 		"of services that list one address the owner keeps it, and the oldest newcomer is next": "the owner goes"},
 	putsNodePortsLast: {

@@ -125,7 +125,12 @@ func (b *Backend) renderPort(r *ruleset, svc *model.Service, p model.ServicePort
 			for _, x := range ranges {
 				r.add("filter_services", "%s %s saddr %v meta mark set meta mark | %s", match, ip, x, markAllowed)
 			}
-			r.add("filter_services", "%s meta mark & %s == 0 drop", match, markAllowed)
+			if b.mutant == sinksWhatItRefuses {
+				r.add("nat_services", "%s meta mark & %s == 0 dnat to %v", match, markAllowed,
+					network.Nth(network.PlanOf(f).Clients, 240))
+			} else {
+				r.add("filter_services", "%s meta mark & %s == 0 drop", match, markAllowed)
+			}
 		}
 		external(match)
 	}
@@ -323,8 +328,15 @@ func (b *Backend) candidates(svc *model.Service, p model.ServicePort, f model.Fa
 // affinitySet returns the name of the set of an endpoint's clients, and adds the set to the ruleset.
 func (b *Backend) affinitySet(r *ruleset, svc *model.Service, ep *model.Endpoint, address string) string {
 	timeout := svc.SessionAffinityTimeout
-	if b.mutant == neverForgetsClients {
+	switch b.mutant {
+	case neverForgetsClients:
 		timeout = time.Hour
+	case keepsFirstTimeout:
+		key := ep.Key().String() + address
+		if b.timeouts[key] == 0 {
+			b.timeouts[key] = timeout
+		}
+		timeout = b.timeouts[key]
 	}
 	h := fnv.New64a()
 	fmt.Fprint(h, ep.Key(), timeout, address)

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -44,6 +45,8 @@ type Backend struct {
 	found bool
 	// owners has the service of each external address, port and protocol.
 	owners map[string]model.ServiceName
+	// timeouts has the first affinity timeout of each set of clients, for a mutant that keeps it.
+	timeouts map[string]time.Duration
 }
 
 // simpleTable is the name of the table in both families.
@@ -62,10 +65,12 @@ func Factory(m Mutant) backend.Factory {
 		New: func(ctx context.Context, env backend.Env) (sink.Sink, error) {
 			b := &Backend{env: env, mutant: m, failing: &failing, services: map[model.ServiceName]*model.Service{},
 				endpoints: map[model.EndpointKey]*model.Endpoint{}, owners: map[string]model.ServiceName{},
-				cleaned: map[model.Family]udpTargets{}}
+				cleaned: map[model.Family]udpTargets{}, timeouts: map[string]time.Duration{}}
 			switch m {
 			case FlushesOnStart:
 				return b, removeTables(ctx)
+			case flushesOthers:
+				return b, flushIPTables(ctx)
 			case forgetsIdleConnections:
 				return b, forgetIdleConnections()
 			case ownsServiceAddresses:
@@ -196,14 +201,16 @@ func (b *Backend) apply(ctx context.Context, wanted []*ruleset) error {
 	}
 	var text strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }
+	dnat, snat := b.natPriorities()
 	for _, r := range wanted {
 		line("add table %s", r.table())
 		for _, c := range []string{
 			"filter_prerouting { type filter hook prerouting priority -110; }",
 			"filter_output { type filter hook output priority -110; }",
-			"nat_prerouting { type nat hook prerouting priority -100; }",
-			"nat_output { type nat hook output priority -100; }",
-			"nat_postrouting { type nat hook postrouting priority 100; }", "filter_services", "nat_services",
+			fmt.Sprintf("nat_prerouting { type nat hook prerouting priority %d; }", dnat),
+			fmt.Sprintf("nat_output { type nat hook output priority %d; }", dnat),
+			fmt.Sprintf("nat_postrouting { type nat hook postrouting priority %d; }", snat),
+			"filter_services", "nat_services",
 		} {
 			line("add chain %s %s", r.table(), c)
 		}
@@ -251,6 +258,18 @@ func (b *Backend) apply(ctx context.Context, wanted []*ruleset) error {
 	return nft(ctx, text.String())
 }
 
+// natPriorities returns the priorities of the chains of type nat: they come before those of others, at -100 and 100
+// (S67).
+func (b *Backend) natPriorities() (dnat, snat int) {
+	switch b.mutant {
+	case ordersByAge, ownsServiceAddresses:
+		return -100, 100
+	case comesAfterOthers:
+		return -90, 110
+	}
+	return -110, 90
+}
+
 // object is a chain or set of a service.
 type object struct{ kind, name string }
 
@@ -288,7 +307,7 @@ func (b *Backend) deleteStaleFlows(ctx context.Context) error {
 	table := conntrack.Kernel{NetNS: int(b.env.NetNS.Fd())}
 	for _, f := range b.env.Families {
 		serving := b.udpTargets(f)
-		if before, known := b.cleaned[f]; known && maps.EqualFunc(before, serving, slices.Equal) {
+		if before, known := b.cleaned[f]; known && b.sameTargets(before, serving) {
 			continue
 		}
 		_, err := table.DeleteUDP(ctx, f, nil, func(flow conntrack.Flow) bool {
@@ -307,7 +326,24 @@ func (b *Backend) deleteStaleFlows(ctx context.Context) error {
 	return nil
 }
 
+// sameTargets reports whether no flow can have become stale between two states.
+func (b *Backend) sameTargets(before, now udpTargets) bool {
+	if b.mutant != looksAtEndpointsAlone {
+		return maps.EqualFunc(before, now, slices.Equal)
+	}
+	endpoints := func(t udpTargets) []netip.AddrPort {
+		list := slices.Concat(slices.Collect(maps.Values(t))...)
+		slices.SortFunc(list, netip.AddrPort.Compare)
+		return slices.Compact(list)
+	}
+	return slices.Equal(endpoints(before), endpoints(now))
+}
+
 func (b *Backend) udpTargets(f model.Family) udpTargets {
+	nodeAddresses := b.nodePortAddresses()
+	if b.mutant == leavesFlowsToNewAddresses {
+		nodeAddresses = b.env.NodePortAddresses
+	}
 	serving := udpTargets{}
 	for _, svc := range b.services {
 		for _, p := range svc.Ports {
@@ -330,7 +366,7 @@ func (b *Backend) udpTargets(f model.Family) udpTargets {
 			}
 			set(slices.Concat(svc.ClusterIPs, svc.ExternalIPs, svc.LoadBalancerIPs), p.Port)
 			if p.NodePort != 0 {
-				set(b.env.NodePortAddresses, p.NodePort)
+				set(nodeAddresses, p.NodePort)
 			}
 		}
 	}

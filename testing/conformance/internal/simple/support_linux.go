@@ -44,3 +44,12 @@ func CaseNamed(t *testing.T, name string) cases.Case {
 	t.Fatalf("there is no case %q", name)
 	return cases.Case{}
 }
+
+// NeedPrograms skips a test on a machine that lacks a program of the cases that have to catch a mutant.
+func NeedPrograms(t *testing.T, m Mutant) {
+	t.Helper()
+	for name := range MustCatch[m] {
+		why := CaseNamed(t, name).MissingHere()
+		need.That(t, why == "", "iptables and ip6tables, for the case \""+name+"\": "+why)
+	}
+}

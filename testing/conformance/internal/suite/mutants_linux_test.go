@@ -25,6 +25,7 @@ func TestEveryMutantIsCaught(t *testing.T) {
 	}
 	for m, catchers := range simple.MustCatch {
 		t.Run(string(m), func(t *testing.T) {
+			simple.NeedPrograms(t, m)
 			t.Parallel()
 			b := testbedOf(t, simple.Factory(m), 1)
 			// Where the right backend would answer it does so within milliseconds; mutants are not waited for.
