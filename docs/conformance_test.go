@@ -60,8 +60,34 @@ func conformanceTable(reports []conformanceReport) string {
 			r.Counts(report.Extended), list(failed), list(lacks), tableCell(r.Kernel), tableCell(r.Suite),
 			tableCell(olderThan(r, reports)))
 	}
-	b.WriteString("\n")
+	b.WriteString("\n" + newerCases(reports) + "\n")
 	b.WriteString(supportTable(reports))
+	return b.String()
+}
+
+// newerCases names the cases that came with each version of the suite, which reports of older ones lack.
+func newerCases(reports []conformanceReport) string {
+	lacking := map[string][]string{} // by the version of a suite: what all of its reports lack
+	for _, r := range reports {
+		newer := r.Newer()
+		if before, known := lacking[r.Suite]; known {
+			newer = slices.DeleteFunc(newer, func(name string) bool { return !slices.Contains(before, name) })
+		}
+		lacking[r.Suite] = newer
+	}
+	var b strings.Builder
+	b.WriteString("Cases that older reports lack:\n\n")
+	version, listed := report.SuiteVersion, map[string]bool{}
+	for _, suite := range slices.Backward(slices.Sorted(maps.Keys(lacking))) {
+		fresh := slices.DeleteFunc(lacking[suite], func(name string) bool { return listed[name] })
+		for _, name := range fresh {
+			listed[name] = true
+		}
+		if len(fresh) > 0 {
+			fmt.Fprintf(&b, "- of suite %s, what came with %s: \"%s\"\n", suite, version, strings.Join(fresh, "\", \""))
+		}
+		version = suite
+	}
 	return b.String()
 }
 
