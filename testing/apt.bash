@@ -24,7 +24,8 @@ apt_of() {
 		-o Dir::State="$3" -o Dir::State::status="$3/status" -o Dir::Cache="$3/cache")
 }
 
-# packages_of_nft prints the packages of nft and its libraries. The other ones that these depend on have programs.
-packages_of_nft() {
-	apt-cache "${apt[@]}" depends --recurse --important nftables | grep -E '^(nftables|lib[a-z0-9.-]+)$' | sort -u
+# packages_of PACKAGE... prints packages and the libraries that they need. The other ones that these depend on have
+# programs.
+packages_of() {
+	apt-cache "${apt[@]}" depends --recurse --important "$@" | grep -xE "$(printf '%s|' "$@")lib[a-z0-9.-]+" | sort -u
 }
