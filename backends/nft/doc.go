@@ -31,11 +31,11 @@
 //
 // # Kernels
 //
-// Linux 5.13 or later, with nf_tables and its nat, masq, fib, reject, numgen and ct expressions. New has the kernel
-// check a table with all of them, without creating it, and fails with a clear error if something is missing. Linux 5.9
-// added reject in prerouting and 5.10 comments on tables and chains; upstream kube-proxy requires 5.13. Older kernels
-// are not tested. A process without CAP_NET_ADMIN in the first user namespace cannot have big socket buffers: there, a
-// transaction that does not fit is split.
+// Linux 5.10 or later, with nf_tables and its nat, masq, fib, reject, numgen and ct expressions. New has the kernel
+// check a table with all of them, without creating it, and fails with an error that names the first rule that is not
+// supported. Linux 5.9 added reject in prerouting and 5.10 comments on tables and chains; upstream kube-proxy requires
+// 5.13. Older kernels are not tested. A process without CAP_NET_ADMIN in the first user namespace cannot have big
+// socket buffers: there, a transaction that does not fit is split.
 //
 // # The path of a packet
 //

@@ -48,7 +48,7 @@ func probe(ctx context.Context, d dp.Interface, family model.Family, o *Options)
 		}
 	}
 	if err := table.Sync(ctx); err != nil {
-		return fmt.Errorf("this kernel cannot do what is needed for %v, which Linux 5.13 and later can with "+
+		return fmt.Errorf("this kernel cannot do what is needed for %v, which Linux 5.10 and later can with "+
 			"nf_tables, nft_nat, nft_masq, nft_fib, nft_reject, nft_numgen and nft_ct built in or loadable: %w",
 			family, err)
 	}

@@ -32,7 +32,7 @@ func encodeBatch(tx *Transaction, commit bool) (*batch, error) {
 	for i := range tx.ops {
 		b.ops = append(b.ops, b.Seq+1)
 		if err := b.op(tx.Table, &tx.ops[i]); err != nil {
-			return nil, &OpError{Table: tx.Table, Op: tx.ops[i].String(), Err: err}
+			return nil, tx.failed(i, err, "")
 		}
 	}
 	b.Acknowledge()

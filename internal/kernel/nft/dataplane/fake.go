@@ -242,7 +242,6 @@ func (f *Fake) ReadTable(ctx context.Context, key TableKey, elements func(*Table
 // apply performs all operations on a copy of the table, which replaces the table if none fails and keep is set.
 func (f *Fake) apply(tx *Transaction, keep bool) error {
 	t := f.tables[tx.Table].clone()
-	failed := func(op string, err error) error { return &OpError{Table: tx.Table, Op: op, Err: err} }
 	for i := range tx.ops {
 		var err error
 		switch o := &tx.ops[i]; {
@@ -258,12 +257,12 @@ func (f *Fake) apply(tx *Transaction, keep bool) error {
 			err = t.do(o)
 		}
 		if err != nil {
-			return failed(tx.ops[i].String(), err)
+			return tx.failed(i, err, "")
 		}
 	}
 	if t != nil {
 		if err := t.validate(); err != nil {
-			return failed("commit", err)
+			return tx.failed(-1, err, "")
 		}
 	}
 	if keep {

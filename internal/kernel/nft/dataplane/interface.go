@@ -55,13 +55,18 @@ func (k TableKey) String() string { return familyText(k.Family) + " " + k.Name }
 type OpError struct {
 	Table TableKey // of the transaction
 	Op    string   // what failed, for example "add chain services"
+	Rule  string   // the rule that could not be added, as nft prints it; "" after other operations
 	Err   error    // from the kernel a syscall.Errno
 	Hint  string   // the kernel's message about it, often empty
 }
 
-// Error returns the table, the operation, the error and the hint.
+// Error returns the table, the operation with its rule, the error and the hint.
 func (e *OpError) Error() string {
-	s := fmt.Sprintf("table %v: %s: %v", e.Table, e.Op, e.Err)
+	op := e.Op
+	if e.Rule != "" {
+		op += " (" + e.Rule + ")"
+	}
+	s := fmt.Sprintf("table %v: %s: %v", e.Table, op, e.Err)
 	if e.Hint != "" {
 		s += " (" + e.Hint + ")"
 	}

@@ -151,11 +151,7 @@ func (n *Netlink) exchange(tx *Transaction, b *batch) error {
 		}
 		answered = true
 		if errno, hint := m.Failure(); errno != 0 {
-			op := "commit"
-			if i := b.opOf(m.Seq); i >= 0 {
-				op = tx.ops[i].String()
-			}
-			failed = &OpError{Table: tx.Table, Op: op, Err: errno, Hint: hint}
+			failed = tx.failed(b.opOf(m.Seq), errno, hint)
 		}
 		return nil
 	})

@@ -155,6 +155,7 @@ func TestAFailedTransactionSaysWhatFailedAndLeavesEverything(t *testing.T) {
 					if tt.err != nil {
 						assert.ErrorIs(t, err, tt.err, "%T: %s", d, tt.name)
 						assert.Equal(t, tt.op, opErr.Op, "%T: %s", d, tt.name)
+						assert.Equal(t, strings.HasPrefix(tt.op, "add rule"), opErr.Rule != "", "%T: %s", d, tt.name)
 					}
 				}
 			}

@@ -158,6 +158,18 @@ func (t *Transaction) elements(v verb, s *Set, elements []Element) {
 // String returns the operation in short, for errors.
 func (o *op) String() string { return strings.TrimSpace(string(o.verb) + " " + o.name) }
 
+// failed returns the error of the operation with an index, or, if that is negative, of the commit.
+func (t *Transaction) failed(i int, err error, hint string) *OpError {
+	e := &OpError{Table: t.Table, Op: "commit", Err: err, Hint: hint}
+	if i >= 0 {
+		o := &t.ops[i]
+		if e.Op = o.String(); o.verb == addRule {
+			e.Rule = string(o.rule.append(nil, t.Table.Family))
+		}
+	}
+	return e
+}
+
 // Text returns the transaction as commands for nft, a line for each change. (nft cannot execute all of it: attributes
 // of base chains are left out.)
 func (t *Transaction) Text() string {
