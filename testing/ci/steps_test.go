@@ -64,6 +64,34 @@ func TestTheStepsAreWhatRuns(t *testing.T) {
 	assert.Equal(t, names, functions)
 }
 
+// TestEveryKernelHasItsSteps: what testing/vm can boot runs in .ci/deep, with nftables and iptables; of another processor
+// what is encoded for its kernel.
+func TestEveryKernelHasItsSteps(t *testing.T) {
+	root := filepath.Join("..", "..")
+	kernels, err := os.ReadFile(filepath.Join(root, "testing", "vm", "kernels"))
+	require.NoError(t, err)
+	script, err := os.ReadFile(filepath.Join(root, ".ci", "step"))
+	require.NoError(t, err)
+	others := 0
+	for line := range strings.Lines(string(kernels)) {
+		fields := strings.Fields(line)
+		if strings.HasPrefix(line, "#") || len(fields) == 0 {
+			continue
+		}
+		name := fields[0]
+		want := []string{"step_nft-" + name + `() { nft_on ` + name + ` "$@"; }`,
+			"step_iptables-" + name + `() { iptables_on ` + name + ` "$@"; }`}
+		if len(fields) == 4 {
+			others++
+			want = []string{"step_" + name + `() { encoders ` + name + ` "$@"; }`}
+		}
+		for _, function := range want {
+			assert.True(t, strings.Contains(string(script), "\n"+function+"\n"), ".ci/step lacks %s", function)
+		}
+	}
+	assert.NotZero(t, others)
+}
+
 // TestEveryTestRunsInATier: each module of the repository has a step that runs all of its tests, those that need
 // Windows run under Wine, and those that call need.Deep run in .ci/deep.
 func TestEveryTestRunsInATier(t *testing.T) {
