@@ -157,19 +157,12 @@ func (e *entries) healthy(same []entry) iter.Seq[*candidate] {
 			}
 			return
 		}
-		asked := map[slicePort]struct{}{}
-		for _, x := range same {
-			for _, p := range e.slices[x.slice].ports {
-				p.number = 0
-				if _, was := asked[p]; was {
-					continue
-				}
-				asked[p] = struct{}{}
-				e.forPort(p.name, p.protocol)
-				for _, c := range e.candidates(nil, same) {
-					if !c.loses && c.flags.has(flagReady) && !yield(&c) {
-						return
-					}
+		groups, ports := e.ports.contests(e, same)
+		for _, p := range ports {
+			e.ports.findIn(groups, p)
+			for _, c := range e.candidates(nil, same) {
+				if !c.loses && c.flags.has(flagReady) && !yield(&c) {
+					return
 				}
 			}
 		}

@@ -1,6 +1,7 @@
 package localstate
 
 import (
+	"encoding/binary"
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -15,6 +16,8 @@ type portTable struct {
 	groups  []portGroup
 	groupOf []int32 // by slice
 	found   []int32 // the groups that have the port of the last find
+	// contested has what contests has returned, by groups.
+	contested map[string][]slicePort
 
 	// These are for more than fewGroups groups only.
 	byPort map[slicePort][]groupPort // by name and protocol
@@ -49,7 +52,7 @@ func (t *portTable) reset() {
 	for i := range t.groups {
 		t.groups[i].ports = nil
 	}
-	t.grouped, t.byPort = false, nil
+	t.grouped, t.byPort, t.contested = false, nil, nil
 	clear(t.some)
 }
 
@@ -102,30 +105,106 @@ func sharePorts(a, b *sliceIntake) bool {
 
 // find looks up the numbers that each group has for a port.
 func (t *portTable) find(name string, protocol model.Protocol) {
-	for _, g := range t.found {
-		t.groups[g].numbers = t.groups[g].numbers[:0]
-	}
-	t.found = t.found[:0]
-	add := func(g int32, number slicePortNumber) {
-		if len(t.groups[g].numbers) == 0 {
-			t.found = append(t.found, g)
-		}
-		t.groups[g].numbers = append(t.groups[g].numbers, number)
-	}
+	t.forget()
 	port := slicePort{name: name, protocol: protocol}
 	if len(t.groups) > fewGroups {
 		for _, p := range t.byPort[port] {
-			add(p.group, p.number)
+			t.add(p.group, p.number)
 		}
 		return
 	}
 	for g := range t.groups {
-		ports := t.groups[g].ports
-		i, _ := slices.BinarySearchFunc(ports, port, slicePort.compare)
-		for ; i < len(ports) && ports[i].compare(port) == 0; i++ {
-			add(int32(g), slicePortNumber{ports[i].number, int32(i)})
+		t.search(int32(g), port)
+	}
+}
+
+// findIn looks up the numbers that some groups have for a port. The other groups cost nothing.
+func (t *portTable) findIn(groups []int32, port slicePort) {
+	t.forget()
+	for _, g := range groups {
+		t.search(g, port)
+	}
+}
+
+// forget drops what was found last.
+func (t *portTable) forget() {
+	for _, g := range t.found {
+		t.groups[g].numbers = t.groups[g].numbers[:0]
+	}
+	t.found = t.found[:0]
+}
+
+// search looks up the numbers that a group has for a port.
+func (t *portTable) search(g int32, port slicePort) {
+	ports := t.groups[g].ports
+	i, _ := slices.BinarySearchFunc(ports, port, slicePort.compare)
+	for ; i < len(ports) && ports[i].compare(port) == 0; i++ {
+		t.add(g, slicePortNumber{ports[i].number, int32(i)})
+	}
+}
+
+func (t *portTable) add(g int32, number slicePortNumber) {
+	if len(t.groups[g].numbers) == 0 {
+		t.found = append(t.found, g)
+	}
+	t.groups[g].numbers = append(t.groups[g].numbers, number)
+}
+
+// contests returns the groups of the entries of one address, and a few of their ports: one for each way in which
+// several groups may have a target. Which of the entries wins a target (S17) depends on which of their slices have it,
+// so the other ports have the same winners. There may be thousands of ports, and of addresses in the same slices.
+func (t *portTable) contests(e *entries, same []entry) (groups []int32, ports []slicePort) {
+	t.group(e)
+	var key []byte
+	for _, x := range same {
+		if g := t.groupOf[x.slice]; len(groups) == 0 || g != groups[len(groups)-1] {
+			groups = append(groups, g)
+			key = binary.AppendUvarint(key, uint64(g))
 		}
 	}
+	ports, known := t.contested[string(key)]
+	if known {
+		return groups, ports
+	}
+	asked, patterns := map[slicePort]struct{}{}, map[string]struct{}{}
+	var pattern []byte
+	for _, g := range groups {
+		for _, p := range t.groups[g].ports {
+			p.number = 0
+			if _, was := asked[p]; was {
+				continue
+			}
+			asked[p] = struct{}{}
+			t.findIn(groups, p)
+			pattern = t.pattern(pattern[:0], groups)
+			if _, is := patterns[string(pattern)]; !is {
+				patterns[string(pattern)] = struct{}{}
+				ports = append(ports, p)
+			}
+		}
+	}
+	if t.contested == nil {
+		t.contested = map[string][]slicePort{}
+	}
+	t.contested[string(key)] = ports
+	return groups, ports
+}
+
+// pattern appends which of the groups have the same numbers for the port of the last find, whatever the numbers are.
+func (t *portTable) pattern(to []byte, groups []int32) []byte {
+	numbers := map[uint16]uint64{}
+	for _, g := range groups {
+		to = binary.AppendUvarint(to, uint64(len(t.groups[g].numbers)))
+		for _, n := range t.groups[g].numbers {
+			id, known := numbers[n.number]
+			if !known {
+				id = uint64(len(numbers))
+				numbers[n.number] = id
+			}
+			to = binary.AppendUvarint(to, id)
+		}
+	}
+	return to
 }
 
 // forPort prepares candidates for a port. It returns the entries that have the port, in order, and possibly others. The
