@@ -120,10 +120,15 @@ func hintNames(list, name string) bool {
 	if list == name {
 		return name != ""
 	}
-	if name == "" || !strings.Contains(list, hintSeparator) {
+	if name == "" {
 		return false
 	}
-	return slices.Contains(splitHints(list), name)
+	for other := range strings.SplitSeq(list, hintSeparator) {
+		if other == name {
+			return true
+		}
+	}
+	return false
 }
 
 // splitHints returns the names of a joined list.
