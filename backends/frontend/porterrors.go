@@ -15,6 +15,7 @@ type portErrors struct {
 	ports   []*port        // as they were joined, in the order of their names
 	errs    []error        // theirs
 	joined  error
+	steps   int // comparisons of names, and errors that were listed, for tests
 }
 
 // set sets the error of a port; nil removes it.
@@ -48,10 +49,14 @@ func (l *portErrors) error() error {
 			added = append(added, p)
 		}
 	}
-	byName := func(a, b *port) int { return a.name.Compare(b.name) }
+	byName := func(a, b *port) int {
+		l.steps++
+		return a.name.Compare(b.name)
+	}
 	slices.SortFunc(added, byName)
 	ports, errs := make([]*port, 0, len(l.of)), make([]error, 0, len(l.of))
 	take := func(p *port, err error) {
+		l.steps++
 		ports, errs = append(ports, p), append(errs, err)
 	}
 	for i, p := range l.ports {
