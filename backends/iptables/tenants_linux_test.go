@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/kernel/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // onKernel counts what is written to the kernel.
@@ -25,11 +26,11 @@ func (c onKernel) Restore(ctx context.Context, b *dataplane.Batch) error {
 	return c.Interface.Restore(ctx, b)
 }
 
-// The same on the kernel, which takes all that the fake takes.
+// The same on the kernel, which takes all that the fake takes. All pairs take minutes.
 func TestNoTenantCostsTheKernelMoreThanItAsksFor(t *testing.T) {
 	testkit.NeedRoot(t)
 	needPrograms(t, dataplane.NFT)
-	backendtest.Tenants{Price: tenantPrice(), Slack: tenantSlack, Few: true,
+	backendtest.Tenants{Price: tenantPrice(), Slack: tenantSlack, Few: true, Pairs: need.IsDeep(),
 		New: func(t *testing.T, limits frontend.Limits) (backendtest.TenantBackend, func() backendtest.Work) {
 			testkit.EnterNamespace(t)
 			kernel, err := dataplane.New(t.Context(), dataplane.Options{Family: model.IPv4, Variant: dataplane.NFT})

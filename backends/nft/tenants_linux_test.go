@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // onKernel counts what is written to the kernel.
@@ -26,10 +27,10 @@ func (c onKernel) Apply(ctx context.Context, tx *dataplane.Transaction) error {
 	return c.Interface.Apply(ctx, tx)
 }
 
-// The same on the kernel, which takes all that the fake takes.
+// The same on the kernel, which takes all that the fake takes. All pairs take minutes.
 func TestNoTenantCostsTheKernelMoreThanItAsksFor(t *testing.T) {
 	testkit.NeedRoot(t)
-	backendtest.Tenants{Price: tenantPrice(), Few: true,
+	backendtest.Tenants{Price: tenantPrice(), Few: true, Pairs: need.IsDeep(),
 		New: func(t *testing.T, limits frontend.Limits) (backendtest.TenantBackend, func() backendtest.Work) {
 			testkit.EnterNamespace(t)
 			kernel, err := dataplane.NewNetlink()

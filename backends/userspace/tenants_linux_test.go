@@ -58,7 +58,8 @@ func TestNoTenantCostsMoreThanItAsksFor(t *testing.T) {
 			}
 		},
 		Check: func(t *testing.T) {
-			for vip, pods := range map[string]string{"10.96.0.1:80": "10.77.1.", "10.96.0.2:80": "10.77.2."} {
+			for vip, pods := range map[string]string{"10.96.0.1:80": "10.77.1.", "10.96.0.2:80": "10.77.2.",
+				"10.96.0.3:80": "10.77.3."} {
 				var c net.Conn
 				ns.Do(func() (err error) {
 					c, err = net.Dial("tcp", vip)

@@ -7,13 +7,16 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// BesideTenants measures the change of a bystander's endpoint next to a tenant, for each pair of dimensions of
-// [Tenants.Pairs], on the dataplane of a backend that open makes. It reports the processor time of such a change, by
-// how much that exceeds the time without the tenant, measured before in the same run, and the milliseconds that it
-// takes to add, change (among other things, session affinity is switched off) and remove the tenant. Nothing fails: the
-// kernel's time depends on the machine, so compare pairs.
+// BesideTenants measures the change of bystanders' endpoints next to a tenant, for each pair of dimensions of
+// [Tenants.Pairs], on the dataplane of a backend that open makes. It reports the processor time of such a change, of
+// bystanders without session affinity; by how much that exceeds the time without the tenant, measured before in the
+// same run, and the same of a bystander with session affinity; and the milliseconds that it takes to add, change (among
+// other things, session affinity is switched off) and remove the tenant. Nothing fails: the kernel's time depends on
+// the machine, so compare pairs.
 func BesideTenants(b *testing.B, open func(*testing.B) Backend) {
 	for i, s := range pairShapes() {
 		b.Run(s.String(), func(b *testing.B) { besideTenant(b, open(b), s, uint64(i)) })
@@ -26,18 +29,18 @@ func besideTenant(b *testing.B, backend Backend, s shape, seed uint64) {
 	ctx := klog.NewContext(b.Context(), logr.Discard())
 	sync := func() { check(b, backend.Sync(ctx)) }
 	backend.SetNode(Node())
-	others := bystanders()
-	for _, s := range others {
+	all := bystanders()
+	for _, s := range all {
 		Set(b, backend, s, bystanderEndpoint(s, 1), bystanderEndpoint(s, 2))
 	}
 	sync()
+	plain, sticky := all[:2], all[2:]
 	next := 3
-	change := func() { // replaces one, or puts it back
-		for _, s := range others {
+	change := func(services []*model.Service) { // replaces an endpoint of each, or puts it back
+		for _, s := range services {
 			backend.DeleteEndpoint(bystanderEndpoint(s, 5-next).Key())
 			backend.SetEndpoint(bystanderEndpoint(s, next))
 		}
-		next = 5 - next
 		sync()
 	}
 	took := func(f func()) time.Duration {
@@ -47,20 +50,29 @@ func besideTenant(b *testing.B, backend Backend, s shape, seed uint64) {
 		return w.cpu() - before
 	}
 	const rounds = 20
-	alone := took(func() {
-		for range rounds {
-			change()
+	changes := func(services []*model.Service) time.Duration {
+		return took(func() {
+			for range rounds {
+				change(services)
+				next = 5 - next
+			}
+		}) / rounds
+	}
+	alone, stickyAlone := changes(plain), changes(sticky)
+	tenant := newTenant(rng, s, 0)
+	coming := took(func() {
+		for i := range s.slices {
+			tenant.set(backend, i)
+			sync()
 		}
-	}) / rounds
-	tenant := newTenant(rng, s, false, 0)
-	tenant.set(backend)
-	coming := took(sync)
+	})
+	beside := changes(sticky)
 	watch := NewStopwatch(b)
 	for b.Loop() {
-		watch.Time(change)
+		watch.Time(func() { change(plain) })
+		next = 5 - next
 	}
-	tenant.change(rng)
-	tenant.set(backend)
+	tenant.change(rng, backend)
 	changing := took(sync)
 	tenant.remove(backend)
 	going := took(sync)
@@ -68,4 +80,5 @@ func besideTenant(b *testing.B, backend Backend, s shape, seed uint64) {
 		b.ReportMetric(float64(d.Milliseconds()), unit)
 	}
 	b.ReportMetric(float64(watch.Total)/float64(watch.N)/float64(alone), "times-alone")
+	b.ReportMetric(float64(beside)/float64(stickyAlone), "sticky-times-alone")
 }

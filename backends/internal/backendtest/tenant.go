@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// The bystanders are younger than some services of the tenant: one with everything, and one that dataplanes may have
-// with others. Only their pods have addresses in 10.77.0.0/16.
+// The bystanders are younger than some services of the tenant: one with everything, one that dataplanes may have with
+// others, and one with session affinity. Only their pods have addresses in 10.77.0.0/16.
 const bystanderPods = "10.77."
 
 func bystanders() []*model.Service {
@@ -25,7 +25,9 @@ func bystanders() []*model.Service {
 		ClusterIPs: addrs("10.96.0.2"),
 		Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80,
 			Routes: model.PerFamily[model.Routes]{IPv4: routes()}}}}
-	return []*model.Service{web, api}
+	cart := &model.Service{Name: model.ServiceName{Namespace: "prod", Name: "cart"}, UID: "cart",
+		Created: time.Unix(2000, 0), ClusterIPs: addrs("10.96.0.3"), SessionAffinityTimeout: time.Hour, Ports: api.Ports}
+	return []*model.Service{web, api, cart}
 }
 
 // bystanderEndpoint returns the i-th endpoint of a bystander. At first they have the first two.
@@ -53,28 +55,42 @@ func addrs(list ...string) (all []netip.Addr) {
 type shape struct {
 	services, ports, addresses, ranges, endpoints int
 
-	sticky bool // all have session affinity, which a change removes
+	slices int // each has so many endpoints of each port, and comes in a Sync of its own
+
+	sticky    bool // all have session affinity, which a change removes
+	contested bool // all services list the same addresses
+	refused   bool // they ask for more than their namespace may have
 }
 
-const numDimensions = 5
+// Slices are a dimension of pairs only.
+const numDimensions, slicesDimension = 6, 5
 
 func (s *shape) dimensions() [numDimensions]*int {
-	return [...]*int{&s.services, &s.ports, &s.addresses, &s.ranges, &s.endpoints}
+	return [...]*int{&s.services, &s.ports, &s.addresses, &s.ranges, &s.endpoints, slicesDimension: &s.slices}
 }
 
 func (s shape) String() string {
 	text := fmt.Sprintf("%d services x %d ports x %d addresses, %d ranges, %d endpoints", s.services, s.ports,
 		s.addresses, s.ranges, s.endpoints)
-	if s.sticky {
-		text += ", sticky"
+	if s.slices > 1 {
+		text += fmt.Sprintf(" in each of %d slices", s.slices)
+	}
+	for word, is := range map[string]bool{", sticky": s.sticky, ", contested": s.contested, ", refused": s.refused} {
+		if is { // one at most
+			text += word
+		}
 	}
 	return text
 }
 
-func biggest() shape { return shape{services: 12, ports: 12, addresses: 16, ranges: 64, endpoints: 10} }
+func biggest() shape {
+	return shape{services: 12, ports: 12, addresses: 16, ranges: 64, endpoints: 10, slices: 1}
+}
 
 // smallest has as many endpoints as a bystander, with which it may share rules.
-func smallest() shape { return shape{services: 1, ports: 1, addresses: 1, ranges: 1, endpoints: 2} }
+func smallest() shape {
+	return shape{services: 1, ports: 1, addresses: 1, ranges: 1, endpoints: 2, slices: 1}
+}
 
 // cornerShape is as big as possible in the dimensions whose bits are set, and small in others.
 func cornerShape(which uint64) shape {
@@ -87,17 +103,32 @@ func cornerShape(which uint64) shape {
 	return s
 }
 
-// pairShapes are all pairs of dimensions at sizes that show a product: 1,000 of the one, and 8 of the other.
+// pairShapes are all pairs of dimensions at sizes that show a product: 1,000 of the one, or 32 slices, and 8 of the
+// other, or so many ranges that nft has a set for them. With 200 of the one, all have session affinity and, where there
+// can be many, addresses that all services contest, and ports that are refused.
 func pairShapes() (list []shape) {
 	for many := range numDimensions {
 		for some := range numDimensions {
 			if many == some {
 				continue
 			}
-			s := smallest()
-			*s.dimensions()[many], *s.dimensions()[some] = 1000, 8
-			s.sticky = (many+some)%2 == 0
-			list = append(list, s)
+			pair := func(n int) shape {
+				s := smallest()
+				*s.dimensions()[many], *s.dimensions()[some] = n, 8
+				if s.slices = min(s.slices, 32); s.ranges == 8 {
+					s.ranges = 40
+				}
+				return s
+			}
+			sticky, contested, refused := pair(200), pair(200), pair(200)
+			sticky.sticky, contested.contested, refused.refused = true, true, true
+			list = append(list, pair(1000), sticky)
+			if sticky.services > 1 {
+				list = append(list, contested)
+			}
+			if sticky.services*sticky.ports > 1 {
+				list = append(list, refused)
+			}
 		}
 	}
 	return list
@@ -105,7 +136,8 @@ func pairShapes() (list []shape) {
 
 func randomShape(random *rand.Rand) shape {
 	s := biggest()
-	for _, n := range s.dimensions() {
+	dimensions := s.dimensions()
+	for _, n := range dimensions[:slicesDimension] {
 		switch random.IntN(3) {
 		case 0:
 			*n = random.IntN(3)
@@ -142,16 +174,16 @@ func (s size) within(b frontend.Budget) size {
 
 // tenant is the services of a namespace.
 type tenant struct {
-	services  []*model.Service
-	endpoints []*model.Endpoint
-	size      size
-	overlap   bool // the source ranges of each service, and the addresses of all
-	sticky    bool
+	services []*model.Service
+	slices   [][]*model.Endpoint
+	size     size
+	overlap  bool // the source ranges of each service, and the addresses of all
+	sticky   bool
 }
 
 // newTenant makes a tenant of services that API validation accepts, and of endpoints as nasty as possible.
-func newTenant(random *rand.Rand, s shape, overlap bool, maxDestinations int) *tenant {
-	t := &tenant{overlap: overlap, sticky: s.sticky}
+func newTenant(random *rand.Rand, s shape, maxDestinations int) *tenant {
+	t := &tenant{overlap: s.contested, sticky: s.sticky, slices: make([][]*model.Endpoint, s.slices)}
 	// Addresses that are others', and targets that are no pods, or the bystander's.
 	contested := addrs("10.96.0.1", "203.0.113.1", "203.0.113.2", "192.0.2.10", "203.0.113.77", "10.96.1.0")
 	targets := append(contested, addrs("127.0.0.1", bystanderPods+"1.2", bystanderPods+"1.3", bystanderPods+"2.2")...)
@@ -161,7 +193,7 @@ func newTenant(random *rand.Rand, s shape, overlap bool, maxDestinations int) *t
 			ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(1 + i/256), byte(i)})}}
 		for n := range s.addresses {
 			at := 80 + 20*i + n + 256*(i/8*s.addresses/20) // next to the bystander's
-			if overlap {
+			if t.overlap {
 				at = 80 + n
 			}
 			a := netip.AddrFrom4([4]byte{203, byte(at >> 16), byte(113 + at>>8), byte(at)})
@@ -191,12 +223,14 @@ func newTenant(random *rand.Rand, s shape, overlap bool, maxDestinations int) *t
 				sp.NodePort = uint16(n)
 			}
 			svc.Ports = append(svc.Ports, sp)
-			for k := range s.endpoints {
+			for k := range s.slices * s.endpoints {
 				a := netip.AddrFrom4([4]byte{10, byte(88 + i>>8), byte(i + k>>8), byte(k)})
 				if random.IntN(3) == 0 {
 					a = targets[random.IntN(len(targets))]
 				}
-				t.endpoints = append(t.endpoints, endpointOf(svc.PortName(sp), netip.AddrPortFrom(a, uint16(80+random.IntN(3)))))
+				target := netip.AddrPortFrom(a, uint16(80+random.IntN(3)))
+				slice := &t.slices[k/s.endpoints]
+				*slice = append(*slice, endpointOf(svc.PortName(sp), target))
 			}
 		}
 		t.services = append(t.services, svc)
@@ -220,10 +254,13 @@ func (t *tenant) rangesOf(random *rand.Rand, i, n int) (list []netip.Prefix) {
 // count works out the size of a tenant.
 func (t *tenant) count(maxDestinations int) {
 	endpoints := map[model.PortName]int{}
-	for _, ep := range t.endpoints {
-		endpoints[ep.Port]++
+	t.size = size{services: len(t.services)}
+	for _, slice := range t.slices {
+		t.size.endpoints += len(slice)
+		for _, ep := range slice {
+			endpoints[ep.Port]++
+		}
 	}
-	t.size = size{services: len(t.services), endpoints: len(t.endpoints)}
 	for _, s := range t.services {
 		all := slices.Concat(s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs)
 		slices.SortFunc(all, netip.Addr.Compare)
@@ -253,8 +290,8 @@ func (t *tenant) count(maxDestinations int) {
 }
 
 // change replaces every service by one with the same addresses in another order, other ranges and one port less, and
-// deletes every third endpoint.
-func (t *tenant) change(random *rand.Rand) {
+// without session affinity if all had it; and it deletes every third endpoint.
+func (t *tenant) change(random *rand.Rand, d Setter) {
 	for i, old := range t.services {
 		s := *old
 		s.LoadBalancerSourceRanges = t.rangesOf(random, 100+i, len(s.LoadBalancerSourceRanges))
@@ -269,15 +306,39 @@ func (t *tenant) change(random *rand.Rand) {
 			s.Ports = s.Ports[: n-1 : n-1]
 		}
 		t.services[i] = &s
+		d.SetService(&s)
+	}
+	for i, slice := range t.slices {
+		var kept []*model.Endpoint
+		for n, ep := range slice {
+			if n%3 == 2 {
+				d.DeleteEndpoint(ep.Key())
+			} else {
+				kept = append(kept, ep)
+			}
+		}
+		t.slices[i] = kept
 	}
 }
 
-// set hands the tenant to the sink.
-func (t *tenant) set(d Setter) {
-	for _, s := range t.services {
-		d.SetService(s)
+// stick switches session affinity on.
+func (t *tenant) stick(d Setter) {
+	for i, old := range t.services {
+		s := *old
+		s.SessionAffinityTimeout = time.Hour
+		t.services[i] = &s
+		d.SetService(&s)
 	}
-	for _, ep := range t.endpoints {
+}
+
+// set hands the services and a slice to the sink.
+func (t *tenant) set(d Setter, slice int) {
+	if slice == 0 {
+		for _, s := range t.services {
+			d.SetService(s)
+		}
+	}
+	for _, ep := range t.slices[slice] {
 		d.SetEndpoint(ep)
 	}
 }
@@ -286,7 +347,9 @@ func (t *tenant) remove(d Setter) {
 	for _, s := range t.services {
 		d.DeleteService(s.Name)
 	}
-	for _, ep := range t.endpoints {
-		d.DeleteEndpoint(ep.Key())
+	for _, slice := range t.slices {
+		for _, ep := range slice {
+			d.DeleteEndpoint(ep.Key())
+		}
 	}
 }

@@ -82,7 +82,8 @@ type Tenants struct {
 	Check func(t *testing.T)
 	// Few: only corners with two big dimensions, and the seeds that have found something.
 	Few bool
-	// Pairs: also all pairs of dimensions at their ends, where a product shows: 1,000 of one times 8 of another.
+	// Pairs: also all pairs of dimensions at their ends, where a product shows: 1,000 of one times 8 of another, and with
+	// session affinity, contested addresses or refused ports 200.
 	Pairs bool
 }
 
@@ -100,18 +101,18 @@ func found() map[uint64]string {
 // served.
 func (x Tenants) Search(t *testing.T) {
 	most := 0.0
-	try := func(name string, s shape, seed uint64, random bool) {
-		t.Run(name, func(t *testing.T) { most = max(most, x.try(t, s, seed, random)) })
+	try := func(name string, s shape, seed uint64) {
+		t.Run(name, func(t *testing.T) { most = max(most, x.try(t, s, seed)) })
 	}
-	for i := range uint64(1) << numDimensions {
+	for i := range uint64(1) << slicesDimension {
 		if n := bits.OnesCount64(i); !x.Few || n == 2 {
 			s := cornerShape(i)
-			try(fmt.Sprintf("corner %v", s), s, i, false)
+			try(fmt.Sprintf("corner %v", s), s, i)
 		}
 	}
 	if x.Pairs {
 		for i, s := range pairShapes() {
-			try(fmt.Sprintf("pair %v", s), s, uint64(i), false)
+			try(fmt.Sprintf("pair %v", s), s, uint64(i))
 		}
 	}
 	seeds := found()
@@ -122,21 +123,21 @@ func (x Tenants) Search(t *testing.T) {
 	}
 	for _, seed := range slices.Sorted(maps.Keys(seeds)) {
 		s := randomShape(rand.New(rand.NewPCG(seed, 1)))
-		try(fmt.Sprintf("seed %d: %v; %s", seed, s, seeds[seed]), s, seed, true)
+		s.contested, s.refused = seed%4 < 2, seed%2 == 1
+		try(fmt.Sprintf("seed %d: %v; %s", seed, s, seeds[seed]), s, seed)
 	}
 	if !x.Few {
 		assert.Greater(t, most, 0.75, "no tenant costs three quarters of the price: it is too high")
 	}
 }
 
-// try tries one tenant. It returns the greatest part of its price that it has cost. Half of the random ones have more
-// than their namespace may have, and half of them have much in common.
-func (x Tenants) try(t *testing.T, s shape, seed uint64, random bool) (most float64) {
+// try tries one tenant. It returns the greatest part of its price that it has cost.
+func (x Tenants) try(t *testing.T, s shape, seed uint64) (most float64) {
 	rng := rand.New(rand.NewPCG(seed, 26))
-	tenant := newTenant(rng, s, random && seed%4 < 2, x.Price.MaxDestinations)
+	tenant := newTenant(rng, s, x.Price.MaxDestinations)
 	var limits frontend.Limits
 	has := tenant.size
-	if random && seed%2 == 1 {
+	if s.refused {
 		of := func(n int) int { return max(3*n/4, 16) } // which is more than the bystander asks for
 		limits.Namespace = frontend.Budget{Frontends: of(has.frontends), SourceRanges: of(has.ranges),
 			Destinations: of(has.asked)}
@@ -175,13 +176,22 @@ func (x Tenants) try(t *testing.T, s shape, seed uint64, random bool) (most floa
 		work()
 	}
 
-	tenant.set(b)
-	x.sync(t, b)
+	for i := range s.slices {
+		if i > 0 {
+			assert.LessOrEqual(t, work().Items, x.Price.of(has).Items, "slice %d", i)
+		}
+		tenant.set(b, i)
+		x.sync(t, b)
+	}
 	expect("coming", has)
-	tenant.change(rng)
-	tenant.set(b)
+	tenant.change(rng, b)
 	x.sync(t, b)
 	expect("a change", has.plus(has))
+	if s.sticky {
+		tenant.stick(b)
+		x.sync(t, b)
+		expect("affinity", has)
+	}
 	tenant.remove(b)
 	x.sync(t, b)
 	expect("going", has)
