@@ -149,3 +149,23 @@ func TestContestsThatEndAreForgotten(t *testing.T) {
 	r.Wait()
 	require.Empty(t, r.families[0].index.owners)
 }
+
+// A contest that begins and ends while the family fails leaves nothing behind.
+func TestContestsOfAFamilyThatFailsAreForgotten(t *testing.T) {
+	var failure error
+	r := Wrap(t.Context(), newFrontends(t, func(context.Context, *frontend.Changes) error { return failure }),
+		Options{Table: &fakeTable{}, Addresses: nodePorts})
+	require.NoError(t, r.Sync(t.Context()))
+	failure = errors.New("no memory")
+	for i := range 3 {
+		both := []*sink.ServiceEntry{spec{name: "a", ip: 110, external: 120 + i}.entry(t, model.IPv4),
+			spec{name: "b", ip: 111, external: 120 + i}.entry(t, model.IPv4)}
+		describe(r, nil, both)
+		require.Error(t, r.Sync(t.Context()))
+		require.Len(t, r.families[0].contests, 1)
+		describe(r, both, nil)
+		require.Error(t, r.Sync(t.Context()))
+		require.Empty(t, r.families[0].contests)
+	}
+	r.Wait()
+}

@@ -199,6 +199,12 @@ func (x *index) setOwner(d netip.AddrPort, owner model.PortName, changes *pendin
 	}
 }
 
+// isContested reports whether several ports claim an address or node port, and its owner is known.
+func (x *index) isContested(d netip.AddrPort) bool {
+	_, contested := x.owners[d]
+	return contested
+}
+
 // selectAccepted selects the flows to the ports of a service that were refused in a family and are not any more: they
 // were not rewritten until now.
 func (x *index) selectAccepted(name model.ServiceName, f model.Family, before, now refusals.Set, changes *pending) {

@@ -160,12 +160,13 @@ func Wrap(ctx context.Context, next sink.Sink, opts Options) *Reconciler {
 	return r
 }
 
-// noteContest records who owns a contested address. The wrapped sink calls it in Sync.
+// noteContest records who owns a contested address. The wrapped sink calls it in Sync. The end of a contest that the
+// index does not have is forgotten with it: a family that fails for days would have those of all addresses of that time.
 func (r *Reconciler) noteContest(c sink.Contest) {
 	for _, f := range r.families {
 		switch {
 		case f.family != c.Family || c.Protocol != model.UDP:
-		case c.Owner == (model.PortName{}) && f.index == nil: // a new index will know no contests
+		case c.Owner == (model.PortName{}) && (f.index == nil || !f.index.isContested(c.Destination)):
 			delete(f.contests, c.Destination)
 		default:
 			f.contests[c.Destination] = c.Owner
