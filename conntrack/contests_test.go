@@ -11,6 +11,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
@@ -168,4 +169,45 @@ func TestContestsOfAFamilyThatFailsAreForgotten(t *testing.T) {
 		require.Empty(t, r.families[0].contests)
 	}
 	r.Wait()
+}
+
+// A node port owns an address of the node that another service lists. When the node loses the address, the other one
+// has it, although nothing about the two services has changed.
+func TestFlowsToTheFormerOwnerOfAnAddressThatTheNodeLosesAreDeleted(t *testing.T) {
+	for _, f := range model.Families() {
+		t.Run(f.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // there are pauses between passes
+				served := []netip.Addr{host(f, nodeIP), host(f, externalIP)}
+				backend, err := frontend.New(frontend.Options{
+					Apply: func(context.Context, *frontend.Changes) error { return nil },
+					NodePortAddresses: func(_ *model.Node, of model.Family) (list []netip.Addr) {
+						if of == f {
+							list = served
+						}
+						return list
+					}})
+				require.NoError(t, err)
+				table := &fakeTable{}
+				r := Wrap(t.Context(), backend, Options{Table: table,
+					Addresses: func() nodeaddr.Addresses { return nodeaddr.Addresses{IPs: served} }})
+				describe(r, nil, []*sink.ServiceEntry{
+					spec{name: "a", ip: 110, external: externalIP, port: 30053, created: 2002}.with(endpoint{host: 1}).entry(t, f),
+					spec{name: "b", ip: 111, nodePort: 30053, created: 2001}.with(endpoint{host: 2}).entry(t, f)})
+				require.NoError(t, r.Sync(t.Context()))
+				r.Wait()
+				to := netip.AddrPortFrom(host(f, externalIP), 30053)
+				ofNodePort := flowTo(f, 4002, to, netip.AddrPortFrom(host(f, 2), 5353))
+				table.Add(ofNodePort)
+				r.CheckAll(f)
+				r.Wait()
+				require.Equal(t, []Flow{ofNodePort}, table.Flows(), "it owns the address")
+				ofExternalIP := flowTo(f, 4001, to, netip.AddrPortFrom(host(f, 1), 5353))
+				table.Add(ofExternalIP)
+				served = served[:1]
+				require.NoError(t, r.Sync(t.Context()))
+				r.Wait()
+				require.Equal(t, []Flow{ofExternalIP}, table.Flows())
+			})
+		})
+	}
 }

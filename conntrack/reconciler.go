@@ -94,9 +94,9 @@ var (
 // ForceResync or, if the family had failed, a ResyncFailed; after [Reconciler.CheckAll]; and after changes that can
 // make UDP flows stale (S20): a serving endpoint was removed, or the first one added; a service with UDP ports was
 // added or removed; one gained or lost an address, a port or a node port; an address that several services list got
-// another owner; a port was refused and no longer is; or the node gained an address that serves node ports. Changes are
-// kept until a Sync succeeds for the family. The pass compares flows with the applied state: the state at the last
-// successful Sync.
+// another owner, or is no longer contested; a port was refused and no longer is; or the node gained an address that
+// serves node ports. Changes are kept until a Sync succeeds for the family. The pass compares flows with the applied
+// state: the state at the last successful Sync.
 //
 // After a small change the pass is narrow: it requests only the flows to added or removed addresses and node ports, to
 // those with another owner, to removed endpoints and to gained addresses, up to four of these in all. It checks all
