@@ -48,18 +48,18 @@ func TestARestoredServerIsListedAnew(t *testing.T) {
 	before, err := w.services().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 
-	c.Restore(backup)
+	questions := recorded.questions("services")
+	c.Restore(backup) // if that takes more than 90 s, there are questions meanwhile, but no answers
 	after, err := w.services().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Less(t, versionOf(t, after), versionOf(t, before))
-	require.Zero(t, recorded.questions("services"))
 	w.serve("new", nil, "10.1.0.4")
 	p.awaitState("what is true now", "stays", "stays -> 10.1.0.1:8080", "back", "back -> 10.1.0.2:8080",
 		"new", "new -> 10.1.0.4:8080")
 	p.await("the Service and the Node of the backup", func() bool {
 		return p.Node().Zone == "" && len(p.Services()[stays].ExternalIPs) == 0
 	})
-	assert.Equal(t, 1, recorded.questions("services"), "it was the silence that it noticed")
+	assert.Greater(t, recorded.questions("services"), questions, "it was the silence that it noticed")
 
 	w.serve("last", nil, "10.1.0.5")
 	p.awaitState("what changes later", "stays", "stays -> 10.1.0.1:8080", "back", "back -> 10.1.0.2:8080",

@@ -20,9 +20,10 @@ import (
 type wire struct {
 	next http.RoundTripper
 
-	mu    sync.Mutex
-	asked []*url.URL
-	came  bytes.Buffer
+	mu       sync.Mutex
+	asked    []*url.URL
+	answered []*url.URL // those of them that succeeded
+	came     bytes.Buffer
 }
 
 // recordedClient returns a client and its recorder. Changes to the configuration have to be made before.
@@ -45,6 +46,11 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.mu.Unlock()
 	response, err := w.next.RoundTrip(r)
 	if err == nil {
+		if response.StatusCode == http.StatusOK {
+			w.mu.Lock()
+			w.answered = append(w.answered, r.URL)
+			w.mu.Unlock()
+		}
 		response.Body = recordedBody{w, response.Body}
 	}
 	return response, err
@@ -84,11 +90,11 @@ func (w *wire) lists(resource string) (n int) {
 	return n
 }
 
-// questions counts the requests for the current version of a resource.
+// questions counts the requests for the current version of a resource that were answered.
 func (w *wire) questions(resource string) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, u := range w.asked {
+	for _, u := range w.answered {
 		if strings.HasSuffix(u.Path, "/"+resource) && u.Query().Get("limit") == "1" {
 			n++
 		}
