@@ -186,9 +186,9 @@ func (x *index) deleteServing(key model.EndpointKey, changes *pending) {
 }
 
 // setOwner records who owns an address or node port that several ports claim, or that no more than one does. If it
-// passes from one owner to another, the flows to it may be stale, and so it is when a contest ends: the one that is left
-// need not be the owner of before, as where the node loses an address and a node port its claim to it. When a contest
-// begins, they are selected already: the address was added to one of the ports.
+// passes from one owner to another, the flows to it may be stale. So they may when a contest ends: the port that is
+// left need not be the owner of before, as where the node loses an address, and a node port its claim to it. When a
+// contest begins, they are selected already: the address was added to one of the ports.
 func (x *index) setOwner(d netip.AddrPort, owner model.PortName, changes *pending) {
 	before, contested := x.owners[d]
 	if contested && before != owner {

@@ -160,8 +160,8 @@ func Wrap(ctx context.Context, next sink.Sink, opts Options) *Reconciler {
 	return r
 }
 
-// noteContest records who owns a contested address. The wrapped sink calls it in Sync. The end of a contest that the
-// index does not have is forgotten with it: a family that fails for days would have those of all addresses of that time.
+// noteContest records who owns a contested address. The wrapped sink calls it in Sync. A contest that the index does
+// not have is forgotten when it ends. Otherwise, a family that fails for days would keep all contests of that time.
 func (r *Reconciler) noteContest(c sink.Contest) {
 	for _, f := range r.families {
 		switch {
