@@ -253,7 +253,7 @@ func hidden() map[string]string {
 		"keeps flows to the node ports": order, "treats an interrupted dump": alike,
 		"deletes flows to endpoints that are not serving": order, "treats a flow to any address": order,
 		"counts the endpoints of the last one": order,
-		"after a sync there is none for": "about the time that changes take", "begins again whenever somebody commits": cost,
+		"after a sync there is none for":       "about the time that changes take", "begins again whenever somebody commits": cost,
 		"a failed sync is tried again": alike, "whose etcd was restored from a backup": order, "the whole family is written again": cost, "the next change after a " +
 			"failure": cost,
 		"a change of ServiceCIDRs waits": order, "HNS load balancers that others": windows, "when HNS stops": windows,
