@@ -18,8 +18,7 @@ type metrics struct {
 	lastSync, lastQueued        *prometheus.GaugeVec
 	noLocal, failed             *prometheus.GaugeVec
 	services, endpoints         changeMetrics
-	relists                     watchhealth.Relists
-	incomplete                  watchhealth.IncompleteLists
+	lists                       watchhealth.Lists
 }
 
 // changeMetrics count the changes of one kind of object.
@@ -65,18 +64,16 @@ func newMetrics() *metrics {
 			"Service ports with a Local traffic policy and no endpoint on this node", labelPolicy, labelFamily),
 		failed: gauge("service_ports_failed",
 			"Service ports of which the dataplane refused a part in the last Sync", labelFamily),
-		relists:    watchhealth.NewRelists(metricPrefix),
-		services:   changes("service", "Service object"),
-		endpoints:  changes("endpoint", "EndpointSlice object"),
-		incomplete: watchhealth.NewIncompleteLists(metricPrefix),
+		lists:     watchhealth.NewLists(metricPrefix),
+		services:  changes("service", "Service object"),
+		endpoints: changes("endpoint", "EndpointSlice object"),
 	}
 }
 
 // register registers all the metrics, and returns a function that unregisters them.
 func (m *metrics) register(r prometheus.Registerer) (unregister func(), err error) {
 	return prom.RegisterAll(r, m.sync, m.syncFull, m.syncPartial, m.programming, m.lastSync, m.lastQueued, m.noLocal,
-		m.failed, m.relists,
-		m.services.pending, m.services.total, m.endpoints.pending, m.endpoints.total, m.incomplete)
+		m.failed, m.lists, m.services.pending, m.services.total, m.endpoints.pending, m.endpoints.total)
 }
 
 // setPending records the number of changes that wait to be handed over.

@@ -105,10 +105,10 @@ func (h *feedHandler) MinInterval() time.Duration {
 }
 
 // ListIncomplete counts a streamed list that does not end.
-func (h *feedHandler) ListIncomplete(kind metav1.Object) { h.progress.metrics.incomplete.Count(kind) }
+func (h *feedHandler) ListIncomplete(kind metav1.Object) { h.progress.metrics.lists.Incomplete(kind) }
 
 // WatchSilent counts a list that was made because the API server was silent.
-func (h *feedHandler) WatchSilent(kind metav1.Object) { h.progress.metrics.relists.Count(kind) }
+func (h *feedHandler) WatchSilent(kind metav1.Object) { h.progress.metrics.lists.AfterSilence(kind) }
 
 // Health implements FeedHandler.
 func (h *feedHandler) Health() *health.Proxy { return h.progress.health }

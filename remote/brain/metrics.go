@@ -16,8 +16,7 @@ type serverMetrics struct {
 	sentBytes, applyErrors prometheus.Counter
 	refused                *prometheus.CounterVec
 	publish, delivery      prometheus.Histogram
-	relists                watchhealth.Relists
-	incomplete             watchhealth.IncompleteLists
+	lists                  watchhealth.Lists
 }
 
 const metricPrefix = "kubeproxy_remote_"
@@ -37,8 +36,7 @@ func newServerMetrics() *serverMetrics {
 			"How long it took to work out a revision, and to send it to those that waited for it", prom.Work()),
 		delivery: prom.NewOneHistogram(metricPrefix+"delivery_duration_seconds",
 			"From a change that the server saw to a client's acknowledgement that it is applied", prom.Latency()),
-		relists:    watchhealth.NewRelists(metricPrefix),
-		incomplete: watchhealth.NewIncompleteLists(metricPrefix),
+		lists: watchhealth.NewLists(metricPrefix),
 	}
 	m.diff = m.batches.WithLabelValues("diff")
 	return m

@@ -79,10 +79,10 @@ func (s serverHandler) Heard(object metav1.Object, resourceVersion string) {
 func (s serverHandler) Bookmarks(kind metav1.Object) { s.heard.Bookmarks(kind) }
 
 // ListIncomplete counts an incomplete streamed list.
-func (s serverHandler) ListIncomplete(kind metav1.Object) { s.metrics.incomplete.Count(kind) }
+func (s serverHandler) ListIncomplete(kind metav1.Object) { s.metrics.lists.Incomplete(kind) }
 
 // WatchSilent counts a list that was made because the API server was silent.
-func (s serverHandler) WatchSilent(kind metav1.Object) { s.metrics.relists.Count(kind) }
+func (s serverHandler) WatchSilent(kind metav1.Object) { s.metrics.lists.AfterSilence(kind) }
 
 func (s serverHandler) Synced() {
 	s.mu.Lock()

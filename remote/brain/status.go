@@ -149,8 +149,7 @@ func (s *Server) registerMetrics(r prometheus.Registerer) (unregister func(), er
 		})
 	}
 	m := s.metrics
-	return prom.RegisterAll(r, m.relists,
-		m.batches, m.sentBytes, m.applyErrors, m.refused, m.publish, m.delivery, m.incomplete,
+	return prom.RegisterAll(r, m.lists, m.batches, m.sentBytes, m.applyErrors, m.refused, m.publish, m.delivery,
 		count("clients", "Connected clients", func(ClientStatus) bool { return true }),
 		count("clients_behind", "Clients that have not acknowledged the newest revision",
 			func(c ClientStatus) bool { return !c.BehindSince.IsZero() }),
