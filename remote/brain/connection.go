@@ -42,32 +42,62 @@ func (c *countedCreds) ServerHandshake(raw net.Conn) (net.Conn, credentials.Auth
 		return nil, nil, errors.Join(fmt.Errorf("the %s has enough connections already",
 			cmp.Or(wire.FirstOf(subject), "server")), conn.Close())
 	}
-	return &countedConn{Conn: conn, closed: sync.OnceFunc(func() { c.connections.done(subject) })}, info, nil
+	return newCountedConn(conn, func() { c.connections.done(subject) }), info, nil
 }
 
-// countedConn is a connection that is counted until it is closed. While a write waits for the client, nothing is read
-// from it either: gRPC answers each stream that it refuses, may quote the request in the answer, and keeps all answers
-// that wait. Otherwise a client that does not read them could make it keep any number.
+// countedConn is a connection that is counted until it is closed. gRPC answers each stream that it refuses, may quote
+// the request in the answer, and keeps all answers that wait. A client that does not read them, or sends faster than
+// they are written, could make it keep any number. So nothing is read while a write waits for the client, or after
+// maxUnanswered bytes without a write.
 type countedConn struct {
 	net.Conn
 	closed func()
-	writes sync.Mutex // held during a write
+
+	mu         sync.Mutex
+	written    sync.Cond // with mu: something was written, or the connection is closed
+	writing    bool
+	unanswered int // bytes read since the last write
+	ended      bool
+}
+
+// maxUnanswered is more than a client may send before the server has to write: the data that the windows allow, or the
+// headers of its streams.
+const maxUnanswered = 2*wire.Window + maxStreams*maxHeaders
+
+func newCountedConn(conn net.Conn, closed func()) *countedConn {
+	c := &countedConn{Conn: conn, closed: sync.OnceFunc(closed)}
+	c.written.L = &c.mu
+	return c
 }
 
 func (c *countedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.writes.Lock()
-	defer c.writes.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.unanswered += n; (c.writing || c.unanswered > maxUnanswered) && !c.ended; {
+		c.written.Wait()
+	}
 	return n, err
 }
 
 func (c *countedConn) Write(b []byte) (int, error) {
-	c.writes.Lock()
-	defer c.writes.Unlock()
-	return c.Conn.Write(b)
+	c.mu.Lock()
+	c.writing = true
+	c.mu.Unlock()
+	n, err := c.Conn.Write(b)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writing, c.unanswered = false, 0
+	c.written.Signal()
+	return n, err
 }
 
 func (c *countedConn) Close() error {
 	defer c.closed()
-	return c.Conn.Close()
+	err := c.Conn.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	c.written.Signal()
+	return err
 }
