@@ -26,8 +26,8 @@ import (
 
 var ipv4Table = dp.TableKey{Family: model.IPv4, Name: nft.DefaultTableName}
 
-// clientsOf rebatches the set of clients of a service port, and the number that stands for the port, 0 if it has a set of
-// its own.
+// clientsOf returns the set of clients of a service port, and the number that stands for the port, 0 if it has a set
+// of its own.
 func (r stickyRig) clientsOf(port string) (set *dp.Set, scope uint32) {
 	r.t.Helper()
 	name := r.setOf(port)
@@ -44,7 +44,7 @@ func (r stickyRig) clientsOf(port string) (set *dp.Set, scope uint32) {
 	return set, uint32(n)
 }
 
-// key rebatches the key of the n-th client.
+// key returns the key of the n-th client.
 func (r stickyRig) key(scope uint32, n int) string {
 	key := dp.AppendAddr(nil, netip.AddrFrom4([4]byte{203, byte(n >> 16), byte(n >> 8), byte(n)}))
 	if scope > 0 {
@@ -64,7 +64,7 @@ func (r stickyRig) meet(port string, first, last int, timeout time.Duration) {
 	require.NoError(r.t, r.fake.ApplyUnnoticed(tx))
 }
 
-// left rebatches how long each client of a service port stays.
+// left returns how long each client of a service port stays.
 func (r stickyRig) left(port string) map[int]time.Duration {
 	r.t.Helper()
 	set, scope := r.clientsOf(port)
