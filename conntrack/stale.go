@@ -35,7 +35,7 @@ func (x *index) owner(d netip.AddrPort) *udpPort {
 }
 
 // nodePortServes reports whether a flow is one to a node port, at an address of the node, that has its endpoint. A node
-// port and an external IP there have one owner (S59), which is not known here.
+// port and an external IP there have one owner (S59), which is not asked here: stale does that first.
 func (x *index) nodePortServes(f Flow) bool {
 	ports, ok := x.nodePorts[f.Destination.Port()]
 	return ok && slices.Contains(x.nodeAddresses, f.Destination.Addr()) && x.nodePortServedBy(ports, f)
