@@ -66,7 +66,8 @@ func (r *manyRefused) sync(refused int) (steps, bytes int) {
 	return count() - steps, int(after.TotalAlloc - before.TotalAlloc)
 }
 
-// What refused ports cost is linear in their number when one of them changes, or all do, and nothing when others change.
+// What refused ports cost is linear in their number when one of them changes, or all do, and nothing when others
+// change.
 func TestWhatManyRefusedPortsCost(t *testing.T) {
 	type cost struct{ all, more, less, others, otherBytes, none int }
 	costs := func(n int) (c cost) {

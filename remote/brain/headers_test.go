@@ -149,8 +149,8 @@ func (c *rawClient) settle() {
 }
 
 // The received part of a request takes memory before the server knows what the request is for: its headers, and the
-// beginning of its first message. All connections and streams of one certificate together may use maxBeforeHello for that,
-// in whatever part of the request it is.
+// beginning of its first message. All connections and streams of one certificate together may use maxBeforeHello for
+// that, in whatever part of the request it is.
 func TestWhatACertificateHoldsBeforeItsHelloIsLimited(t *testing.T) {
 	const watch = "/kubeproxy.remote.v1.Brain/Watch"
 	ca := newAuthority(t)

@@ -64,8 +64,8 @@ func TestTheStepsAreWhatRuns(t *testing.T) {
 	assert.Equal(t, names, functions)
 }
 
-// TestEveryKernelHasItsSteps: what testing/vm can boot runs in .ci/deep, with nftables and iptables; of another processor
-// what is encoded for its kernel.
+// TestEveryKernelHasItsSteps: what testing/vm can boot runs in .ci/deep, with nftables and iptables; of another
+// processor what is encoded for its kernel.
 func TestEveryKernelHasItsSteps(t *testing.T) {
 	root := filepath.Join("..", "..")
 	kernels, err := os.ReadFile(filepath.Join(root, "testing", "vm", "kernels"))

@@ -252,11 +252,12 @@ func hidden() map[string]string {
 		"also after removed Services": alike, "keeps flows to an address that the node": order,
 		"keeps flows to the node ports": order, "treats an interrupted dump": alike,
 		"deletes flows to endpoints that are not serving": order, "treats a flow to any address": order,
-		"counts the endpoints of the last one": order,
-		"after a sync there is none for":       "about the time that changes take", "begins again whenever somebody commits": cost,
-		"a failed sync is tried again": alike, "whose etcd was restored from a backup": order, "the whole family is written again": cost, "the next change after a " +
-			"failure": cost,
-		"a change of ServiceCIDRs waits": order, "HNS load balancers that others": windows, "when HNS stops": windows,
+		"counts the endpoints of the last one":   order,
+		"after a sync there is none for":         "about the time that changes take",
+		"begins again whenever somebody commits": cost, "a failed sync is tried again": alike,
+		"whose etcd was restored from a backup": order, "the whole family is written again": cost,
+		"the next change after a failure": cost,
+		"a change of ServiceCIDRs waits":  order, "HNS load balancers that others": windows, "when HNS stops": windows,
 		"rules that others remove are restored": alike, "mode kernelspace deletes": windows,
 		"names: chains": alike, "`NodePortAddresses` as the zero value": alike, "`LocalhostNodePorts` is off": alike,
 		"also counts the jumps": "about a metric", "the counters of dropped": "about a metric", "instead of iptables " +
