@@ -77,7 +77,7 @@ func (p painter) draw(d diagram) (string, error) {
 		return "", err
 	}
 	type result struct{ SVG, Error string }
-	drawn, err := chromedp.Run(p.ctx, chromedp.Evaluate[result](fmt.Sprintf(
+	drawn, err := run(p.tab, chromedp.Evaluate[result](fmt.Sprintf(
 		`mermaid.render("drawn", %s).then(d => ({SVG: d.svg}), e => ({Error: String(e.message ?? e)}))`, text),
 		chromedp.EvalAwaitPromise))
 	if err == nil && drawn.Error == "" {

@@ -66,7 +66,7 @@ func (b *tab) look(name string) {
 // screenshot returns what is on the screen.
 func (b *tab) screenshot() image.Image {
 	b.t.Helper()
-	shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	shot, err := run(b, chromedp.CaptureScreenshot())
 	require.NoError(b.t, err)
 	picture, err := png.Decode(bytes.NewReader(shot))
 	require.NoError(b.t, err)

@@ -43,7 +43,7 @@ func TestTheMocksPage(t *testing.T) {
 	slash := script("document.body.dispatchEvent(new KeyboardEvent('keydown', {key: '/', bubbles: true}))")
 	b.do(slash, until("document.activeElement.id === 'q'"), chromedp.KeyEvent("10.96.0.10"),
 		until("document.querySelectorAll('#rows a').length === 1"),
-		chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter), text("#service h2", "kube-system/kube-dns"),
+		chromedp.KeyEvent(kb.ArrowDown), enter(), text("#service h2", "kube-system/kube-dns"),
 		until("document.activeElement.id === 'service'"))
 	shown := value[string](b, "document.querySelector('#service').textContent")
 	for _, want := range []string{"anyone", "10.96.0.10:53/UDP", "any endpoint", "10.1.1.10:53",
@@ -51,10 +51,10 @@ func TestTheMocksPage(t *testing.T) {
 		"not used", "zone hint names zone-b", "Topology hints narrow down the endpoints: zone hints: endpoints for zone-a"} {
 		assert.Contains(t, shown, want)
 	}
-	b.do(focus("#service .tabs button:nth-child(2)"), chromedp.KeyEvent(kb.Enter),
+	b.do(focus("#service .tabs button:nth-child(2)"), enter(),
 		text("#service svg", "10.96.0.10:53/TCP"),
 		until("document.activeElement.getAttribute('aria-pressed') === 'true'"),
-		focus("#service summary"), chromedp.KeyEvent(kb.Enter),
+		focus("#service summary"), enter(),
 		until("document.querySelector('#service details').open"),
 		text("#service pre", "10.96.0.10:53/TCP"))
 
@@ -64,8 +64,8 @@ func TestTheMocksPage(t *testing.T) {
 
 	// Links of the service lead to the question about a packet.
 	b.do(open("#/service/shop/web"), text("#service h2", "shop/web"), text("#service svg", "this node"),
-		focus("#service a.mono"), chromedp.KeyEvent(kb.Enter), until("document.activeElement.id === 'source'"),
-		chromedp.KeyEvent("shop/cart-a"), chromedp.KeyEvent(kb.Enter),
+		focus("#service a.mono"), enter(), until("document.activeElement.id === 'source'"),
+		chromedp.KeyEvent("shop/cart-a"), enter(),
 		text("#answer .verdict", "The packet is delivered"),
 		text("#answer", "shop/web-a"), text("#answer .reasons", "S28"))
 	link := value[string](b, "location.href")
@@ -80,7 +80,7 @@ func TestTheMocksPage(t *testing.T) {
 	for _, view := range []struct{ fragment, section string }{
 		{"#/packet", "packet"}, {"#/activity", "activity"}, {"#/service/shop/web", "service"}, {"#/", "overview"}} {
 		b.do(open(view.fragment), until("document.getElementById('"+view.section+"').offsetParent"),
-			focus(".skip"), chromedp.KeyEvent(kb.Enter), until("document.activeElement.id === 'main'"))
+			focus(".skip"), enter(), until("document.activeElement.id === 'main'"))
 		assert.Equal(t, view.fragment, value[string](b, "location.hash"))
 	}
 	b.behaved(url)
@@ -97,16 +97,16 @@ func (b *tab) followsThePacket(link string) {
 		b.do(text("#step", fmt.Sprintf("Step %d of 4", i)), until("document.getAnimations().length === 0"))
 		places[value[string](b, "getComputedStyle(document.querySelector('.dot')).transform")] = true
 		if i > 1 {
-			b.do(focus("#step-back"), chromedp.KeyEvent(kb.Enter))
+			b.do(focus("#step-back"), enter())
 		}
 	}
 	assert.Len(b.t, places, 4, "the packet moves")
-	b.do(focus("#step-on"), chromedp.KeyEvent(kb.Enter),
+	b.do(focus("#step-on"), enter(),
 		text("#step", "Step 2 of 4: 10.96.10.1:443/TCP is a cluster IP"),
 		until("document.querySelector('.reasons .now').textContent.includes('is a cluster IP')"))
 
 	// A rule opens its text.
-	b.do(focus(".reasons .rule"), chromedp.KeyEvent(kb.Enter), text("#rule-text", "The cluster IP of a family is"),
+	b.do(focus(".reasons .rule"), enter(), text("#rule-text", "The cluster IP of a family is"),
 		until("document.querySelector('#rule').open"), chromedp.KeyEvent(kb.Escape),
 		until("!document.querySelector('#rule').open"))
 
@@ -149,7 +149,7 @@ func TestALateAnswerIsNotShown(t *testing.T) {
 	b.do(visit(server.URL+"#/activity"), ask("192.0.2.1:1111"))
 	select {
 	case <-held:
-	case <-b.ctx.Done():
+	case <-time.After(waitTimeout):
 		t.Fatal("the page did not ask")
 	}
 	b.do(ask("192.0.2.1:2222"), text("#answer", "192.0.2.1:2222"))
@@ -195,7 +195,7 @@ func TestEvilNames(t *testing.T) {
 		Err: fmt.Errorf("refused: %s", evil)}
 	require.Error(t, s.Sync(t.Context()))
 	b.do(text("#problems-now", "refused: <img"), open("#/services"), text("#rows", "<img src=x"),
-		focus("#rows a"), chromedp.KeyEvent(kb.Enter),
+		focus("#rows a"), enter(),
 		text("#service h2", `<script>alert(2)</script>`), text("#service .warning", "refused: <img"),
 		text("#service svg", "10.1.1.5:8080"),
 		text("#service table", "<img src=x"), text("#service pre", "<img src=x"))
@@ -288,7 +288,7 @@ func TestABigCluster(t *testing.T) {
 		row(0, "service-00100"), chromedp.KeyEvent(kb.ArrowDown), row(1, "service-00101"))
 
 	// A service far down is shown where the reader is, and has the focus.
-	b.do(focus("#rows li:last-child a"), chromedp.KeyEvent(kb.Enter), text("#service h2", "shop/service-00199"),
+	b.do(focus("#rows li:last-child a"), enter(), text("#service h2", "shop/service-00199"),
 		until("document.activeElement.id === 'service' && scrollY > 1000"))
 	assert.True(t, value[bool](b, "(() => { const r = document.querySelector('#service h2').getBoundingClientRect();"+
 		" return r.top >= 0 && r.bottom <= innerHeight; })()"), "the reader sees it")

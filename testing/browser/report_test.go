@@ -15,7 +15,6 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
-	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -170,7 +169,7 @@ func TestTheReport(t *testing.T) {
 		focus("#show-all"), chromedp.KeyEvent(" "), until(shownRows+" === 45"))
 	slash := script("document.body.dispatchEvent(new KeyboardEvent('keydown', {key: '/', bubbles: true}))")
 	b.do(slash, until("document.activeElement.id === 'q'"), chromedp.KeyEvent("s27 EXTERNAL"), until(shownRows+" === 1"),
-		text("#count", "1 case"), focus("tr.case:not([hidden]) a"), chromedp.KeyEvent(kb.Enter),
+		text("#count", "1 case"), focus("tr.case:not([hidden]) a"), enter(),
 		until(shownText+".includes('external traffic stays on the node')"))
 	shown := value[string](b, shownText)
 	for _, want := range []string{"client 203.0.113.9 -> 192.0.2.10:30080/TCP (the node port of web)",
@@ -193,7 +192,7 @@ func TestTheComparison(t *testing.T) {
 	for selector, want := range map[string]string{"h1": "Service proxies side by side", "nav": "Differences"} {
 		assert.Contains(t, value[string](b, fmt.Sprintf("document.querySelector(%q).innerText", selector)), want)
 	}
-	b.do(focus("td.failed a"), chromedp.KeyEvent(kb.Enter), until(shownText+".includes('left: nft table')"),
+	b.do(focus("td.failed a"), enter(), until(shownText+".includes('left: nft table')"),
 		focus("#all"), chromedp.KeyEvent(" "), until(shownText+".includes('mode nftables: reject')"))
 	b.behaved(url)
 }
@@ -279,7 +278,7 @@ func TestTheReportFitsTheReader(t *testing.T) {
 					look("details")
 					continue
 				}
-				b.do(focus("td.failed a"), chromedp.KeyEvent(kb.Enter), until("document.querySelector('article:target')"))
+				b.do(focus("td.failed a"), enter(), until("document.querySelector('article:target')"))
 				look("failure")
 				b.do(script("document.querySelectorAll('details').forEach((d) => { d.open = true; })"))
 				look("details")
@@ -306,7 +305,7 @@ func TestAReportWithEvilNames(t *testing.T) {
 	b := newTab(t)
 	url := serve(t, judge(t), r)
 	b.do(visit(url), text("#count", "45 cases"), text("h2", "<img src=x"), focus("td.failed a"),
-		chromedp.KeyEvent(kb.Enter), until(shownText+".includes('<script>alert(2)')"))
+		enter(), until(shownText+".includes('<script>alert(2)')"))
 	assert.Zero(t, value[int](b, "document.querySelectorAll('img, iframe').length"), "names have become elements")
 	assert.Equal(t, 1, value[int](b, "document.querySelectorAll('script').length"))
 	assert.False(t, strings.Contains(value[string](b, "document.body.textContent"), "\u202e"))

@@ -14,18 +14,20 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/input"
 	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// waitTimeout is how long a test waits for a browser before it counts as stuck.
+// waitTimeout is how long a step of a test waits for the browser before it counts as stuck.
 const waitTimeout = 5 * time.Minute
 
 // tab is a tab of a headless Chromium. It notes what a page does that it should not.
@@ -46,9 +48,7 @@ func newTab(t *testing.T) *tab {
 		// CI runs as root
 		chromedp.DisableGPU, chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(1280, 860),
 		chromedp.WSURLReadTimeout(waitTimeout))
-	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
@@ -95,16 +95,28 @@ func (b *tab) behaved(base string) {
 	}
 }
 
-// do runs the steps of a reader.
+// do runs the steps of a reader. If one fails, the test fails with what the page shows.
 func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	require.NoError(b.t, chromedp.Do(b.ctx, steps...))
+	for _, step := range steps {
+		if _, err := run(b, step); err != nil {
+			shown, _ := run(b, chromedp.Evaluate[string]("location.href + '\\n' + document.body.innerText"))
+			require.NoError(b.t, err, "%s", shown)
+		}
+	}
+}
+
+// run runs a step, and returns its result.
+func run[T any](b *tab, step chromedp.Action[T]) (T, error) {
+	ctx, cancel := context.WithTimeout(b.ctx, waitTimeout)
+	defer cancel()
+	return chromedp.Run(ctx, step)
 }
 
 // value returns the value of an expression.
 func value[T any](b *tab, expression string) T {
 	b.t.Helper()
-	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
+	v, err := run(b, chromedp.Evaluate[T](expression))
 	require.NoError(b.t, err, expression)
 	return v
 }
@@ -146,6 +158,22 @@ func text(selector, want string) chromedp.Action[chromedp.Void] {
 // focus gives an element the keyboard focus, as the Tab key would.
 func focus(selector string) chromedp.Action[chromedp.Void] {
 	return script(fmt.Sprintf("document.querySelector(%q).focus()", selector))
+}
+
+// enter presses the Enter key. chromedp.KeyEvent sends the key and its character one after the other, so that the
+// character reaches whatever has the focus after the key has changed the view.
+func enter() chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+		key := kb.Keys['\r']
+		event := input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: key.Key, Code: key.Code, Text: key.Text,
+			NativeVirtualKeyCode: key.Native, WindowsVirtualKeyCode: key.Windows}
+		if _, err := cdp.Call(ctx, target, input.DispatchKeyEvent, event); err != nil {
+			return err
+		}
+		event.Type, event.Text = input.DispatchKeyEventTypeKeyUp, ""
+		_, err := cdp.Call(ctx, target, input.DispatchKeyEvent, event)
+		return err
+	})
 }
 
 // fill replaces the text of a field in the form about packets, and submits the form.
@@ -197,7 +225,7 @@ func fromNPM(t *testing.T, name string) []byte {
 // decoded returns the value of an expression, which may be a promise.
 func decoded[T any](b *tab, expression string) (v T) {
 	b.t.Helper()
-	text, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](
+	text, err := run(b, chromedp.Evaluate[string](
 		"Promise.resolve("+expression+").then(JSON.stringify)", chromedp.EvalAwaitPromise))
 	require.NoError(b.t, err, expression)
 	require.NoError(b.t, json.Unmarshal([]byte(text), &v))

@@ -104,11 +104,15 @@ function moveInList(event) {
 let tab = 0;
 let rulesOpen = false;
 
+// focusMoves counts how often the focus has moved.
+let focusMoves = 0;
+addEventListener('focusin', () => { focusMoves++; });
+
 // loadService shows the chosen service; the focus goes there if somebody has just chosen it, and has not moved the
 // focus since.
 async function loadService(justChosen) {
   const name = chosen;
-  const focused = document.activeElement;
+  const moves = focusMoves;
   if (!name) {
     $('service').replaceChildren(element('p', { class: 'placeholder' },
       'Choose a service to see where its traffic goes.'));
@@ -125,7 +129,7 @@ async function loadService(justChosen) {
   if (justChosen && chosen === name) {
     $('service').scrollTop = 0;
     const now = document.activeElement;
-    if (now === focused || now === document.body ||
+    if (moves === focusMoves || now === document.body ||
       $('rows').contains(now)) $('service').focus({ preventScroll: true });
     if (getComputedStyle($('service')).position !== 'sticky') scrollTo(0, 0); // the list has given way
   }
