@@ -165,8 +165,8 @@ func focus(selector string) chromedp.Action[chromedp.Void] {
 func enter() chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		key := kb.Keys['\r']
-		event := input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: key.Key, Code: key.Code, Text: key.Text,
-			NativeVirtualKeyCode: key.Native, WindowsVirtualKeyCode: key.Windows}
+		event := input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: key.Key, Code: key.Code,
+			Text: key.Text, NativeVirtualKeyCode: key.Native, WindowsVirtualKeyCode: key.Windows}
 		if _, err := cdp.Call(ctx, target, input.DispatchKeyEvent, event); err != nil {
 			return err
 		}
