@@ -17,14 +17,14 @@ import (
 // [Problem] of its service port, and Sync returns it as a [*sink.PortError] until the service keeps to the limits: then
 // it is served at once. Which ports exceed the limits of a namespace depends only on its current services: the oldest
 // come first, then the first by name, and the ports of a service by name. A port that does not fit is not served at
-// all, and what comes after it may still fit. Sticky endpoints are limited by [Options].LimitAffinity alone, in the
-// same order: what exceeds that limit is served without session affinity, which is a Problem but no error.
+// all, and what comes after it may still fit. Sticky endpoints are limited only where [Options].StickyEndpoints are, in
+// the same order: what exceeds that limit is served without session affinity, which is a Problem but no error.
 type Limits struct {
 	// Service is what one service may ask for. Default for what is 0: 131,072 frontends, 16,384 source ranges, 1,048,576
-	// destinations, 2,048 sticky endpoints.
+	// destinations; for sticky endpoints see [Options].StickyEndpoints.
 	Service Budget
 	// Namespace is what the services of one namespace may ask for together. Default for what is 0: 524,288 frontends,
-	// 262,144 source ranges, 4,194,304 destinations, 3,072 sticky endpoints.
+	// 262,144 source ranges, 4,194,304 destinations; for sticky endpoints see [Options].StickyEndpoints.
 	Namespace Budget
 }
 
@@ -40,15 +40,18 @@ type Budget struct {
 	// Destinations are the endpoints of each service port times its frontends, or once if it has none: see
 	// [TooManyDestinations].
 	Destinations int
-	// StickyEndpoints are the endpoints of service ports with session affinity. Only the iptables backend limits them:
-	// see [TooManyStickyEndpoints].
+	// StickyEndpoints are the endpoints of service ports with session affinity. Only the nft and iptables backends limit
+	// them: see [TooManyStickyEndpoints].
 	StickyEndpoints int
 }
 
+// StickyLimits are what one service, and all services of one namespace, may have of sticky endpoints in each family.
+type StickyLimits struct{ Service, Namespace int }
+
 // complete returns the limits with their defaults.
-func (l Limits) complete() Limits {
-	return Limits{Service: l.Service.or(Budget{1 << 17, 1 << 14, 1 << 20, 2048}),
-		Namespace: l.Namespace.or(Budget{1 << 19, 1 << 18, 1 << 22, 3072})}
+func (l Limits) complete(sticky StickyLimits) Limits {
+	return Limits{Service: l.Service.or(Budget{1 << 17, 1 << 14, 1 << 20, sticky.Service}),
+		Namespace: l.Namespace.or(Budget{1 << 19, 1 << 18, 1 << 22, sticky.Namespace})}
 }
 
 func (b Budget) or(o Budget) Budget {

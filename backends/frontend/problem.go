@@ -47,7 +47,7 @@ const (
 	// TooManyDestinations: its service, or namespace, has more endpoints times frontends in a family than [Limits] allow.
 	TooManyDestinations Reason = "TooManyDestinations"
 	// TooManyStickyEndpoints: it is served without session affinity, because its service, or namespace, has more endpoints
-	// with affinity in a family than [Limits] allow: see [Options].LimitAffinity.
+	// with affinity in a family than [Limits] allow: see [Options].StickyEndpoints.
 	TooManyStickyEndpoints Reason = "TooManyStickyEndpoints"
 	// TooManyEndpoints: its service, or namespace, asks for more than [localstate.EndpointLimits] allow.
 	TooManyEndpoints Reason = "TooManyEndpoints"

@@ -32,9 +32,9 @@ type Options struct {
 	OnProblem func(ctx context.Context, p Problem)
 	// Limits bound what a service and a namespace may cost.
 	Limits Limits
-	// LimitAffinity limits sticky endpoints as well. It is for dataplanes where they slow down the changes of all
-	// services.
-	LimitAffinity bool
+	// StickyEndpoints, if not zero, says that sticky endpoints are limited as well, and what Limits are without a number
+	// for them. It is for dataplanes where they slow down the changes of all services.
+	StickyEndpoints StickyLimits
 	// OnRepair, if given, is called, with the table locked, after changes by others in a family were repaired: by
 	// [Table.Repair], or by Apply that calls [Changes.Repaired].
 	OnRepair func(model.Family)
@@ -125,7 +125,7 @@ func New(o Options) (*Table, error) {
 		return nil, fmt.Errorf("frontend: %w", err)
 	}
 	t := &Table{options: o, current: &model.Node{},
-		budget: &budget{Limits: o.Limits.complete(), due: map[*tenant]bool{}, affinity: o.LimitAffinity,
+		budget: &budget{Limits: o.Limits.complete(o.StickyEndpoints), due: map[*tenant]bool{}, affinity: o.StickyEndpoints != StickyLimits{},
 			blockSize: 128},
 		services: map[model.ServiceName]*service{}, tenants: map[string]*tenant{}, announced: map[announced]more{},
 		healthPorts: &healthPorts{services: map[uint16]map[model.ServiceName]bool{}, touched: map[uint16]bool{}}}

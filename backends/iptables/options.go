@@ -10,6 +10,13 @@ import (
 // defaultDriftInterval is how often the backend checks for rules that another program has changed.
 const defaultDriftInterval = time.Second
 
+// StickyLimits returns how many endpoints with session affinity one service and the services of one namespace may have
+// in each family, unless [frontend.Limits] say otherwise. The kernel finds the list of clients of each by its name, and
+// iptables-legacy looks for all of them in every restore.
+func StickyLimits() frontend.StickyLimits {
+	return frontend.StickyLimits{Service: 2048, Namespace: 3072}
+}
+
 // Options configure a [Backend]. The zero value is usable. Of the kernel parameters, New reads
 // nf_conntrack_tcp_be_liberal (S34), and LocalhostNodePorts sets route_localnet.
 type Options struct {

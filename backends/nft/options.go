@@ -25,6 +25,13 @@ type Options struct {
 	Dataplane Dataplane
 }
 
+// StickyLimits returns how many endpoints with session affinity one service and the services of one namespace may have
+// in each family, unless [frontend.Limits] say otherwise. Each has two rules, and for any change of a rule the kernel
+// validates all of them.
+func StickyLimits() frontend.StickyLimits {
+	return frontend.StickyLimits{Service: 1 << 15, Namespace: 1 << 17}
+}
+
 // tableName matches the names that nft can read back. The kernel accepts more.
 var tableName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 

@@ -164,12 +164,12 @@ func (f *flags) addLimits() {
 	endpoints := &f.limited.EndpointLimits
 	f.set.Var(limitsValue{&endpoints.Service, &service.Frontends, &service.SourceRanges, &service.Destinations,
 		&service.StickyEndpoints},
-		"service-limits", "`limits` of a Service (endpoints=262144,frontends=131072,source-ranges=16384,"+
-			"destinations=1048576,sticky-endpoints=2048)")
+		"service-limits", "`limits` of Services (endpoints=262144,frontends=131072,source-ranges=16384,"+
+			"destinations=1048576,sticky-endpoints by mode)")
 	f.set.Var(limitsValue{&endpoints.Namespace, &namespace.Frontends, &namespace.SourceRanges, &namespace.Destinations,
 		&namespace.StickyEndpoints},
-		"namespace-limits", "`limits` of a namespace (endpoints=1048576,frontends=524288,"+
-			"source-ranges=262144,destinations=4194304,sticky-endpoints=3072)")
+		"namespace-limits", "`limits` of namespaces (endpoints=1048576,frontends=524288,"+
+			"source-ranges=262144,destinations=4194304,sticky-endpoints by mode)")
 }
 
 const minPeriod = "wait this long between two syncs; 0: only for listings " +

@@ -15,6 +15,8 @@ import (
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
+	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/dropin"
 	"sigs.k8s.io/kube-proxy-lib/dropin/config"
 	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
@@ -63,6 +65,17 @@ type refusal struct {
 }
 
 func (p *proxy) is(mode v1alpha2.ProxyMode) bool { return p.config.Mode == mode }
+
+// stickyLimits returns how many endpoints with session affinity the mode allows, nothing if any number.
+func (p *proxy) stickyLimits() frontend.StickyLimits {
+	switch p.config.Mode {
+	case v1alpha2.ProxyModeIPTables:
+		return iptables.StickyLimits()
+	case v1alpha2.ProxyModeNFTables:
+		return nft.StickyLimits()
+	}
+	return frontend.StickyLimits{}
+}
 
 // compare returns the differences on the node.
 func (m *move) compare(ctx context.Context, before, after dropin.Config) ([]difference, error) {
@@ -160,7 +173,7 @@ func (m *move) compute(ctx context.Context, c dropin.Config) (*proxy, error) {
 		p.ignored = append(p.ignored, ofLog(line)...)
 	}, funcr.Options{})
 	table, err := frontend.New(frontend.Options{Families: families.Families, Limits: c.Limits,
-		LimitAffinity:     p.is(v1alpha2.ProxyModeIPTables),
+		StickyEndpoints:   p.stickyLimits(),
 		Apply:             func(context.Context, *frontend.Changes) error { return nil },
 		NodePortAddresses: func(node *model.Node, f model.Family) []netip.Addr { return m.nodePorts(node, f, choice) },
 		OnProblem: func(_ context.Context, problem frontend.Problem) {

@@ -132,6 +132,12 @@ endpoints:
 			filled("", "sessionAffinity: ClientIP"), "endpoints:\n", "endpoints:\n"+endpoints(2100), 1),
 			want: "shop/web:http/TCP: all its endpoints have session affinity; then it is served without session affinity: " +
 				"a service may have 2048 endpoints with it (S32)"},
+		{row: "any number of endpoints has affinity", from: "nftables", cluster: strings.NewReplacer(
+			"endpoints:\n", "endpoints:\n"+endpoints(1100), "port: 80,", "port: 80"+ports(30),
+			"port: 8080", "port: 8080"+strings.TrimSuffix(ports(30), ","),
+		).Replace(filled("", "sessionAffinity: ClientIP")),
+			want: "shop/web:p9/TCP: all its endpoints have session affinity; then it is served without session affinity: " +
+				"a service may have 32768 endpoints with it (S32)"},
 		{row: "two Services with one external IP", from: "nftables",
 			cluster: filled("", "externalIPs: [203.0.113.1]", thief(80, "203.0.113.1")),
 			want: "other/thief:http/TCP: this service or the other one is served there, at random; then not everything is " +
