@@ -125,8 +125,8 @@ func New(o Options) (*Table, error) {
 		return nil, fmt.Errorf("frontend: %w", err)
 	}
 	t := &Table{options: o, current: &model.Node{},
-		budget: &budget{Limits: o.Limits.complete(o.StickyEndpoints), due: map[*tenant]bool{}, affinity: o.StickyEndpoints != StickyLimits{},
-			blockSize: 128},
+		budget: &budget{Limits: o.Limits.complete(o.StickyEndpoints), due: map[*tenant]bool{},
+			affinity: o.StickyEndpoints != StickyLimits{}, blockSize: 128},
 		services: map[model.ServiceName]*service{}, tenants: map[string]*tenant{}, announced: map[announced]more{},
 		healthPorts: &healthPorts{services: map[uint16]map[model.ServiceName]bool{}, touched: map[uint16]bool{}}}
 	if o.Families == nil {
