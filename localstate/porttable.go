@@ -1,6 +1,7 @@
 package localstate
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 
@@ -17,7 +18,8 @@ type portTable struct {
 	groupOf []int32 // by slice
 	found   []int32 // the groups that have the port of the last find
 	// contested has what contests has returned, by groups.
-	contested map[string][]slicePort
+	contested map[string][]owners
+	best      []entry // scratch space of entries.healthy
 
 	// These are for more than fewGroups groups only.
 	byPort map[slicePort][]groupPort // by name and protocol
@@ -118,14 +120,6 @@ func (t *portTable) find(name string, protocol model.Protocol) {
 	}
 }
 
-// findIn looks up the numbers that some groups have for a port. The other groups cost nothing.
-func (t *portTable) findIn(groups []int32, port slicePort) {
-	t.forget()
-	for _, g := range groups {
-		t.search(g, port)
-	}
-}
-
 // forget drops what was found last.
 func (t *portTable) forget() {
 	for _, g := range t.found {
@@ -150,10 +144,13 @@ func (t *portTable) add(g int32, number slicePortNumber) {
 	t.groups[g].numbers = append(t.groups[g].numbers, number)
 }
 
-// contests returns the groups of the entries of one address, and a few of their ports: one for each way in which
-// several groups may have a target. Which of the entries wins a target (S17) depends on which of their slices have it,
-// so the other ports have the same winners. There may be thousands of ports, and of addresses in the same slices.
-func (t *portTable) contests(e *entries, same []entry) (groups []int32, ports []slicePort) {
+// owners are the groups that have the same number for a port, by their places among the groups of an address.
+type owners []int32
+
+// contests returns the groups of the entries of one address, and the owners of their targets, without duplicates: which
+// of the entries wins a target (S17) depends on these alone. There may be thousands of ports, of slices with the
+// address, and of addresses in the same slices. So the owners together are never more than the ports of the groups.
+func (t *portTable) contests(e *entries, same []entry) (groups []int32, targets []owners) {
 	t.group(e)
 	var key []byte
 	for _, x := range same {
@@ -162,49 +159,42 @@ func (t *portTable) contests(e *entries, same []entry) (groups []int32, ports []
 			key = binary.AppendUvarint(key, uint64(g))
 		}
 	}
-	ports, known := t.contested[string(key)]
+	targets, known := t.contested[string(key)]
 	if known {
-		return groups, ports
+		return groups, targets
 	}
-	asked, patterns := map[slicePort]struct{}{}, map[string]struct{}{}
-	var pattern []byte
+	type owned struct {
+		port slicePort
+		by   int32
+	}
+	ports := 0
 	for _, g := range groups {
+		ports += len(t.groups[g].ports)
+	}
+	all := make([]owned, 0, ports)
+	for at, g := range groups {
 		for _, p := range t.groups[g].ports {
-			p.number = 0
-			if _, was := asked[p]; was {
-				continue
-			}
-			asked[p] = struct{}{}
-			t.findIn(groups, p)
-			pattern = t.pattern(pattern[:0], groups)
-			if _, is := patterns[string(pattern)]; !is {
-				patterns[string(pattern)] = struct{}{}
-				ports = append(ports, p)
-			}
+			all = append(all, owned{p, int32(at)})
 		}
 	}
+	slices.SortFunc(all, func(a, b owned) int {
+		return cmp.Or(a.port.compare(b.port), cmp.Compare(a.port.number, b.port.number), cmp.Compare(a.by, b.by))
+	})
+	all = slices.Compact(all) // a slice may have a port twice
+	list := make(owners, 0, len(all))
+	for i, o := range all {
+		list = append(list, o.by)
+		if i+1 == len(all) || all[i+1].port != o.port {
+			targets, list = append(targets, slices.Clip(list)), list[len(list):]
+		}
+	}
+	slices.SortFunc(targets, slices.Compare)
+	targets = slices.CompactFunc(targets, slices.Equal)
 	if t.contested == nil {
-		t.contested = map[string][]slicePort{}
+		t.contested = map[string][]owners{}
 	}
-	t.contested[string(key)] = ports
-	return groups, ports
-}
-
-// pattern appends which of the groups have the same numbers for the port of the last find, whatever the numbers are.
-func (t *portTable) pattern(to []byte, groups []int32) []byte {
-	numbers := map[uint16]uint64{}
-	for _, g := range groups {
-		to = binary.AppendUvarint(to, uint64(len(t.groups[g].numbers)))
-		for _, n := range t.groups[g].numbers {
-			id, known := numbers[n.number]
-			if !known {
-				id = uint64(len(numbers))
-				numbers[n.number] = id
-			}
-			to = binary.AppendUvarint(to, id)
-		}
-	}
-	return to
+	t.contested[string(key)] = targets
+	return groups, targets
 }
 
 // forPort prepares candidates for a port. It returns the entries that have the port, in order, and possibly others. The
