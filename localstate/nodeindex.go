@@ -56,14 +56,19 @@ func (p *place) nodes() iter.Seq[string] {
 func newNodeIndex(svc *service) *nodeIndex {
 	x := &nodeIndex{at: map[string][]position{}, slices: make(map[string]*indexedSlice, len(svc.slices)),
 		touched: map[string]struct{}{}}
+	m := moves{}
 	for _, slice := range svc.slices {
-		x.change(slice.name, nil, slice)
+		x.change(m, slice.name, nil, slice)
 	}
+	x.move(m)
 	return x
 }
 
-// change replaces a slice by a new version. Either may be nil.
-func (x *nodeIndex) change(name string, before, after *sliceIntake) {
+// moves are the positions that nodes lose and get.
+type moves map[string]*struct{ gone, come []position }
+
+// change notes what nodes lose and get if a slice is replaced by a new version. Either may be nil.
+func (x *nodeIndex) change(m moves, name string, before, after *sliceIntake) {
 	var olds, news []unique.Handle[place]
 	if before != nil {
 		olds = before.places
@@ -87,7 +92,8 @@ func (x *nodeIndex) change(name string, before, after *sliceIntake) {
 	for i := front; i < len(olds)-back; i++ {
 		p := olds[i].Value()
 		for node := range p.nodes() {
-			x.remove(node, position{slice, int32(i)})
+			of := m.of(node)
+			of.gone = append(of.gone, position{slice, int32(i)})
 		}
 	}
 	if after == nil {
@@ -98,27 +104,63 @@ func (x *nodeIndex) change(name string, before, after *sliceIntake) {
 	for i := front; i < len(news)-back; i++ {
 		p := news[i].Value()
 		for node := range p.nodes() {
-			x.insert(node, position{slice, int32(i)})
+			of := m.of(node)
+			of.come = append(of.come, position{slice, int32(i)})
 		}
 	}
 }
 
-func (x *nodeIndex) insert(node string, p position) {
-	list := x.at[node]
-	if i, found := slices.BinarySearchFunc(list, p, position.compare); !found {
-		x.at[node] = slices.Insert(list, i, p)
+func (m moves) of(node string) *struct{ gone, come []position } {
+	if m[node] == nil {
+		m[node] = &struct{ gone, come []position }{}
 	}
+	return m[node]
 }
 
-func (x *nodeIndex) remove(node string, p position) {
-	list := x.at[node]
-	if i, found := slices.BinarySearchFunc(list, p, position.compare); found {
-		if list = slices.Delete(list, i, i+1); len(list) > 0 {
+// move applies what change has noted. All that happens to a node is applied at once: it may have all endpoints of the
+// service, and then each one by itself would move all of them.
+func (x *nodeIndex) move(m moves) {
+	for node, of := range m {
+		list := remove(x.at[node], distinct(of.gone))
+		if list = insert(list, distinct(of.come)); len(list) > 0 {
 			x.at[node] = list
 		} else {
 			delete(x.at, node)
 		}
 	}
+}
+
+// distinct sorts positions and drops duplicates: an endpoint may be on a node and have a hint for it.
+func distinct(list []position) []position {
+	slices.SortFunc(list, position.compare)
+	return slices.Compact(list)
+}
+
+// remove deletes positions from a list. Both are sorted.
+func remove(list, gone []position) []position {
+	left, rest := list[:0], list
+	for _, p := range gone {
+		i, found := slices.BinarySearchFunc(rest, p, position.compare)
+		left = append(left, rest[:i]...)
+		if rest = rest[i:]; found {
+			rest = rest[1:]
+		}
+	}
+	left = append(left, rest...)
+	clear(list[len(left):])
+	return left
+}
+
+// insert adds positions to a list that has none of them. Both are sorted.
+func insert(list, come []position) []position {
+	end := len(list)
+	list = slices.Grow(list, len(come))[:end+len(come)]
+	for n := len(come) - 1; n >= 0; n-- {
+		i, _ := slices.BinarySearchFunc(list[:end], come[n], position.compare)
+		copy(list[i+n+1:], list[i:end])
+		list[i+n], end = come[n], i
+	}
+	return list
 }
 
 // touch records the nodes whose parts may have changed because of some entries.
@@ -137,9 +179,11 @@ func (s *State) updateNodes(svc *service) {
 	if x == nil {
 		return
 	}
+	m := moves{}
 	for name, before := range svc.index.before {
-		x.change(name, before, svc.slice(name))
+		x.change(m, name, before, svc.slice(name))
 	}
+	x.move(m)
 	for _, f := range s.families {
 		d := &s.wave.families.At(f).difference
 		if len(d.touched) > 0 {

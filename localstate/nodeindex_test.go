@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -122,5 +123,28 @@ func TestChangedPartsOfALargeService(t *testing.T) {
 				assert.True(t, part.Equal(want[node]), "node %s: %v\n%v", node, part, want[node])
 			}
 		})
+	}
+}
+
+// Positions are removed and added like those of a set that is sorted in the end.
+func TestPositionsMove(t *testing.T) {
+	parents := []*indexedSlice{{&sliceIntake{name: "a"}}, {&sliceIntake{name: "b"}}, {&sliceIntake{name: "c"}}}
+	for seed := range uint64(300) {
+		d := testkit.Seeded(seed)
+		some := func(n int) (list []position) {
+			for range d.IntN(n) {
+				list = append(list, position{testkit.Pick(d, parents...), int32(d.IntN(20))})
+			}
+			return list
+		}
+		list := distinct(some(40))
+		for range 4 {
+			gone, come := some(30), some(30)
+			left := slices.DeleteFunc(slices.Clone(list), func(p position) bool { return slices.Contains(gone, p) })
+			come = slices.DeleteFunc(come, func(p position) bool { return slices.Contains(left, p) })
+			want := distinct(append(left, come...))
+			list = insert(remove(list, distinct(gone)), distinct(come))
+			assert.Equal(t, fmt.Sprint(want), fmt.Sprint(list), "seed %d", seed)
+		}
 	}
 }
