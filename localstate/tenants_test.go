@@ -2,6 +2,7 @@ package localstate
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"runtime"
 	"runtime/debug"
@@ -133,6 +134,7 @@ type work struct {
 
 // count counts the calls of a receiver, and the bytes that are allocated.
 func (n *null) count(f func()) work {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // its work follows from what there is
 	var before, after runtime.MemStats
 	calls := n.calls
 	runtime.ReadMemStats(&before)
@@ -381,22 +383,29 @@ func TestNoTenantTakesMoreTimeThanItAsksFor(t *testing.T) {
 	if processorTime() == 0 {
 		t.Skip("this system does not tell the processor time")
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	const times, most = 4, 8
 	for _, c := range costs() {
-		excess := func(t *testing.T, d, larger demand) (all []string) {
-			runtime.GC()
-			once, after := c.steps(t, d, unlimited), c.steps(t, larger, unlimited)
-			var total time.Duration
-			for _, s := range once {
-				total += s.time
-			}
-			for i, s := range after {
-				if before := max(once[i].time, total/2); s.time > most*before {
-					all = append(all, fmt.Sprintf("%s: %v, and %v with %d times as much", s.name, before, s.time, times))
+		try := func(t *testing.T, d, larger demand) {
+			excess := map[string][]string{} // by step
+			for try := range 3 {            // other programs run, too
+				runtime.GC()
+				once, after := c.steps(t, d, unlimited), c.steps(t, larger, unlimited)
+				var total time.Duration
+				for _, s := range once {
+					total += s.time
+				}
+				for i, s := range after {
+					if before := max(once[i].time, total/2); s.time > most*before {
+						excess[s.name] = append(excess[s.name],
+							fmt.Sprintf("%v, and %v with %d times as much", before, s.time, times))
+					}
+				}
+				maps.DeleteFunc(excess, func(_ string, list []string) bool { return len(list) <= try })
+				if len(excess) == 0 {
+					return
 				}
 			}
-			return all
+			t.Error(excess)
 		}
 		for many := range numDimensions {
 			for some := range numDimensions {
@@ -410,15 +419,7 @@ func TestNoTenantTakesMoreTimeThanItAsksFor(t *testing.T) {
 				}
 				larger := d
 				larger[many] *= times
-				t.Run(fmt.Sprintf("%s, %v", c.name, d), func(t *testing.T) {
-					var all []string
-					for range 3 { // other programs run, too
-						if all = excess(t, d, larger); len(all) == 0 {
-							return
-						}
-					}
-					t.Error(strings.Join(all, "\n"))
-				})
+				t.Run(fmt.Sprintf("%s, %v", c.name, d), func(t *testing.T) { try(t, d, larger) })
 			}
 		}
 	}
