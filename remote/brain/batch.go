@@ -20,6 +20,7 @@ type batches struct {
 	compressors *wire.Compressors
 
 	mu       sync.Mutex
+	uses     uint64 // so far
 	by       map[*version]*batch
 	whole    map[*version]*batch          // for clients of other servers: see changedSince
 	compared map[[sha256.Size]byte]*batch // by what they replace
@@ -32,6 +33,7 @@ const maxCompared = 64
 // batch is the difference between two versions: the encoded fields of an Update, for each message to send.
 type batch struct {
 	once   sync.Once
+	used   uint64 // the last of batches.uses; guarded by the mutex of batches
 	chunks []*wire.Frame
 	lost   bool // the older version is no longer kept
 	// whole is the complete message for a client whose own parts are the same in both versions; nil if the difference
@@ -97,15 +99,31 @@ func (b *batches) encodeWhole(state *sink.Snapshot, gone, stale []model.ServiceN
 	return w.Done()
 }
 
-// batchOf returns the batch that clients at a version share.
+// maxDifferences is how many older versions the batches are kept of. Few are needed: most clients have one of the last
+// versions. But a client may say that it has any of those that it could resume from, one after the other.
+const maxDifferences = 64
+
+// batchOf returns the batch that clients at a version share. If there are too many, it drops the one that has not been
+// used for longest.
 func batchOf(b *batches, of map[*version]*batch, v *version) *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.uses++
 	found := of[v]
 	if found == nil {
+		if len(of) >= maxDifferences {
+			var last *version
+			for other, batch := range of {
+				if other != nil && (last == nil || batch.used < of[last].used) {
+					last = other
+				}
+			}
+			delete(of, last)
+		}
 		found = &batch{}
 		of[v] = found
 	}
+	found.used = b.uses
 	return found
 }
 

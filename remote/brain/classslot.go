@@ -12,8 +12,9 @@ import (
 // class takes so long that the pause has its maximum length. Others wait for the processor meanwhile, and some of the
 // work is done with the Server's work held. The zero value is ready to use, by any goroutine.
 type classSlots struct {
-	mu sync.Mutex
-	of map[principal]*classSlot
+	mu    sync.Mutex
+	of    map[principal]*classSlot
+	swept time.Time // when unused slots were last dropped
 }
 
 // classSlot is the slot of one principal.
@@ -60,16 +61,19 @@ func (s *classSlots) take(ctx context.Context, p principal) (done func(), err er
 	}, nil
 }
 
-// join returns the slot of a principal, and drops unused ones whose pause is over.
+// join returns the slot of a principal, and now and then drops unused ones whose pause is over: each principal that
+// comes would otherwise look at all others.
 func (s *classSlots) join(p principal) *classSlot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	slot := s.of[p]
-	if slot == nil {
-		now := time.Now()
+	if now := time.Now(); now.Sub(s.swept) >= maxClassPause {
+		s.swept = now
 		maps.DeleteFunc(s.of, func(_ principal, other *classSlot) bool {
 			return other.clients == 0 && !other.pausedUntil.After(now)
 		})
+	}
+	slot := s.of[p]
+	if slot == nil {
 		if s.of == nil {
 			s.of = map[principal]*classSlot{}
 		}

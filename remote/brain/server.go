@@ -38,6 +38,7 @@ type Server struct {
 	// mu guards what follows. The state of a class is written with both locks held.
 	nodes       map[string]*corev1.Node
 	former      map[string]*corev1.Node // of deleted nodes, and of nodes that had podCIDRs before: see remember
+	formerLimit int                     // the size of former at which some are forgotten
 	renewed     map[string]struct{}     // nodes that changed since the last revision
 	zones       map[string]int          // how many nodes are in each zone
 	classes     map[localstate.Class]*group

@@ -152,6 +152,9 @@ func (s *Server) remember(node *corev1.Node) {
 	if known := s.former[node.Name]; known == nil || hasPodCIDRs(node) || !hasPodCIDRs(known) {
 		s.former[node.Name] = node
 	}
+	if len(s.former) <= s.formerLimit {
+		return
+	}
 	for name := range s.former {
 		if len(s.former) <= maxForgotten {
 			break
@@ -159,6 +162,11 @@ func (s *Server) remember(node *corev1.Node) {
 		if name != node.Name && len(s.byNode[name]) == 0 {
 			delete(s.former, name)
 		}
+	}
+	// Those of clients stay. Each further Node would look at all of them again.
+	s.formerLimit = maxForgotten
+	if n := len(s.former); n > maxForgotten {
+		s.formerLimit = 2 * n
 	}
 }
 
