@@ -109,12 +109,9 @@ func extentSteps(t *testing.T, f extent) (steps []extentStep) {
 		do("a Service on all nodes", func() { b.cluster.change(f.onAllNodes(f[nEndpoints])...) })
 		do("half of its endpoints going", func() { b.cluster.change(f.onAllNodes(f[nEndpoints] / 2)...) })
 		do("they come back", func() { b.cluster.change(f.onAllNodes(f[nEndpoints])...) })
-		do("Services on a node", func() {
-			for i := range f[nServices] {
-				b.cluster.change(watch.Change{Object: kube.Service(fmt.Sprint("default/s", i)).Port("http", 80).Build()},
-					watch.Change{Object: kube.EndpointSlice(fmt.Sprint("default/s", i)).Port("http", 8080).
-						Endpoint("10.7.0.1").OnNode("node-0").Build()})
-			}
+		do("Services on a node", func() { b.cluster.change(f.onOneNode()...) })
+		do("a change on that node", func() { // it copies the list of the node's Services
+			b.cluster.set(kube.EndpointSlice("default/s0").Port("http", 8080).Endpoint("10.7.0.2").OnNode("node-0").Build())
 		})
 		do("versions", func() {
 			for i := range f[nVersions] {
@@ -158,6 +155,16 @@ func (f extent) join(b *worst) {
 		}
 		b.clients[name] = append(b.clients[name], c)
 	}
+}
+
+// onOneNode are Services with an endpoint each, on the same node.
+func (f extent) onOneNode() (changes []watch.Change) {
+	for i := range f[nServices] {
+		name := fmt.Sprint("default/s", i)
+		changes = append(changes, watch.Change{Object: kube.Service(name).Port("http", 80).Build()},
+			watch.Change{Object: kube.EndpointSlice(name).Port("http", 8080).Endpoint("10.7.0.1").OnNode("node-0").Build()})
+	}
+	return changes
 }
 
 // onAllNodes is a Service with endpoints on all nodes, in slices of 1,000.
