@@ -31,11 +31,14 @@ type fleet struct {
 	// parts are those of the classes, kept up to date with ChangedParts; some counts calls that did not return all.
 	parts map[Class]map[model.ServiceName]map[string]*NodePart
 	some  int
+	// named are the zones that hints name, and unnamed counts the states of nodes in other zones.
+	named   map[string]bool
+	unnamed int
 }
 
 func newFleet(t *testing.T, opts options, nodes ...string) *fleet {
 	f := &fleet{t: t, classes: map[Class]*State{}, shared: map[Class]*mirror{}, trackers: map[string]*NodeTracker{},
-		parts: map[Class]map[model.ServiceName]map[string]*NodePart{}}
+		parts: map[Class]map[model.ServiceName]map[string]*NodePart{}, named: map[string]bool{}}
 	for _, node := range nodes {
 		opts.NodeName = node
 		tracker, err := NewNodeTracker(silent(t), opts.Options)
@@ -63,6 +66,10 @@ func (f *fleet) apply(e event) {
 		_, err := s.Apply(e.obj, e.deleted)
 		require.NoError(f.t, err)
 	}
+	for zone, named := range f.base.ChangedZones() {
+		require.NotEqual(f.t, named, f.named[zone], "it has changed")
+		f.named[zone] = named
+	}
 }
 
 // state is the state of a node in a form that can be compared.
@@ -72,10 +79,15 @@ type fleetState struct {
 	endpoints map[model.EndpointKey]*model.Endpoint
 }
 
-// of overlays the state of a node's class with the node's parts.
+// of overlays the state of a node's class with the node's parts. A node in a zone that no hint names has the class
+// without a zone.
 func (f *fleet) of(name string) fleetState {
 	tracker := f.trackers[name]
 	class := tracker.Class()
+	if class.Zone != "" && (class.NoZoneHints || !f.named[class.Zone]) {
+		class.Zone = ""
+		f.unnamed++
+	}
 	state := f.classes[class]
 	if state == nil {
 		state = f.base.ForClass(class)
@@ -141,7 +153,7 @@ func (f *fleet) updateParts(class Class, names []model.ServiceName) {
 // TestAClassAndItsPartsAreWhatEachNodeHas: the state of a node that is combined from its class and its parts equals the
 // one that is computed for it alone, whatever happens, and whenever a class is created.
 func TestAClassAndItsPartsAreWhatEachNodeHas(t *testing.T) {
-	changed := 0
+	changed, unnamed := 0, 0
 	for seed := range uint64(120) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			d := testkit.Seeded(seed)
@@ -195,10 +207,11 @@ func TestAClassAndItsPartsAreWhatEachNodeHas(t *testing.T) {
 					return
 				}
 			}
-			changed += f.some
+			changed, unnamed = changed+f.some, unnamed+f.unnamed
 		})
 	}
 	assert.Greater(t, changed, 300, "times that not all parts were worked out")
+	assert.Greater(t, unnamed, 300, "states of nodes whose zone no hint named")
 }
 
 // Discard leaves nothing behind of services that were added and deleted.

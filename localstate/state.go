@@ -34,6 +34,8 @@ type State struct {
 	ignored  map[string]ignoredSlices     // slices that are not used, by namespace; nil: not recorded
 	triggers map[*service][]trigger       // since the last Flush
 
+	zoneHints *zoneHints // nil: nobody asked for them
+
 	dirty   []*service // services that changed since the last Flush
 	pending Pending
 	noLocal NoLocalEndpoints
@@ -266,6 +268,7 @@ func (s *State) addSlice(in *sliceIntake) {
 	svc.noteChange(in.name, nil)
 	svc.slices = slices.Insert(svc.slices, at, in)
 	svc.size += in.len()
+	s.zoneHints.count(in, 1)
 }
 
 // dropSlice takes a slice out of its service.
@@ -275,6 +278,7 @@ func (s *State) dropSlice(old *sliceIntake) {
 	svc.noteChange(old.name, old)
 	svc.slices = slices.Delete(svc.slices, at, at+1)
 	svc.size -= old.len()
+	s.zoneHints.count(old, -1)
 }
 
 // findSlice returns the place of a slice and true, or the place where it belongs and false.
