@@ -13,40 +13,29 @@ import (
 var errTooManyClasses = errors.New(
 	"there are already as many classes of nodes as there may be (zones and options that differ)")
 
-// classFor returns the class that serves the nodes of a class: the class itself or, if the limit allows no other one,
-// the class with the same options and without a zone. Its nodes use the endpoints that a node without a zone uses, so
-// all their traffic works, but does not stay in the zone. The caller holds mu.
-func (s *Server) classFor(key localstate.Class) localstate.Class {
-	if key.Zone == "" || s.classes[key] != nil || s.mayAddClass(key) {
-		return key
-	}
-	key.Zone = ""
-	return key
-}
-
 // mayAddClass reports whether the limit allows another class. Each takes the memory of a whole state. A few beyond the
-// limit are reserved for classes without a zone, because they serve the nodes for whose zone there can be no class; and
-// at least half of the limit is for zones of Nodes, because a client may name any other zone. Classes without clients
-// do not count, because they can be deleted. The caller holds mu.
+// limit are reserved for classes without a zone, because they serve the nodes for whose zone there can be no class, and
+// those in whose zone no hint counts; and at least half of the limit is for zones of Nodes, because a client may name
+// any other zone. Classes without clients do not count, because they can be deleted. The caller holds mu.
 func (s *Server) mayAddClass(key localstate.Class) bool {
-	used, named := 0, 0
+	used, without, invented := 0, 0, 0
 	for other, class := range s.classes {
-		if class.unused() {
+		if s.unused(class) {
 			continue
 		}
 		used++
+		if other.Zone == "" {
+			without++
+		}
 		if !s.isOfNodes(other.Zone) {
-			named++
+			invented++
 		}
 	}
-	switch most := s.limits.maxClasses; {
-	case key.Zone == "":
+	most := s.limits.maxClasses
+	if key.Zone == "" {
 		return used < most+classesWithoutZone
-	case s.isOfNodes(key.Zone):
-		return used < most
-	default:
-		return used < most && named < (most+1)/2
 	}
+	return used-min(without, classesWithoutZone) < most && (s.isOfNodes(key.Zone) || invented < (most+1)/2)
 }
 
 // classesWithoutZone is how many classes without a zone there may be besides maxClasses: one for each combination of
@@ -78,7 +67,7 @@ func (s *Server) makeRoom(key localstate.Class) error {
 	}
 	if len(s.classes) >= s.limits.maxClasses {
 		for other, class := range s.classes {
-			if class.unused() {
+			if s.unused(class) {
 				delete(s.classes, other)
 			}
 		}
@@ -86,5 +75,8 @@ func (s *Server) makeRoom(key localstate.Class) error {
 	return nil
 }
 
-// unused reports whether a class has no clients, and none is creating it.
-func (g *group) unused() bool { return len(g.clients) == 0 && g.current != nil }
+// unused reports whether a class has no clients, none is creating it, and none is about to move to it. The caller holds
+// mu.
+func (s *Server) unused(g *group) bool {
+	return len(g.clients) == 0 && g.current != nil && !s.named.isAwaited(g.key)
+}

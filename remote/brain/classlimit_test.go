@@ -114,6 +114,7 @@ func TestZonesThatNoNodeHasLeaveClassesToOthers(t *testing.T) {
 	const limit = 8
 	c := newCluster(baseObjects()...)
 	zonesOf(c, limit/2)
+	c.set(naming(numbered("invented-", 2*limit)...))
 	server := serve(t, Options{Source: c, MaxClasses: limit, limits: limits{minInterval: -1}}, socket(t))
 	for i := range 2 * limit { // each by another node, since one may use few classes
 		receiveBatch(t, rawStream(t, server.target, inZone(fmt.Sprint("stranger-", i), fmt.Sprint("invented-", i))))
@@ -203,7 +204,8 @@ func TestAClientThatWaitsForItsSlotCanLeave(t *testing.T) {
 // While one node names new zones, only one of its classes is computed at a time; that of another node is computed at
 // once.
 func TestANodeThatNamesManyZonesHasOneComputedAtATime(t *testing.T) {
-	server := serve(t, Options{Source: newCluster(baseObjects()...)}, socket(t))
+	c := newCluster(append(baseObjects(), naming(append(numbered("zone ", maxClassesPerPrincipal), "elsewhere")...))...)
+	server := serve(t, Options{Source: c}, socket(t))
 	server.work.Lock() // nothing is computed
 	for i := range maxClassesPerPrincipal {
 		rawStream(t, server.target, inZone("n1", fmt.Sprint("zone ", i)))

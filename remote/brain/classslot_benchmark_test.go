@@ -36,6 +36,7 @@ func benchmarkZones(b *testing.B, zones int) {
 	b.ResetTimer()
 	for i := range b.N {
 		b.StopTimer()
+		c.set(naming(numbered(fmt.Sprint(i, "-"), zones)...))
 		conns := make([]*grpc.ClientConn, zones)
 		for zone := range zones {
 			conn, err := grpc.NewClient(server.target, grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -102,6 +102,7 @@ type client struct {
 	tracker *localstate.NodeTracker
 	value   *model.Node // of the tracker, with the class's ServiceCIDRs; nil: not known yet
 	renewed uint64      // the revision at which the tracker changed
+	zone    string      // of the tracker
 	class   *class
 	own     *ownParts         // of the node, in the class
 	foreign bool              // the class does not keep the parts of the node

@@ -10,6 +10,10 @@
 // A change that does not affect a class wakes none of its nodes. A node that moves to another zone is sent the
 // difference between the two classes.
 //
+// A zone that no topology hint names makes no difference, so its nodes are in the class without a zone. When a hint
+// names it, they move to a class of their own as soon as that is complete; until then they are sent all changes, and
+// use endpoints of all zones. After the last hint is gone they stay there until they connect again.
+//
 // The server's memory is one state for each class, and for each client pointers into it. It also keeps older versions,
 // as the changes since then, for ten minutes, but at most 64 MB for each class: in a large service, each change keeps a
 // list of its endpoints.
@@ -81,6 +85,7 @@ package brain
 //	server.go, run.go, source.go     one Server, and what it watches
 //	serve.go, listen.go, identity.go who may connect, and connection.go, classlimit.go, classslot.go: how often
 //	class.go, history.go, parts.go   the state of a class, its versions, and what one node has besides
+//	zones.go                         which class a client gets, and when it moves to that of its zone
 //	publish.go, pace.go              a revision: what of it changes for whom, and when the next one is made
 //	join.go, client.go, receive.go   a stream from its Hello to its end, and what the node says
 //	resume.go                        what a client that has a state already is sent first

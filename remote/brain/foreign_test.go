@@ -40,7 +40,7 @@ func awaitLocal(t *testing.T, rec *sink.Recorder, service string) {
 
 // The parts of nodes of other zones are not kept, and are computed when such a node connects.
 func TestANodeFindsWhatItHasOfItsOwnInAnotherZone(t *testing.T) {
-	c := newCluster(append(baseObjects(), web("a")[0], on("a", "n2").Build())...)
+	c := newCluster(append(baseObjects(), naming("a", "b"), web("a")[0], on("a", "n2").Build())...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
 	var rec [2]sink.Recorder
 	for i, node := range []string{"n1", "n2"} {
@@ -84,7 +84,7 @@ func TestANodeWithoutItsObjectFindsWhatItHasOfItsOwn(t *testing.T) {
 		b := kube.EndpointSlice("default/a").Port("http", 8080).Endpoint("10.244.0.8").OnNode("n3").ForNodes(hints...)
 		return b.Endpoint("10.244.0.9").OnNode("n3").ForNodes("n3").Build()
 	}
-	c := newCluster(append(baseObjects(), web("a")[0], slice("n2"))...)
+	c := newCluster(append(baseObjects(), naming("a"), web("a")[0], slice("n2"))...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
 	var rec sink.Recorder
 	follow(t, &rec, remote.Options{Targets: []string{server.target}, State: stateN1})
@@ -98,7 +98,7 @@ func TestANodeWithoutItsObjectFindsWhatItHasOfItsOwn(t *testing.T) {
 
 // The names of deleted nodes are forgotten.
 func TestForeignNodesAreForgottenWhenTheyAreGone(t *testing.T) {
-	c := newCluster(append(baseObjects(), web("a")[0], on("a", "n2").Build())...)
+	c := newCluster(append(baseObjects(), naming("a", "b"), web("a")[0], on("a", "n2").Build())...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
 	var rec sink.Recorder
 	follow(t, &rec, remote.Options{Targets: []string{server.target}, State: stateN1})

@@ -49,7 +49,7 @@ func gauge(t *testing.T, r *prometheus.Registry, name string) float64 {
 func TestABrainWhosePublisherHangsIsLeft(t *testing.T) {
 	server, registry, client := staleServer(t)
 	server.work.Lock()
-	server.signal()
+	signal(server.changed)
 	require.Eventually(t, func() bool { return !client.DisconnectedSince().IsZero() }, testTimeout, time.Millisecond)
 	assert.ErrorContains(t, server.Ready(), "has been publishing a revision for")
 	assert.Positive(t, gauge(t, registry, "kubeproxy_remote_publishing_seconds"))

@@ -312,6 +312,23 @@ func baseObjects() []metav1.Object {
 	}
 }
 
+// naming is a slice of a Service that does not exist, whose hints name zones.
+func naming(zones ...string) metav1.Object {
+	b := kube.EndpointSlice("default/absent").Port("http", 8080)
+	for _, zone := range zones {
+		b.Endpoint("10.255.0.1").ForZones(zone)
+	}
+	return b.Build()
+}
+
+// numbered returns so many names.
+func numbered(prefix string, n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprint(prefix, i))
+	}
+	return names
+}
+
 // web is a service and a slice with an endpoint at each of the addresses.
 func web(name string, addresses ...string) []metav1.Object {
 	b := kube.EndpointSlice("default/"+name).Port("http", 8080)

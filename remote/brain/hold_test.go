@@ -18,6 +18,7 @@ import (
 // seen an endpoint holds none.
 func TestNodesOfABrainHoldTheLastEndpoints(t *testing.T) {
 	c := newCluster(slices.Concat(baseObjects(), web("api", "10.0.0.1", "10.0.0.2"), web("other", "10.0.0.3"))...)
+	c.set(naming("b"))
 	opts := Options{Source: c, Cluster: localstate.ClusterOptions{HoldEndpoints: []model.ServiceName{name("api")}},
 		limits: limits{minInterval: -1}}
 	server := serve(t, opts, socket(t))

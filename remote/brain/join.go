@@ -99,6 +99,8 @@ func (s *Server) join(c *client, o localstate.Options) error {
 	c.tracker = tracker
 	insert(s.byPrincipal, c.principal(), c)
 	insert(s.byNode, c.node, c)
+	c.zone = tracker.Class().Zone
+	insert(s.byZone, c.zone, c)
 	s.connected++
 	s.entered++
 	c.number = s.entered
@@ -110,6 +112,7 @@ func (s *Server) leave(c *client) {
 	defer s.mu.Unlock()
 	remove(s.byPrincipal, c.principal(), c)
 	remove(s.byNode, c.node, c)
+	remove(s.byZone, c.zone, c)
 	s.connected--
 	s.leaveClass(c)
 }
@@ -142,9 +145,14 @@ func (s *Server) addClass(key localstate.Class) (*group, error) {
 	g := &group{
 		class: class{key: key, compressors: &s.compressors,
 			history: history{id: id, instance: s.instance + "-" + id, mu: &s.mu, byRoot: map[wire.Digest]*version{}},
-			nodeParts: nodeParts{zone: key.Zone, zoneOf: s.zoneOf, own: map[string]*ownParts{},
-				owners: map[model.ServiceName][]string{}, foreign: map[string]struct{}{}}},
+			nodeParts: nodeParts{own: map[string]*ownParts{}, owners: map[model.ServiceName][]string{},
+				foreign: map[string]struct{}{}}},
 		clients: map[*client]struct{}{}, idle: time.Now(),
+	}
+	g.belongs = func(node string) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.belongs(g, node)
 	}
 	s.classes[key] = g
 	return g, nil
@@ -196,16 +204,22 @@ func (s *Server) choose(c *client, key localstate.Class) error {
 	return s.chooseAnew(c, key)
 }
 
-// chooseAnew is choose if the class has changed. It is a function of its own because its key escapes to the heap;
-// choose is called for each batch and should not allocate.
-func (s *Server) chooseAnew(c *client, key localstate.Class) error {
-	p := c.principal()
+// classesOf returns the classes that the principal of a client would use if the client used another one. The caller
+// holds mu.
+func (s *Server) classesOf(c *client, key localstate.Class) map[localstate.Class]struct{} {
 	used := map[localstate.Class]struct{}{key: {}}
-	for other := range s.byPrincipal[p] {
+	for other := range s.byPrincipal[c.principal()] {
 		if other != c && other.chosen != nil {
 			used[*other.chosen] = struct{}{}
 		}
 	}
+	return used
+}
+
+// chooseAnew is choose if the class has changed. It is a function of its own because its key escapes to the heap;
+// choose is called for each batch and should not allocate.
+func (s *Server) chooseAnew(c *client, key localstate.Class) error {
+	p, used := c.principal(), s.classesOf(c, key)
 	if len(used) > maxClassesPerPrincipal {
 		return fmt.Errorf("%v uses %d classes of nodes already (zones and options that differ)", p, maxClassesPerPrincipal)
 	}

@@ -80,7 +80,7 @@ func TestTheLatencyOfADelivery(t *testing.T) {
 }
 
 func TestMetricsShowWhatTheServerHolds(t *testing.T) {
-	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	c := newCluster(append(append(baseObjects(), naming("a", "b")), web("a", "10.0.0.1")...)...)
 	registry := prometheus.NewPedanticRegistry()
 	server := serve(t, Options{Source: c, Metrics: registry, limits: limits{minInterval: -1, maxClients: 2}}, socket(t))
 	for _, node := range []string{"n1", "n2"} {

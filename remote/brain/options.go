@@ -28,9 +28,9 @@ type Options struct {
 	KeepBytes int
 
 	// MaxClasses is the maximum number of classes of nodes (zone and options); each takes the memory of a whole state.
-	// Half of them are for zones that Nodes have. Once no other class is allowed, nodes of a new one are served like nodes
-	// without a zone: their traffic works, but does not stay in the zone. Up to 8 additional classes are for these.
-	// Default: 64.
+	// Only zones that a topology hint names have classes, and half of these are for zones that Nodes have. Once no other
+	// class is allowed, nodes of a new one are served like nodes without a zone: their traffic works, but does not stay in
+	// the zone. Up to 8 additional classes are for these, and for nodes in zones that no hint names. Default: 64.
 	MaxClasses int
 
 	limits limits

@@ -37,13 +37,12 @@ func (o *ownParts) change(changes map[model.ServiceName]*localstate.NodePart, re
 	return next
 }
 
-// nodeParts are the parts of the nodes in the zone of a class: those of all nodes together may be as many as the
-// endpoints in the cluster. Of nodes of other zones it has only the names: they are foreign. When such a node joins,
-// because its zone has changed or because its Node was created after its endpoints, its parts are computed for all
-// services with its endpoints.
+// nodeParts are the parts of the nodes that a class serves: those of all nodes together may be as many as the endpoints
+// in the cluster. Of other nodes it has only the names: they are foreign. When such a node joins, because its zone has
+// changed or because its Node was created after its endpoints, its parts are computed for all services with its
+// endpoints.
 type nodeParts struct {
-	zone   string
-	zoneOf func(node string) string // by the Node objects
+	belongs func(node string) bool // Server.belongs
 
 	// Guarded by the Server's work.
 	cluster *localstate.State
@@ -57,21 +56,21 @@ type nodeParts struct {
 	foreignLimit int // the size of foreign at which nodes that are gone are dropped from it
 }
 
-// isForeign reports whether the parts of a node are not kept, because it is in another zone.
+// isForeign reports whether the parts of a node are not kept, because another class serves it.
 func (p *nodeParts) isForeign(node string) bool {
 	_, is := p.foreign[node]
 	return is
 }
 
-// updateOwn computes the parts of nodes in some services again. It returns the nodes whose parts changed, and nodes of
-// other zones.
+// updateOwn computes the parts of nodes in some services again. It returns the nodes whose parts changed, and foreign
+// nodes.
 func (p *nodeParts) updateOwn(names []model.ServiceName, revision uint64) (own map[string]*ownParts, foreign []string) {
-	kept := map[string]bool{} // a node's zone may change meanwhile
+	kept := map[string]bool{} // the class of a node may change meanwhile
 	keep := func(node string) bool {
 		keeps, known := kept[node]
 		if !known {
 			_, isForeign := p.foreign[node]
-			keeps = p.own[node] != nil || !isForeign && p.zoneOf(node) == p.zone
+			keeps = p.own[node] != nil || !isForeign && p.belongs(node)
 			kept[node] = keeps
 			if !keeps && !isForeign {
 				foreign = append(foreign, node)
@@ -169,6 +168,25 @@ func note(news map[string]map[model.ServiceName]*localstate.NodePart, node strin
 // maxForgotten is how many nodes are remembered that have no parts any more, no Node, or no endpoint or hint that names
 // them.
 const maxForgotten = 1000
+
+// disown drops the parts of nodes, which become foreign.
+func (p *nodeParts) disown(drop func(node string) bool) {
+	for node, own := range p.own {
+		if !drop(node) {
+			continue
+		}
+		for name := range own.parts {
+			if at, is := slices.BinarySearch(p.owners[name], node); is {
+				p.owners[name] = slices.Delete(p.owners[name], at, at+1)
+			}
+			if len(p.owners[name]) == 0 {
+				delete(p.owners, name)
+			}
+		}
+		delete(p.own, node)
+		p.foreign[node] = struct{}{}
+	}
+}
 
 // forgetNodes drops nodes that have no parts and are not connected, and foreign nodes that no endpoint or hint names,
 // but only once there are many.

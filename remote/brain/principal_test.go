@@ -38,7 +38,8 @@ func (s *Server) numClasses() int {
 // Each class takes the memory of a whole state, and a client's options determine its class. So one node must not use up
 // the limit of classes, neither at once nor one after the other.
 func TestANodeMakesFewClasses(t *testing.T) {
-	server := serve(t, Options{Source: newCluster(baseObjects()...)}, socket(t))
+	c := newCluster(append(baseObjects(), naming(append(numbered("zone ", maxPerPrincipal), "elsewhere")...))...)
+	server := serve(t, Options{Source: c}, socket(t))
 	var refused, served atomic.Int32
 	var wg sync.WaitGroup
 	for i := range maxPerPrincipal {
@@ -60,7 +61,8 @@ func TestANodeMakesFewClasses(t *testing.T) {
 }
 
 func TestANodeLeavesFewClasses(t *testing.T) {
-	server := serve(t, Options{Source: newCluster(baseObjects()...)}, socket(t))
+	c := newCluster(append(baseObjects(), naming(append(numbered("zone ", 20), "b")...))...)
+	server := serve(t, Options{Source: c}, socket(t))
 	other := server.idle(t, "n2") // in a class of its own
 	for i := range 20 {
 		client := &client{server: &server.common, node: "n1", ctx: t.Context(), sends: true}
@@ -77,7 +79,7 @@ func TestANodeLeavesFewClasses(t *testing.T) {
 
 // A node that moves is in one class, however often it moves.
 func TestANodeMayMoveBetweenZones(t *testing.T) {
-	c := newCluster(baseObjects()...)
+	c := newCluster(append(baseObjects(), naming(append(numbered("zone ", 3*maxClassesPerPrincipal), "a")...))...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
 	client := rawStream(t, server.target, &remotev1.Hello{Node: "n1"})
 	for i := range 3 * maxClassesPerPrincipal {

@@ -63,10 +63,15 @@ func (s *Server) publishPending(ctx context.Context) (concerned toDeliver) {
 		s.revision = revision
 		for client := range s.byNode[name] {
 			client.renew(s.nodes[name], revision)
+			remove(s.byZone, client.zone, client)
+			client.zone = client.tracker.Class().Zone
+			insert(s.byZone, client.zone, client)
+			s.await(client)
 			concerned.announce(client, seen)
 		}
 	}
 	clear(s.renewed)
+	s.followZones(revision, seen, &concerned)
 	return concerned
 }
 
@@ -108,7 +113,7 @@ func (s *Server) followBase(ctx context.Context, c *group) {
 // first. The caller holds mu; meanwhile it is not held.
 func (s *Server) enterClass(c *client) error {
 	for {
-		key := s.classFor(c.tracker.Class())
+		key := s.classFor(c)
 		if err := s.choose(c, key); err != nil {
 			return s.metrics.refuse("classes_of_node", codes.ResourceExhausted, err)
 		}
@@ -183,14 +188,15 @@ func (s *Server) finishClass(c *group, first classUpdate) {
 	s.revision++
 	first.version.revision, first.version.progress = s.revision, c.progress
 	s.install(c, first, time.Time{}, &waiting)
+	s.awaitAll(c.key.Zone) // clients that were without their zone: the next revision moves them
 	s.mu.Unlock()
 	s.work.Unlock()
-	s.signal()
+	signal(s.changed)
 	waiting.deliver()
 }
 
-// adopt makes a class keep the parts of a node. It also adopts other nodes that are in the zone by now, because it has
-// to look at every endpoint anyway.
+// adopt makes a class keep the parts of a node. It also adopts other nodes that belong to the class by now, because it
+// has to look at every endpoint anyway.
 func (s *Server) adopt(ctx context.Context, c *group, node string) {
 	s.work.Lock()
 	concerned := s.adoptNow(ctx, c, node)
@@ -206,7 +212,7 @@ func (s *Server) adoptNow(ctx context.Context, c *group, node string) (concerned
 	concerned = s.publishPending(ctx) // so that the parts are those of the newest version
 	adopted := map[string]struct{}{node: {}}
 	for other := range c.foreign {
-		if c.zoneOf(other) == c.zone {
+		if c.belongs(other) {
 			adopted[other] = struct{}{}
 		}
 	}

@@ -203,7 +203,7 @@ func TestAReplicaWithTheSameStateSendsOneMessage(t *testing.T) {
 
 // InstanceID and Rev are enough for a client without a digest, if they are the server's own.
 func TestARevisionOfTheSameServerIsResumed(t *testing.T) {
-	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	c := newCluster(append(append(baseObjects(), naming("b")), web("a", "10.0.0.1")...)...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
 	first := rawStream(t, server.target, &remotev1.Hello{Node: "n1"})
 	batch := receiveBatch(t, first)

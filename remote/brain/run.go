@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/watch"
@@ -28,6 +29,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	defer unregister()
 	ctx, cancel := context.WithCancel(ctx)
+	var makes sync.WaitGroup
+	makes.Go(func() { s.makeAwaited(ctx) })
+	defer makes.Wait()
 	ended := make(chan error, 1)
 	go func() { ended <- s.opts.Source.Run(ctx, watch.AllNodes, serverHandler{s}) }()
 	var sourceErr error

@@ -23,6 +23,7 @@ type Server struct {
 	opts        Options
 	log         klog.Logger
 	changed     chan struct{}   // there is something to publish
+	awaited     chan struct{}   // a class is awaited that does not exist
 	connections counter[string] // by the subject of the client's certificate; "": there is none
 	classSlots  classSlots
 
@@ -41,9 +42,11 @@ type Server struct {
 	formerLimit int                     // the size of former at which some are forgotten
 	renewed     map[string]struct{}     // nodes that changed since the last revision
 	zones       map[string]int          // how many nodes are in each zone
+	named       namedZones
 	classes     map[localstate.Class]*group
 	byNode      map[string]map[*client]struct{}
 	byPrincipal map[principal]map[*client]struct{} // the same clients
+	byZone      map[string]map[*client]struct{}    // the same clients
 	connected   int                                // clients
 	entered     uint64                             // clients so far
 	synced      bool
@@ -86,19 +89,21 @@ func New(ctx context.Context, opts Options) (*Server, error) {
 			slots: make(chan struct{}, opts.limits.maxFullStates), maxAnswer: maxAnswer,
 			pace:     &pace{fixed: opts.limits.minInterval, cpu: processTime, each: usualPerMessage},
 			liveness: liveness{maxPublish: opts.limits.maxPublish, maxSilence: opts.limits.maxSilence}},
-		opts: opts, log: klog.FromContext(ctx), changed: make(chan struct{}, 1),
+		opts: opts, log: klog.FromContext(ctx), changed: make(chan struct{}, 1), awaited: make(chan struct{}, 1),
 		base: base, nodes: map[string]*corev1.Node{}, former: map[string]*corev1.Node{},
 		renewed: map[string]struct{}{}, zones: map[string]int{},
 		classes: map[localstate.Class]*group{}, byNode: map[string]map[*client]struct{}{},
 		byPrincipal: map[principal]map[*client]struct{}{},
+		byZone:      map[string]map[*client]struct{}{},
+		named:       newNamedZones(),
 	}
 	s.common.enterClass = s.enterClass
 	return s, nil
 }
 
-func (s *Server) signal() {
+func signal(to chan struct{}) {
 	select {
-	case s.changed <- struct{}{}:
-	default: // Run is signalled already
+	case to <- struct{}{}:
+	default: // it is signalled already
 	}
 }

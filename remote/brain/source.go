@@ -38,12 +38,13 @@ func (s serverHandler) Update(changes ...watch.Change) {
 			class.apply(c)
 		}
 	}
+	s.noteZones()
 	if any {
 		s.pending = true
 		if s.seen.IsZero() {
 			s.seen = time.Now()
 		}
-		s.signal()
+		signal(s.changed)
 		return
 	}
 	s.mu.Lock()
@@ -88,7 +89,7 @@ func (s serverHandler) Synced() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.synced = true
-	s.signal()
+	signal(s.changed)
 }
 
 // progressed records in the classes how far the source has been read, unless changes are still to be published: then
@@ -183,10 +184,8 @@ func (s *Server) track(t *localstate.NodeTracker, name string) {
 	}
 }
 
-// zoneOf returns the zone of a node, the last known one if its Node is deleted; "" if it has none.
+// zoneOf returns the zone of a node, the last known one if its Node is deleted; "" if it has none. The caller holds mu.
 func (s *Server) zoneOf(node string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	known := cmp.Or(s.nodes[node], s.former[node])
 	if known == nil {
 		return ""

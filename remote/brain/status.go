@@ -19,7 +19,8 @@ type ClientStatus struct {
 	// known.
 	Node string `json:"node"`
 	Zone string `json:"zone,omitempty"`
-	// WithoutZone says that it is served like a node without a zone, because there are already Options.MaxClasses.
+	// WithoutZone says that it is served like a node without a zone although a topology hint names its zone, because of
+	// the limits of classes: see Options.MaxClasses.
 	WithoutZone bool `json:"withoutZone,omitempty"`
 	// Since is when it connected.
 	Since time.Time `json:"since"`
@@ -43,9 +44,9 @@ func (s *Server) Clients() []ClientStatus {
 	}
 	zones, without := make(map[*client]string, len(all)), map[*client]bool{}
 	for _, c := range all {
-		zones[c] = c.tracker.Class().Zone
-		if c.class != nil && c.class.key.Zone != zones[c] {
-			without[c] = c.class.key.Zone == "" // else it is about to move
+		zones[c] = c.zone
+		if s.isWithoutZone(c) {
+			without[c] = true
 		}
 	}
 	s.mu.Unlock()

@@ -138,7 +138,7 @@ func TestStuckClientsHoldUpNobody(t *testing.T) {
 // While the first state of a class is computed, clients of other classes are sent changes; and a client that waits for
 // the class is sent its first state and the changes since.
 func TestANewClassHoldsUpNobody(t *testing.T) {
-	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	c := newCluster(append(append(baseObjects(), naming("b")), web("a", "10.0.0.1")...)...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
 	inA, inB := &sink.Recorder{}, &sink.Recorder{}
 	stateN2 := localstate.Options{NodeName: "n2"}

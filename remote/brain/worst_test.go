@@ -66,6 +66,8 @@ const numOptions = 32
 
 func tryDemand(t *testing.T, d demand) {
 	b := newWorst(t)
+	b.cluster.set(naming(numbered("zone-", d.zones)...))
+	synctest.Wait()
 	b.join(d)
 	for i := range d.changes {
 		b.cluster.set(web("svc", fmt.Sprintf("10.0.%d.%d", i/250, i%250))...)
