@@ -237,9 +237,11 @@ func TestAHintThatComesAndGoesMovesAClientOnce(t *testing.T) {
 		}
 		require.Same(t, class, made)
 		c.delete(naming())
+		c.set(kube.Node("n1").Zone("a").InternalIP(fmt.Sprint("192.0.2.", i+1)).PodCIDR("10.244.1.0/24").Build())
 		c.set(web("marker", fmt.Sprint("10.0.2.", i+1))...)
 		awaitState(t, c, stateN1, &rec)
-		assert.LessOrEqual(t, server.sent("diff")-sent, 3, "one of the move, and two of the marker")
+		assert.LessOrEqual(t, server.sent("diff")-sent, 4, "one of the move, one of the Node and two of the marker")
+		require.Equal(t, "a", server.zoneOfClass("n1"), "it stays, also if its Node changes")
 	}
 	assert.Equal(t, 2, server.numClasses())
 	for _, x := range server.Clients() {
@@ -251,6 +253,22 @@ func TestAHintThatComesAndGoesMovesAClientOnce(t *testing.T) {
 		testTimeout, time.Millisecond)
 	assert.Empty(t, rec.TakeWaves(), "it is the same state")
 	assert.Same(t, server.classes[localstate.Class{}], server.groupOf(still))
+
+	// It moves again, to a class that is as old as that without a zone; the revision is a new one.
+	revision := func() (n uint64) {
+		for _, x := range server.Clients() {
+			if x.Node == "n1" && x.BehindSince.IsZero() {
+				n = x.Revision
+			}
+		}
+		return n
+	}
+	require.Eventually(t, func() bool { return revision() > 0 }, testTimeout, time.Millisecond)
+	before := revision()
+	c.set(naming("a"))
+	require.Eventually(t, func() bool { return server.zoneOfClass("n1") == "a" && revision() > before }, testTimeout,
+		time.Millisecond)
+	assert.Same(t, class, server.classes[classA])
 }
 
 func (r *replica) groupOf(c *client) *group {
@@ -443,10 +461,54 @@ func TestOnlyZonesThatHintsNameCountForTheLimit(t *testing.T) {
 		time.Millisecond)
 	assert.Equal(t, limit+1, server.numClasses())
 	awaitAll(t, c, recs)
+	for _, address := range []string{"10.245.0.1", "10.245.0.2"} { // their own parts follow, wherever they are
+		slice := kube.EndpointSlice("default/late").Port("http", 8080)
+		for i, node := range nodes {
+			slice.Endpoint(fmt.Sprint(address, i)).OnNode(node)
+		}
+		c.set(kube.Service("default/late").Port("http", 80).InternalLocal().Build(), slice.Build())
+		awaitAll(t, c, recs)
+	}
 	c.delete(naming())
 	require.Eventually(t, func() bool { return without() == 0 }, testTimeout, time.Millisecond, "no hint counts")
 	awaitAll(t, c, recs)
 }
+
+// A class that the limit did not allow serves all clients of its zone as soon as one of them can make it.
+func TestAClassThatIsMadeLaterServesThoseWithoutTheirZone(t *testing.T) {
+	c := newCluster(append(baseObjects(), kube.Service("default/web").Port("http", 80).Build(),
+		hinted("web", "a", "b"))...)
+	server := serve(t, Options{Source: c, limits: limits{minInterval: -1, maxClasses: 1}}, socket(t))
+	var rec sink.Recorder
+	stop := follow(t, &rec, remote.Options{Targets: []string{server.target}, State: localstate.Options{NodeName: "n2"}})
+	require.Eventually(t, func() bool { return len(rec.Endpoints()) == 1 }, testTimeout, time.Millisecond)
+	recs := map[string]*sink.Recorder{"n1": {}, "n3": {}}
+	join := func(node string) {
+		follow(t, recs[node], remote.Options{Targets: []string{server.target},
+			State: localstate.Options{NodeName: node}})
+	}
+	join("n1")
+	require.Eventually(t, func() bool { return len(recs["n1"].Endpoints()) == 2 }, testTimeout, time.Millisecond)
+	server.awaitClients(t, func(all []ClientStatus) bool { return slices.ContainsFunc(all, ClientStatus.isWithout) })
+	stop()
+	server.awaitClients(t, upToDate(1))
+	assert.Equal(t, "", server.zoneOfClass("n1"))
+	join("n3")
+	awaitAll(t, c, recs)
+	assert.Len(t, recs["n1"].Endpoints(), 1)
+	server.awaitClients(t, func(all []ClientStatus) bool { return !slices.ContainsFunc(all, ClientStatus.isWithout) })
+
+	// One to which clients are about to move is not deleted to make room.
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	g := &group{class: class{key: classB, history: history{current: &version{}}}}
+	assert.True(t, server.unused(g))
+	server.named.awaited[classB] = struct{}{}
+	assert.False(t, server.unused(g))
+	delete(server.named.awaited, classB)
+}
+
+func (c ClientStatus) isWithout() bool { return c.WithoutZone }
 
 // If there is no room for a class without a zone, that of the zone serves a node as well.
 func TestAClassThatIsThereServesANodeForWhichThereIsNoRoom(t *testing.T) {
