@@ -79,7 +79,7 @@ func (c *simCluster) name(service int) string {
 	return fmt.Sprintf("team-%d/service-%d", service%100, service)
 }
 
-// slice is that of a service, as its pods are now.
+// slice is that of a service, as its pods are now. Some have zone hints, at times, so that nodes change their class.
 func (c *simCluster) slice(service int) metav1.Object {
 	b := kube.EndpointSlice(c.name(service)).Port("http", 8080)
 	for e, generation := range c.pods[service] {
@@ -89,6 +89,9 @@ func (c *simCluster) slice(service int) metav1.Object {
 			continue
 		}
 		b.Endpoint(simAddress(byte(10+generation%50), pod)).OnNode(simNodeName(node))
+		if service%10 == 0 && c.changes/20%2 == 1 {
+			b.ForZones(simZones[node%len(simZones)])
+		}
 	}
 	return b.Build()
 }

@@ -304,6 +304,7 @@ func TestSimulatedFleet(t *testing.T) {
 			}
 		})
 		s.scenario("rollout", func() { s.churn(nodes/100, 40*time.Second, tick) })
+		assert.Len(t, simZones, s.brains[0].server.Load().numClasses()-1, "hints have named zones, and not all the time")
 		s.scenario("all reconnect at once, under churn", func() {
 			s.churn(rate, 5*time.Second, tick)
 			for _, n := range s.nodes {
