@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// BenchmarkHintThatComesAndGoes is what a server does when a hint names a zone and goes again, once the nodes of the zone
-// have moved.
+// BenchmarkHintThatComesAndGoes is what a server does when a hint names a zone and goes again, once the nodes of the
+// zone have moved.
 func BenchmarkHintThatComesAndGoes(b *testing.B) {
 	h, _ := manyZones(b, 64)
 	named, gone := naming("rack-1").(*discoveryv1.EndpointSlice), naming().(*discoveryv1.EndpointSlice)
