@@ -46,7 +46,10 @@ type Budget struct {
 }
 
 // StickyLimits are what one service, and all services of one namespace, may have of sticky endpoints in each family.
-type StickyLimits struct{ Service, Namespace int }
+type StickyLimits struct {
+	Service   int // of one service
+	Namespace int // of all services of one namespace together
+}
 
 // complete returns the limits with their defaults.
 func (l Limits) complete(sticky StickyLimits) Limits {
