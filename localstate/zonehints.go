@@ -39,8 +39,13 @@ func (z *zoneHints) count(slice *sliceIntake, sign int) {
 		return
 	}
 	lists, zones := map[string]struct{}{}, map[string]struct{}{}
+	last := ""
 	for _, p := range slice.places {
 		hints := p.Value().zoneHints
+		if hints == last {
+			continue // usually
+		}
+		last = hints
 		if _, known := lists[hints]; known {
 			continue
 		}

@@ -125,7 +125,7 @@ func TestWhatComesAndGoesAtALimitCosts(t *testing.T) {
 	for name, limit := range map[string]func(*rig){
 		"frontends of the namespace": func(r *rig) { r.budget.Namespace.Frontends = services * ports },
 		"sticky endpoints of a service": func(r *rig) {
-			r.budget.affinity, r.budget.Service.StickyEndpoints = true, 1
+			r.budget.affinity, r.budget.Service.StickyEndpoints, r.budget.Namespace.StickyEndpoints = true, 1, 3072
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -33,7 +33,7 @@ type Options struct {
 	// Limits bound what a service and a namespace may cost.
 	Limits Limits
 	// StickyEndpoints, if not zero, says that sticky endpoints are limited as well, and what Limits are without a number
-	// for them. It is for dataplanes where they slow down the changes of all services.
+	// for them; then both must be positive. It is for dataplanes where they slow down the changes of all services.
 	StickyEndpoints StickyLimits
 	// OnRepair, if given, is called, with the table locked, after changes by others in a family were repaired: by
 	// [Table.Repair], or by Apply that calls [Changes.Repaired].
@@ -59,6 +59,9 @@ func (o *Options) validate() error {
 	}
 	if o.Families != nil && len(o.Families) == 0 {
 		errs = append(errs, errors.New("no families: give nil for both"))
+	}
+	if s := o.StickyEndpoints; s != (StickyLimits{}) && min(s.Service, s.Namespace) < 1 {
+		errs = append(errs, errors.New("sticky endpoints: both limits must be positive, or neither given"))
 	}
 	return errors.Join(append(errs, CheckFamilies(o.Families), o.Limits.Validate())...)
 }

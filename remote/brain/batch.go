@@ -104,7 +104,7 @@ func (b *batches) encodeWhole(state *sink.Snapshot, gone, stale []model.ServiceN
 const maxDifferences = 64
 
 // batchOf returns the batch that clients at a version share. If there are too many, it drops the one that has not been
-// used for longest.
+// used for longest, but never that for clients without any version.
 func batchOf(b *batches, of map[*version]*batch, v *version) *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()

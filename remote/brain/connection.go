@@ -61,7 +61,7 @@ type countedConn struct {
 }
 
 // maxUnanswered is more than a client may send before the server has to write: the data that the windows allow, or the
-// headers of its streams.
+// headers of its streams. One that opens streams and resets them again may exceed it; it waits for the next keepalive.
 const maxUnanswered = 2*wire.Window + maxStreams*maxHeaders
 
 func newCountedConn(conn net.Conn, closed func()) *countedConn {

@@ -166,7 +166,7 @@ func (s *Server) classesInUse(now time.Time) (classes []*group, ok bool) {
 	for key, c := range s.classes {
 		switch {
 		case c.current == nil:
-		case len(c.clients) == 0 && now.Sub(c.idle) > s.limits.keep:
+		case s.unused(c) && now.Sub(c.idle) > s.limits.keep:
 			delete(s.classes, key)
 		default:
 			classes = append(classes, c)

@@ -170,21 +170,30 @@ func note(news map[string]map[model.ServiceName]*localstate.NodePart, node strin
 const maxForgotten = 1000
 
 // disown drops the parts of nodes, which become foreign.
-func (p *nodeParts) disown(drop func(node string) bool) {
-	for node, own := range p.own {
-		if !drop(node) {
+func (p *nodeParts) disown(nodes iter.Seq[string]) {
+	dropped, concerned := map[string]struct{}{}, map[model.ServiceName]struct{}{}
+	for node := range nodes {
+		own := p.own[node]
+		if own == nil {
 			continue
 		}
+		dropped[node] = struct{}{}
 		for name := range own.parts {
-			if at, is := slices.BinarySearch(p.owners[name], node); is {
-				p.owners[name] = slices.Delete(p.owners[name], at, at+1)
-			}
-			if len(p.owners[name]) == 0 {
-				delete(p.owners, name)
-			}
+			concerned[name] = struct{}{}
 		}
+	}
+	for node := range dropped {
 		delete(p.own, node)
 		p.foreign[node] = struct{}{}
+	}
+	isDropped := func(node string) bool {
+		_, is := dropped[node]
+		return is
+	}
+	for name := range concerned {
+		if p.owners[name] = slices.DeleteFunc(p.owners[name], isDropped); len(p.owners[name]) == 0 {
+			delete(p.owners, name)
+		}
 	}
 }
 

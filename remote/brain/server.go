@@ -61,6 +61,8 @@ type group struct {
 	clients map[*client]struct{}
 	idle    time.Time // since when there are no clients
 	last    principal // of the last client that left, or that the class was made for
+	// followed: clients of the zone have moved here from the class without a zone, see followZones.
+	followed bool
 }
 
 // New returns a server that does not run yet. The logger of ctx is kept.

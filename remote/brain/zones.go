@@ -2,6 +2,7 @@ package brain
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
@@ -47,8 +48,8 @@ func withoutZone(key localstate.Class) localstate.Class {
 //
 //	the zone of its node                          class
 //	is that of its class                          the same: it does not move
-//	is named by no hint, or hints do not count    without a zone
-//	is named, while it has that without a zone    that of the zone once it is complete: see followZones
+//	is named by no hint, or hints do not count    without a zone, or that of the zone if there is no room for it
+//	is named, while it has that without a zone    that of the zone once that is up to date: see followZones
 //	is named                                      that of the zone or, if the limit does not allow it, without a zone
 //
 // The caller holds mu.
@@ -63,7 +64,7 @@ func (s *Server) classFor(c *client) localstate.Class {
 			return key // it is as good
 		}
 	case c.class != nil && c.class.key == without:
-		if g != nil && g.current != nil && s.mayUse(c, key) {
+		if g != nil && g.current != nil && !s.named.isAwaited(key) && s.mayUse(c, key) {
 			return key
 		}
 	case g != nil || s.mayAddClass(key):
@@ -80,10 +81,14 @@ func (s *Server) mayUse(c *client, key localstate.Class) bool {
 // isWithoutZone reports whether a client is served without its zone because of a limit. The caller holds mu.
 func (s *Server) isWithoutZone(c *client) bool {
 	key := c.tracker.Class()
+	if _, isFresh := s.named.fresh[key.Zone]; isFresh {
+		return false // the next revision awaits its class
+	}
 	return s.waits(c, key) && !s.named.isAwaited(key)
 }
 
-// waits reports whether a client has the class without a zone but should have another one. The caller holds mu.
+// waits reports whether a client has the class without a zone but should have another one; other clients in that zone
+// may have other options. The caller holds mu.
 func (s *Server) waits(c *client, key localstate.Class) bool {
 	return c.class != nil && c.class.key != key && c.class.key == withoutZone(key) && s.named.counts(key) &&
 		c.tracker.Class() == key
@@ -98,7 +103,7 @@ func (s *Server) belongs(g *group, node string) bool {
 		return true
 	}
 	for c := range s.byNode[node] {
-		if c.class == &g.class || c.chosen != nil && *c.chosen == g.key {
+		if c.class == &g.class || c.chosen != nil && *c.chosen == g.key || s.waits(c, g.key) {
 			return true
 		}
 	}
@@ -132,9 +137,11 @@ func (s *Server) await(c *client) {
 	}
 }
 
-// awaitAll makes the clients that have the class without a zone move to another one, once that is complete. The caller
-// holds mu.
+// awaitAll makes the clients of a zone move to its classes, once these are complete. The caller holds mu.
 func (s *Server) awaitAll(zone string) {
+	if zone == "" {
+		return
+	}
 	for c := range s.byZone[zone] {
 		s.await(c)
 	}
@@ -147,8 +154,7 @@ func (s *Server) followZones(revision uint64, seen time.Time, concerned *toDeliv
 	for zone := range z.fresh {
 		s.awaitAll(zone)
 	}
-	clear(z.fresh)
-	moved := false
+	moved, toNew := map[string]struct{}{}, false
 	for key := range z.awaited {
 		g := s.classes[key]
 		if g == nil {
@@ -158,20 +164,33 @@ func (s *Server) followZones(revision uint64, seen time.Time, concerned *toDeliv
 			continue
 		}
 		delete(z.awaited, key)
+		if _, isFresh := z.fresh[key.Zone]; isFresh || !g.followed {
+			g.followed, toNew = true, true
+		}
 		for c := range s.byZone[key.Zone] {
 			if s.waits(c, key) && s.move(c, g) {
-				s.revision, c.renewed, moved = revision, revision, true
+				s.revision, c.renewed = revision, revision
+				moved[c.node] = struct{}{}
 				concerned.announce(c, seen)
 			}
 		}
 	}
-	if !moved {
-		return
-	}
+	clear(z.fresh)
 	for key, g := range s.classes {
-		if key.Zone == "" && g.current != nil {
-			g.disown(func(node string) bool { return !s.belongs(g, node) })
+		if key.Zone != "" || g.current == nil || len(moved) == 0 {
+			continue
 		}
+		candidates := maps.Keys(moved)
+		if toNew { // also nodes that have no client
+			candidates = maps.Keys(g.own)
+		}
+		g.disown(func(yield func(string) bool) {
+			for node := range candidates {
+				if !s.belongs(g, node) && !yield(node) {
+					return
+				}
+			}
+		})
 	}
 }
 
@@ -220,7 +239,9 @@ func (s *Server) makeOneAwaited(ctx context.Context) bool {
 	}
 	if err := s.makeClass(ctx, key); err != nil { // the limit does not allow it
 		s.mu.Lock()
-		delete(s.named.awaited, key)
+		if s.classes[key] == nil { // otherwise a client has made it meanwhile
+			delete(s.named.awaited, key)
+		}
 		s.mu.Unlock()
 	}
 	return true

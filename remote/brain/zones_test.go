@@ -319,6 +319,33 @@ func TestAClientThatWillMoveIsServedMeanwhile(t *testing.T) {
 	assert.Equal(t, []string{"DeleteEndpoint default/web:http/TCP -> 10.0.1.2:8080"}, lines)
 }
 
+// A class whose first state is there may lack what the client's class has had meanwhile, until the next revision.
+func TestAClientDoesNotMoveToAClassThatIsBehind(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("web", "10.0.1.1", "10.0.1.2")...)...)
+	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
+	followNodes(t, c, server, "n1")
+	server.withSlot(t, func() {
+		c.set(hinted("web", "a", "b"))
+		require.Eventually(t, func() bool { return server.numAwaited() == 1 }, testTimeout, time.Millisecond)
+		class, err := server.beginClass(classA)
+		require.NoError(t, err)
+		first := class.workOut(quiet(t), 0, time.Now())
+		func() {
+			server.mu.Lock()
+			defer server.mu.Unlock()
+			for client := range server.byNode["n1"] {
+				class.current = first.version
+				assert.Equal(t, withoutZone(classA), server.classFor(client))
+				delete(server.named.awaited, classA) // as the next revision does
+				assert.Equal(t, classA, server.classFor(client))
+			}
+			class.current = nil
+		}()
+		server.finishClass(class, first)
+	})
+	require.Eventually(t, func() bool { return server.zoneOfClass("n1") == "a" }, testTimeout, time.Millisecond)
+}
+
 // A class that nobody waits for any more is not made; one that a client makes which connects meanwhile serves all.
 func TestTheClientsOfAZoneChangeBeforeTheyMove(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("web", "10.0.1.1", "10.0.1.2")...)...)

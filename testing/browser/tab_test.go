@@ -53,7 +53,9 @@ func newTab(t *testing.T) *tab {
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
 	tab := &tab{t: t, ctx: ctx}
+	stuck := time.AfterFunc(waitTimeout, cancel) // not a context's timeout: this context owns the browser
 	require.NoError(t, chromedp.Listen(ctx, tab.note))
+	stuck.Stop()
 	tab.do(chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		if _, err := cdp.Call(ctx, target, network.Enable, network.EnableParams{}); err != nil {
 			return err
