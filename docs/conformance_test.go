@@ -155,7 +155,7 @@ func supportTable(reports []conformanceReport) string {
 
 // shown are the reports that the repository's README names.
 func shown() []string {
-	return []string{"0.2/kube-proxy-lib/main-nftables.yaml", "0.2/kube-proxy/v1.37.2-nftables.yaml",
+	return []string{"0.3/kube-proxy-lib/main-nftables.yaml", "0.3/kube-proxy/v1.37.2-nftables.yaml",
 		"0.1/kube-router/v2.1.0-ipvs.yaml"}
 }
 
