@@ -211,16 +211,35 @@ func (s *State) ChangedParts(name model.ServiceName, keep func(node string) bool
 		svc.index.nodes = newNodeIndex(svc)
 		return s.NodeParts(name, keep), true
 	}
-	parts = make(map[string]*NodePart, len(x.touched))
-	var buf entries
-	for node := range x.touched {
-		if keep(node) {
-			parts[node] = s.nodePart(svc, node, &buf)
-		}
-	}
+	touched := x.touched
 	x.touched = map[string]struct{}{}
+	parts = make(map[string]*NodePart, len(touched))
+	var buf entries
+	for node := range touched {
+		if !keep(node) {
+			continue
+		}
+		if parts[node] = s.nodePart(svc, node, &buf); buf.looked <= worthOnePass*svc.size {
+			continue
+		}
+		all := s.NodeParts(name, func(node string) bool {
+			_, is := touched[node]
+			return is && keep(node)
+		})
+		for node := range touched {
+			if keep(node) {
+				parts[node] = all[node] // nil: the node has none
+			}
+		}
+		break
+	}
 	return parts, false
 }
+
+// worthOnePass is how many times as many endpoints as the service has ChangedParts looks at before it works out the
+// remaining parts in one pass over all endpoints. A part needs such a pass of its own if another slice has one of its
+// addresses too.
+const worthOnePass = 4
 
 // nodePart returns the part of one node in a service with an index of nodes, or nil.
 func (s *State) nodePart(svc *service, node string, buf *entries) *NodePart {
@@ -252,6 +271,7 @@ func (s *State) nodePart(svc *service, node string, buf *entries) *NodePart {
 // entriesOf sets e to all entries at the addresses that a node has in a family, including entries of other nodes.
 func (svc *service) entriesOf(f model.Family, positions []position, e *entries) {
 	e.reset()
+	e.looked += len(positions)
 	var last *indexedSlice
 	for _, p := range positions {
 		if p.slice.family != f || p.slice.flags(int(p.at)).has(flagInvalid) {
@@ -265,6 +285,7 @@ func (svc *service) entriesOf(f model.Family, positions []position, e *entries) 
 	}
 	e.sort()
 	if svc.index.hashesOf(svc, f).haveMoreThan(e) {
+		e.looked += svc.size
 		var addrs []netip.Addr
 		for same := range e.byAddr() {
 			addrs = append(addrs, same[0].addr)

@@ -3,6 +3,7 @@ package localstate
 import (
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -124,6 +125,54 @@ func TestChangedPartsOfALargeService(t *testing.T) {
 			}
 		})
 	}
+}
+
+// When the parts of many nodes change, and other slices have the same addresses, the endpoints are looked at a few times
+// in all, not once for each node.
+func TestThePartsOfManyNodesWithDuplicates(t *testing.T) {
+	web := model.ServiceName{Namespace: namespace, Name: "web"}
+	everybody := func(string) bool { return true }
+	bytes := func(nodes int) int {
+		// list returns slices of ten endpoints with a port of their own.
+		list := func(name, prefix string) (list []metav1.Object) {
+			for n := range nodes / 10 {
+				options := []sliceOption{ofService("web"), slicePorts(slicePortObject("http", "TCP", 8080),
+					slicePortObject(fmt.Sprint("own-", n), "TCP", 81))}
+				for i := 10 * n; i < 10*n+10; i++ {
+					options = append(options, ep(fmt.Sprintf("10.1.%d.%d", i>>8, i&255), onNode(fmt.Sprint(prefix, i))))
+				}
+				list = append(list, aSlice(fmt.Sprint(name, n), options...))
+			}
+			return list
+		}
+		f := newFleet(t, options{}, "n1")
+		f.base.indexAbove = 2
+		for _, o := range slices.Concat([]metav1.Object{aService("web")}, list("s", "n"), list("copy", "n")) {
+			f.apply(event{obj: o})
+		}
+		f.of("n1")
+		state := f.classes[f.trackers["n1"].Class()]
+		receiver := f.shared[f.trackers["n1"].Class()]
+		state.ChangedParts(web, everybody)
+		for _, o := range list("s", "m") {
+			_, err := state.Apply(o, false)
+			require.NoError(t, err)
+		}
+		state.Flush(receiver)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		parts, all := state.ChangedParts(web, everybody)
+		runtime.ReadMemStats(&after)
+		require.False(t, all)
+		require.Len(t, parts, 2*nodes)
+		want := state.NodeParts(web, everybody)
+		for node, part := range parts {
+			assert.True(t, part.Equal(want[node]), "node %s: %v\n%v", node, part, want[node])
+		}
+		return int(after.TotalAlloc - before.TotalAlloc)
+	}
+	few, many := bytes(200), bytes(800)
+	assert.Less(t, many, 8*few, "four times as many nodes and slices")
 }
 
 // Positions are removed and added like those of a set that is sorted in the end.
