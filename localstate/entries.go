@@ -158,61 +158,20 @@ func (e *entries) healthy(same []entry) iter.Seq[*candidate] {
 			}
 			return
 		}
-		for _, own := range e.winners(same) {
+		for _, own := range e.readyWinners(same) {
 			slice := e.slices[own.slice]
-			c := candidate{slice: slice, at: own.at, flags: slice.flags(int(own.at))}
-			if c.flags.has(flagReady) && !yield(&c) {
+			if !yield(&candidate{slice: slice, at: own.at, flags: slice.flags(int(own.at))}) {
 				return
 			}
 		}
 	}
 }
 
-// winners returns the entries of one address that win a target, possibly with duplicates. The result is valid until the
-// next call.
-func (e *entries) winners(same []entry) []entry {
-	t := &e.ports
-	groups, targets := t.contests(e, same)
-	t.best = t.best[:0]
-	for _, g := range groups {
-		best := same[0]
-		for same = same[1:]; len(same) > 0 && t.groupOf[same[0].slice] == g; same = same[1:] {
-			best = e.winner(best, same[0])
-		}
-		t.best = append(t.best, best)
-	}
-	for _, of := range targets {
-		best := t.best[of[0]]
-		for _, at := range of[1:] {
-			best = e.winner(best, t.best[at])
-		}
-		t.best = append(t.best, best)
-	}
-	return t.best[len(groups):]
-}
-
-// winner returns the one of two entries with the same target that wins it, see settle.
-func (e *entries) winner(a, b entry) entry {
-	candidateOf := func(x entry) candidate {
-		slice := e.slices[x.slice]
-		return candidate{slice: slice, at: x.at, flags: slice.flags(int(x.at))}
-	}
-	both := [2]candidate{candidateOf(a), candidateOf(b)}
-	if both[0].slice.name > both[1].slice.name || both[0].slice == both[1].slice && a.at > b.at {
-		both[0], both[1], a, b = both[1], both[0], b, a
-	}
-	settle(both[:])
-	if both[0].loses {
-		return b
-	}
-	return a
-}
-
 // countLocal counts the addresses at which a health check finds an endpoint on this node.
 func (e *entries) countLocal() (count int) {
-	local := func(x entry) bool { return e.slices[x.slice].flags(int(x.at)).has(flagLocal) }
+	mayCount := func(x entry) bool { return e.slices[x.slice].flags(int(x.at)).has(flagLocal | flagReady) }
 	for same := range e.byAddr() {
-		if !slices.ContainsFunc(same, local) {
+		if !slices.ContainsFunc(same, mayCount) {
 			continue
 		}
 		for c := range e.healthy(same) {

@@ -1,8 +1,6 @@
 package localstate
 
 import (
-	"cmp"
-	"encoding/binary"
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -13,13 +11,11 @@ import (
 // the controller write slices, too: in the worst case no two slices have a port in common. Even then the cost of a port
 // depends only on the slices that have it. group fills in the zero value.
 type portTable struct {
-	grouped bool
-	groups  []portGroup
-	groupOf []int32 // by slice
-	found   []int32 // the groups that have the port of the last find
-	// contested has what contests has returned, by groups.
-	contested map[string][]owners
-	best      []entry // scratch space of entries.healthy
+	grouped  bool
+	groups   []portGroup
+	groupOf  []int32 // by slice
+	found    []int32 // the groups that have the port of the last find
+	contests contests
 
 	// These are for more than fewGroups groups only.
 	byPort map[slicePort][]groupPort // by name and protocol
@@ -32,6 +28,10 @@ type portGroup struct {
 	ports     []slicePort
 	numbers   []slicePortNumber // of the port of the last find
 	positions []int32           // of its entries in the list, for more than fewGroups groups only
+
+	// These are for contests.
+	classes []int32 // of its targets
+	round   uint32  // in which its best entry was found
 }
 
 // slicePortNumber is the number of the at-th port of a slice.
@@ -52,9 +52,10 @@ const fewGroups = 4
 // reset forgets the entries, and keeps the memory.
 func (t *portTable) reset() {
 	for i := range t.groups {
-		t.groups[i].ports = nil
+		t.groups[i].ports, t.groups[i].classes = nil, nil
 	}
-	t.grouped, t.byPort, t.contested = false, nil, nil
+	t.grouped, t.byPort = false, nil
+	t.contests.reset()
 	clear(t.some)
 }
 
@@ -107,7 +108,10 @@ func sharePorts(a, b *sliceIntake) bool {
 
 // find looks up the numbers that each group has for a port.
 func (t *portTable) find(name string, protocol model.Protocol) {
-	t.forget()
+	for _, g := range t.found {
+		t.groups[g].numbers = t.groups[g].numbers[:0]
+	}
+	t.found = t.found[:0]
 	port := slicePort{name: name, protocol: protocol}
 	if len(t.groups) > fewGroups {
 		for _, p := range t.byPort[port] {
@@ -118,14 +122,6 @@ func (t *portTable) find(name string, protocol model.Protocol) {
 	for g := range t.groups {
 		t.search(int32(g), port)
 	}
-}
-
-// forget drops what was found last.
-func (t *portTable) forget() {
-	for _, g := range t.found {
-		t.groups[g].numbers = t.groups[g].numbers[:0]
-	}
-	t.found = t.found[:0]
 }
 
 // search looks up the numbers that a group has for a port.
@@ -142,59 +138,6 @@ func (t *portTable) add(g int32, number slicePortNumber) {
 		t.found = append(t.found, g)
 	}
 	t.groups[g].numbers = append(t.groups[g].numbers, number)
-}
-
-// owners are the groups that have the same number for a port, by their places among the groups of an address.
-type owners []int32
-
-// contests returns the groups of the entries of one address, and the owners of their targets, without duplicates: which
-// of the entries wins a target (S17) depends on these alone. There may be thousands of ports, of slices with the
-// address, and of addresses in the same slices. So the owners together are never more than the ports of the groups.
-func (t *portTable) contests(e *entries, same []entry) (groups []int32, targets []owners) {
-	t.group(e)
-	var key []byte
-	for _, x := range same {
-		if g := t.groupOf[x.slice]; len(groups) == 0 || g != groups[len(groups)-1] {
-			groups = append(groups, g)
-			key = binary.AppendUvarint(key, uint64(g))
-		}
-	}
-	targets, known := t.contested[string(key)]
-	if known {
-		return groups, targets
-	}
-	type owned struct {
-		port slicePort
-		by   int32
-	}
-	ports := 0
-	for _, g := range groups {
-		ports += len(t.groups[g].ports)
-	}
-	all := make([]owned, 0, ports)
-	for at, g := range groups {
-		for _, p := range t.groups[g].ports {
-			all = append(all, owned{p, int32(at)})
-		}
-	}
-	slices.SortFunc(all, func(a, b owned) int {
-		return cmp.Or(a.port.compare(b.port), cmp.Compare(a.port.number, b.port.number), cmp.Compare(a.by, b.by))
-	})
-	all = slices.Compact(all) // a slice may have a port twice
-	list := make(owners, 0, len(all))
-	for i, o := range all {
-		list = append(list, o.by)
-		if i+1 == len(all) || all[i+1].port != o.port {
-			targets, list = append(targets, slices.Clip(list)), list[len(list):]
-		}
-	}
-	slices.SortFunc(targets, slices.Compare)
-	targets = slices.CompactFunc(targets, slices.Equal)
-	if t.contested == nil {
-		t.contested = map[string][]owners{}
-	}
-	t.contested[string(key)] = targets
-	return groups, targets
 }
 
 // forPort prepares candidates for a port. It returns the entries that have the port, in order, and possibly others. The

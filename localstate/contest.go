@@ -1,0 +1,158 @@
+package localstate
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"strings"
+)
+
+// contests finds which of the entries of an address win a target of any port (S17). Slices may have thousands of ports
+// that the Service does not have, and list the same addresses. So targets are in classes: those of a class are in the
+// same groups. The classes of all groups together are never more than their ports.
+type contests struct {
+	numbered bool
+	stamps   []uint32 // by class: the last round in which it was won
+	round    uint32
+	// known has which groups win a class, by the groups in the order of their best entries. An address adds one key at
+	// most, of a few bytes for each of its groups.
+	known map[string][]bool
+
+	// scratch space
+	best []entry
+	key  []byte
+}
+
+// reset forgets what is known of the entries. It keeps only memory for the entries of one address.
+func (c *contests) reset() { *c = contests{best: c.best, key: c.key} }
+
+// readyWinners returns the ready ones among the entries of one address that win a target, at most one of each group.
+// The others need not be looked at, because they win nothing that a ready one has. The result is valid until the next
+// call.
+func (e *entries) readyWinners(same []entry) []entry {
+	t, c := &e.ports, &e.ports.contests
+	t.group(e)
+	c.best = c.best[:0]
+	contested := false
+	for _, x := range same {
+		if slice := e.slices[x.slice]; len(slice.ports) > 0 && slice.flags(int(x.at)).has(flagReady) {
+			c.best = append(c.best, x)
+			contested = contested || t.groupOf[x.slice] != t.groupOf[c.best[0].slice]
+		}
+	}
+	if !contested {
+		if len(c.best) == 0 {
+			return nil
+		}
+		return append(c.best[:0], slices.MinFunc(c.best, e.prefer))
+	}
+	slices.SortFunc(c.best, e.prefer)
+	t.number()
+	c.round++
+	n := 0
+	c.key = c.key[:0]
+	for _, x := range c.best {
+		if g := t.groupOf[x.slice]; t.groups[g].round != c.round {
+			t.groups[g].round = c.round
+			c.key = binary.AppendUvarint(c.key, uint64(g))
+			c.best[n] = x
+			n++
+		}
+	}
+	c.best = c.best[:n]
+	wins, known := c.known[string(c.key)]
+	if !known {
+		wins = t.contest()
+		c.known[string(c.key)] = wins
+	}
+	n = 0
+	for i, x := range c.best {
+		if wins[i] {
+			c.best[n] = x
+			n++
+		}
+	}
+	return c.best[:n]
+}
+
+// contest returns which of the best entries of some groups, in order, win a class that no better one has won.
+func (t *portTable) contest() []bool {
+	c := &t.contests
+	wins := make([]bool, len(c.best))
+	for i, x := range c.best {
+		for _, class := range t.groups[t.groupOf[x.slice]].classes {
+			if c.stamps[class] != c.round {
+				c.stamps[class], wins[i] = c.round, true
+			}
+		}
+	}
+	return wins
+}
+
+// prefer orders entries of one address by which of them wins a target that they both have, see settle.
+func (e *entries) prefer(a, b entry) int {
+	x, y := e.slices[a.slice], e.slices[b.slice]
+	flags := x.flags(int(a.at))
+	later := cmp.Compare(b.at, a.at)
+	if flags.has(flagTerminating) {
+		later = -later
+	}
+	return cmp.Or(cmp.Compare(flags.rank(), y.flags(int(b.at)).rank()), strings.Compare(x.name, y.name), later)
+}
+
+// number fills in the classes of the groups. It looks at each of their ports once: the targets of a class that a group
+// has become a class of their own. (So do those that it has twice.)
+func (t *portTable) number() {
+	c := &t.contests
+	if c.numbered {
+		return
+	}
+	c.numbered, c.known = true, map[string][]bool{}
+	var (
+		targets = map[slicePort]int32{}
+		ofGroup = make([][]int32, len(t.groups)) // the targets that a group has
+		classOf []int32                          // by target
+		split   = []int32{0}                     // by class: where its targets go if the group has them
+	)
+	for g := range t.groups {
+		first := int32(len(split)) // of the group's classes
+		own := make([]int32, 0, len(t.groups[g].ports))
+		for _, p := range t.groups[g].ports {
+			target, known := targets[p]
+			if !known {
+				target = int32(len(classOf))
+				targets[p], classOf = target, append(classOf, 0)
+			}
+			class := classOf[target]
+			if split[class] < first {
+				split[class] = int32(len(split))
+				split = append(split, 0)
+			}
+			classOf[target] = split[class]
+			own = append(own, target)
+		}
+		ofGroup[g] = own
+	}
+	clear(split) // from here on, one more than the number of a class that is left
+	classes := int32(0)
+	for target, class := range classOf {
+		if split[class] == 0 {
+			classes++
+			split[class] = classes
+		}
+		classOf[target] = split[class] - 1
+	}
+	c.stamps = make([]uint32, classes)
+	for g, own := range ofGroup {
+		c.round++
+		n := 0
+		for _, target := range own {
+			if class := classOf[target]; c.stamps[class] != c.round {
+				c.stamps[class] = c.round
+				own[n] = class
+				n++
+			}
+		}
+		t.groups[g].classes = slices.Clone(own[:n]) // does not keep the longer list
+	}
+}

@@ -1,0 +1,89 @@
+package localstate
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"unique"
+
+	"github.com/stretchr/testify/assert"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// contestedSlices returns slices without endpoints. Each has a port of its own, and those of some others that has
+// selects.
+func contestedSlices(number, ports int, has func(slice, port int) bool) []*sliceIntake {
+	list := make([]*sliceIntake, number)
+	for s := range list {
+		list[s] = &sliceIntake{name: fmt.Sprintf("%03d", s), family: model.IPv4}
+		for p := range ports {
+			if has(s, p) {
+				list[s].ports = append(list[s].ports, slicePort{fmt.Sprintf("p%05d", p), model.TCP, 80})
+			}
+		}
+		list[s].ports = append(list[s].ports, slicePort{fmt.Sprintf("z%05d", s), model.TCP, 80})
+	}
+	return list
+}
+
+// contest adds the n-th address to a slice.
+func (s *sliceIntake) contest(n int, flags endpointFlags) {
+	s.add(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}), flags, unique.Make(place{}))
+}
+
+func entriesOfSlices(list []*sliceIntake) *entries {
+	var e entries
+	for _, slice := range list {
+		e.add(slice, 0, slice.len())
+	}
+	e.sort()
+	return &e
+}
+
+// Each address may be in another pair of slices: what that takes does not grow with the ports of each pair.
+func TestContestsOfManyPairsTakeLittleMemory(t *testing.T) {
+	const number, ports = 40, 300
+	list := contestedSlices(number, ports, func(int, int) bool { return true })
+	pairs := 0
+	for i := range list {
+		for j := range i {
+			list[j].contest(pairs, flagReady)
+			list[i].contest(pairs, flagReady|flagLocal)
+			pairs++
+		}
+	}
+	e := entriesOfSlices(list)
+	count := 0
+	w := new(null).count(func() { count = e.countLocal() })
+	assert.Equal(t, pairs, count, "each address is local by the own port of a slice")
+	assert.Less(t, w.bytes, 256*(number*ports+2*pairs), "bytes")
+	kept := 0
+	for _, g := range e.ports.groups {
+		kept += cap(g.classes)
+	}
+	assert.Less(t, kept, 8*number, "all slices have the same ports, and one more: there are two classes for each")
+}
+
+// Many addresses may be in the same slices, which differ in most of their ports: each order of the slices is looked at
+// once.
+func TestContestsOfTheSameSlicesAreDecidedOnce(t *testing.T) {
+	d := testkit.Seeded(1)
+	list := contestedSlices(15, 300, func(int, int) bool { return testkit.OneIn(d, 2) })
+	for s, slice := range list {
+		for n := range 1000 {
+			flags := flagReady
+			if s == 0 && n%2 == 0 {
+				flags |= flagTerminating // it comes last
+			}
+			if s == len(list)-1 {
+				flags |= flagLocal
+			}
+			slice.contest(n, flags)
+		}
+	}
+	e := entriesOfSlices(list)
+	assert.Equal(t, 1000, e.countLocal())
+	assert.Len(t, e.ports.contests.known, 2)
+}
