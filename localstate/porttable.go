@@ -87,7 +87,7 @@ func (t *portTable) group(e *entries) {
 	}
 	ports := 0
 	for g := range t.groups {
-		ports += len(t.groups[g].ports)
+		ports = max(ports, len(t.groups[g].ports)) // usually most of them have the same
 	}
 	t.byPort = make(map[slicePort][]groupPort, ports)
 	for g := range t.groups {
