@@ -127,8 +127,8 @@ func TestChangedPartsOfALargeService(t *testing.T) {
 	}
 }
 
-// When the parts of many nodes change, and other slices have the same addresses, the endpoints are looked at a few times
-// in all, not once for each node.
+// When the parts of many nodes change, and other slices have the same addresses, the endpoints are looked at a few
+// times in all, not once for each node.
 func TestThePartsOfManyNodesWithDuplicates(t *testing.T) {
 	web := model.ServiceName{Namespace: namespace, Name: "web"}
 	everybody := func(string) bool { return true }
