@@ -23,7 +23,7 @@ type entries struct {
 	slices []*sliceIntake // by name
 	list   []entry
 	ports  portTable
-	looked int // how many endpoints entriesOf has looked at, since the zero value
+	looked int // how many endpoints and ports State.nodePart has looked at, since the zero value
 }
 
 // reset empties the entries, and keeps their memory.

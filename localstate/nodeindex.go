@@ -215,11 +215,12 @@ func (s *State) ChangedParts(name model.ServiceName, keep func(node string) bool
 	x.touched = map[string]struct{}{}
 	parts = make(map[string]*NodePart, len(touched))
 	var buf entries
+	enough := worthOnePass * svc.weight()
 	for node := range touched {
 		if !keep(node) {
 			continue
 		}
-		if parts[node] = s.nodePart(svc, node, &buf); buf.looked <= worthOnePass*svc.size {
+		if parts[node] = s.nodePart(svc, node, &buf); buf.looked <= enough {
 			continue
 		}
 		all := s.NodeParts(name, func(node string) bool {
@@ -236,10 +237,25 @@ func (s *State) ChangedParts(name model.ServiceName, keep func(node string) bool
 	return parts, false
 }
 
-// worthOnePass is how many times as many endpoints as the service has ChangedParts looks at before it works out the
-// remaining parts in one pass over all endpoints. A part needs such a pass of its own if another slice has one of its
-// addresses too.
+// worthOnePass is how many times as many endpoints and ports as the service has ChangedParts looks at before it works
+// out the remaining parts in one pass over all of them. A part needs such a pass of its own if another slice has one of
+// its addresses too; and it looks at all ports of the service, and of the slices with endpoints on the node.
 const worthOnePass = 4
+
+// weight returns how many endpoints and ports one pass over a service looks at.
+func (svc *service) weight() int {
+	return svc.size + numPorts(svc.slices) + len(svc.intake.fields.Ports)
+}
+
+// numPorts returns how many ports slices have. Adjacent ones that share theirs count once.
+func numPorts(list []*sliceIntake) (n int) {
+	for i, slice := range list {
+		if i == 0 || !sharePorts(slice, list[i-1]) {
+			n += len(slice.ports)
+		}
+	}
+	return n
+}
 
 // nodePart returns the part of one node in a service with an index of nodes, or nil.
 func (s *State) nodePart(svc *service, node string, buf *entries) *NodePart {
@@ -253,6 +269,7 @@ func (s *State) nodePart(svc *service, node string, buf *entries) *NodePart {
 			continue
 		}
 		svc.entriesOf(f, positions, buf)
+		buf.looked += numPorts(buf.slices) + len(svc.intake.fields.Ports)
 		if svc.intake.fields.HealthCheck != nil {
 			parts.countLocal(buf, f)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
@@ -127,52 +128,82 @@ func TestChangedPartsOfALargeService(t *testing.T) {
 	}
 }
 
-// When the parts of many nodes change, and other slices have the same addresses, the endpoints are looked at a few
-// times in all, not once for each node.
-func TestThePartsOfManyNodesWithDuplicates(t *testing.T) {
-	web := model.ServiceName{Namespace: namespace, Name: "web"}
-	everybody := func(string) bool { return true }
-	bytes := func(nodes int) int {
-		// list returns slices of ten endpoints with a port of their own.
-		list := func(name, prefix string) (list []metav1.Object) {
+// When the parts of many nodes change, the endpoints and ports are looked at a few times in all, not once for each
+// node.
+func TestThePartsOfManyNodes(t *testing.T) {
+	for name, slicesOf := range map[string]func(nodes int, prefix string) []metav1.Object{
+		// Another slice has the same addresses: a part needs a look at all slices.
+		"duplicates": func(nodes int, prefix string) (list []metav1.Object) {
 			for n := range nodes / 10 {
-				options := []sliceOption{ofService("web"), slicePorts(slicePortObject("http", "TCP", 8080),
-					slicePortObject(fmt.Sprint("own-", n), "TCP", 81))}
-				for i := 10 * n; i < 10*n+10; i++ {
-					options = append(options, ep(fmt.Sprintf("10.1.%d.%d", i>>8, i&255), onNode(fmt.Sprint(prefix, i))))
-				}
-				list = append(list, aSlice(fmt.Sprint(name, n), options...))
+				list = append(list, sliceOnNodes(fmt.Sprint("s", n), 10*n, 10*n+10, prefix, fmt.Sprint("own-", n)))
 			}
 			return list
-		}
-		f := newFleet(t, options{}, "n1")
-		f.base.indexAbove = 2
-		for _, o := range slices.Concat([]metav1.Object{aService("web")}, list("s", "n"), list("copy", "n")) {
-			f.apply(event{obj: o})
-		}
-		f.of("n1")
-		state := f.classes[f.trackers["n1"].Class()]
-		receiver := f.shared[f.trackers["n1"].Class()]
-		state.ChangedParts(web, everybody)
-		for _, o := range list("s", "m") {
-			_, err := state.Apply(o, false)
-			require.NoError(t, err)
-		}
-		state.Flush(receiver)
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		parts, all := state.ChangedParts(web, everybody)
-		runtime.ReadMemStats(&after)
-		require.False(t, all)
-		require.Len(t, parts, 2*nodes)
-		want := state.NodeParts(web, everybody)
-		for node, part := range parts {
-			assert.True(t, part.Equal(want[node]), "node %s: %v\n%v", node, part, want[node])
-		}
-		return int(after.TotalAlloc - before.TotalAlloc)
+		},
+		// Two slices of many ports have the same addresses on the same nodes: a part needs a look at all ports.
+		"ports": func(nodes int, prefix string) (list []metav1.Object) {
+			ports := make([]string, nodes)
+			for i := range ports {
+				ports[i] = fmt.Sprint("p", i)
+			}
+			return []metav1.Object{sliceOnNodes("s0", 0, nodes, prefix, ports...),
+				sliceOnNodes("s1", 0, nodes, prefix, append(ports, "more")...)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			few, many := costOfParts(t, 200, slicesOf), costOfParts(t, 800, slicesOf)
+			assert.Less(t, many, 8*few, "bytes, for four times as many nodes, and slices or ports")
+		})
 	}
-	few, many := bytes(200), bytes(800)
-	assert.Less(t, many, 8*few, "four times as many nodes and slices")
+}
+
+// sliceOnNodes is a slice with the endpoints from one number to another, each on a node of its own.
+func sliceOnNodes(name string, from, to int, prefix string, ports ...string) metav1.Object {
+	list := []discoveryv1.EndpointPort{slicePortObject("http", "TCP", 8080)}
+	for _, port := range ports {
+		list = append(list, slicePortObject(port, "TCP", 81))
+	}
+	options := []sliceOption{slicePorts(list...)}
+	for i := from; i < to; i++ {
+		options = append(options, ep(fmt.Sprintf("10.1.%d.%d", i>>8, i&255), onNode(fmt.Sprint(prefix, i))))
+	}
+	return aSlice(name, options...)
+}
+
+// costOfParts moves the endpoints of a service with a health check to other nodes, and returns how many bytes
+// ChangedParts allocates for the parts of all these nodes.
+func costOfParts(t *testing.T, nodes int, slicesOf func(nodes int, prefix string) []metav1.Object) int {
+	t.Helper()
+	web := model.ServiceName{Namespace: namespace, Name: "web"}
+	everybody := func(string) bool { return true }
+	f := newFleet(t, options{}, "n1")
+	f.base.indexAbove = 2
+	f.apply(event{obj: aService("web", typed(corev1.ServiceTypeLoadBalancer), vips("198.51.100.1"), externalLocal,
+		healthCheck(30000))})
+	for _, o := range slicesOf(nodes, "n") {
+		f.apply(event{obj: o})
+		again := o.(*discoveryv1.EndpointSlice).DeepCopy()
+		again.Name = "copy-" + again.Name
+		f.apply(event{obj: again})
+	}
+	f.of("n1")
+	state := f.classes[f.trackers["n1"].Class()]
+	state.ChangedParts(web, everybody)
+	for _, o := range slicesOf(nodes, "m") {
+		_, err := state.Apply(o, false)
+		require.NoError(t, err)
+	}
+	state.Flush(f.shared[f.trackers["n1"].Class()])
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	parts, all := state.ChangedParts(web, everybody)
+	runtime.ReadMemStats(&after)
+	require.False(t, all)
+	require.Len(t, parts, 2*nodes)
+	want := state.NodeParts(web, everybody)
+	for node, part := range parts {
+		assert.True(t, part.Equal(want[node]), "node %s: %v\n%v", node, part, want[node])
+	}
+	return int(after.TotalAlloc - before.TotalAlloc)
 }
 
 // Positions are removed and added like those of a set that is sorted in the end.

@@ -226,7 +226,7 @@ func (s *Server) chooseAnew(c *client, key localstate.Class) error {
 	c.chosen = &key
 	idle := 0
 	for key, class := range s.classes {
-		if _, is := used[key]; is || class.last != p || len(class.clients) > 0 || class.current == nil {
+		if _, is := used[key]; is || class.last != p || !s.unused(class) {
 			continue
 		}
 		if idle++; len(used)+idle > maxClassesPerPrincipal {

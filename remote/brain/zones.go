@@ -39,6 +39,11 @@ func (z *namedZones) isAwaited(key localstate.Class) bool {
 	return is
 }
 
+func (z *namedZones) isFresh(zone string) bool {
+	_, is := z.fresh[zone]
+	return is
+}
+
 func withoutZone(key localstate.Class) localstate.Class {
 	key.Zone = ""
 	return key
@@ -64,7 +69,7 @@ func (s *Server) classFor(c *client) localstate.Class {
 			return key // it is as good
 		}
 	case c.class != nil && c.class.key == without:
-		if g != nil && g.current != nil && !s.named.isAwaited(key) && s.mayUse(c, key) {
+		if g != nil && g.current != nil && !s.named.isAwaited(key) && !s.named.isFresh(key.Zone) && s.mayUse(c, key) {
 			return key
 		}
 	case g != nil || s.mayAddClass(key):
@@ -81,10 +86,8 @@ func (s *Server) mayUse(c *client, key localstate.Class) bool {
 // isWithoutZone reports whether a client is served without its zone because of a limit. The caller holds mu.
 func (s *Server) isWithoutZone(c *client) bool {
 	key := c.tracker.Class()
-	if _, isFresh := s.named.fresh[key.Zone]; isFresh {
-		return false // the next revision awaits its class
-	}
-	return s.waits(c, key) && !s.named.isAwaited(key)
+	// If the zone is fresh, the next revision awaits its class.
+	return s.waits(c, key) && !s.named.isAwaited(key) && !s.named.isFresh(key.Zone)
 }
 
 // waits reports whether a client has the class without a zone but should have another one; other clients in that zone
@@ -164,12 +167,11 @@ func (s *Server) followZones(revision uint64, seen time.Time, concerned *toDeliv
 			continue
 		}
 		delete(z.awaited, key)
-		if _, isFresh := z.fresh[key.Zone]; isFresh || !g.followed {
-			g.followed, toNew = true, true
-		}
+		isNew := z.isFresh(key.Zone) || !g.followed
 		for c := range s.byZone[key.Zone] {
 			if s.waits(c, key) && s.move(c, g) {
 				s.revision, c.renewed = revision, revision
+				g.followed, toNew = true, toNew || isNew
 				moved[c.node] = struct{}{}
 				concerned.announce(c, seen)
 			}
