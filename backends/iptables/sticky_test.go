@@ -2,7 +2,6 @@ package iptables_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -34,20 +33,6 @@ func newSticky(t *testing.T, service, namespace int) *sticky {
 	return s
 }
 
-// of returns a sticky service with ports, and so many endpoints at each.
-func (s *sticky) of(name string, year, number, endpoints int, ports ...string) (objects []any) {
-	b := fm.Service(name).ClusterIP(fmt.Sprintf("10.96.0.%d", number)).Affinity(time.Hour)
-	b.Created(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))
-	for i, port := range ports {
-		b.Port(port, uint16(80+i))
-		for n := range endpoints {
-			objects = append(objects, fm.Endpoint(fmt.Sprintf("%s:%s/TCP", name, port),
-				fmt.Sprintf("10.%d.%d.%d:%d", 100+number, n>>8, n&255, 8080+i)).Build())
-		}
-	}
-	return append([]any{b.Build()}, objects...)
-}
-
 // have returns the service ports with affinity.
 func (s *sticky) have() (list []string) {
 	for line := range strings.Lines(s.dump(model.IPv4)) {
@@ -62,8 +47,8 @@ func (s *sticky) have() (list []string) {
 // Of a service with too many endpoints some ports have affinity, all are served, and other namespaces have theirs.
 func TestAServiceWithTooManyStickyEndpointsIsServedWithoutAffinity(t *testing.T) {
 	s := newSticky(t, 100, 150)
-	big := s.of("evil/big", 2021, 1, 60, "a", "b", "c")
-	s.Set(append(big, s.of("prod/web", 2024, 2, 100, "http")...)...)
+	big := backendtest.Sticky("evil/big", 2021, 1, 60, "a", "b", "c")
+	s.Set(append(big, backendtest.Sticky("prod/web", 2024, 2, 100, "http")...)...)
 	s.Sync()
 	assert.Equal(t, []string{"evil/big:a", "prod/web:http"}, s.have())
 	for _, endpoint := range []string{"10.101.0.59:8080", "10.101.0.59:8081", "10.101.0.59:8082"} {
@@ -93,8 +78,10 @@ func TestAServiceWithTooManyStickyEndpointsIsServedWithoutAffinity(t *testing.T)
 // Who has affinity follows from the services as they are: the oldest of a namespace come first.
 func TestTheOldestServicesOfANamespaceHaveAffinity(t *testing.T) {
 	s := newSticky(t, 100, 150)
-	old, other := s.of("evil/old", 2021, 1, 80, "http"), s.of("evil/other", 2022, 2, 80, "http")
-	small, plain := s.of("evil/small", 2023, 3, 70, "http"), s.of("evil/plain", 2020, 4, 90, "http")
+	old := backendtest.Sticky("evil/old", 2021, 1, 80, "http")
+	other := backendtest.Sticky("evil/other", 2022, 2, 80, "http")
+	small := backendtest.Sticky("evil/small", 2023, 3, 70, "http")
+	plain := backendtest.Sticky("evil/plain", 2020, 4, 90, "http")
 	service := *plain[0].(*model.Service)
 	service.SessionAffinityTimeout = 0
 	plain[0] = &service

@@ -2,11 +2,9 @@ package nft_test
 
 import (
 	"context"
-	"fmt"
 	"regexp"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -29,17 +27,6 @@ func TestStickyEndpointsAreLimited(t *testing.T) {
 	var problems []frontend.Problem
 	r := newRig(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4},
 		OnProblem: func(_ context.Context, p frontend.Problem) { problems = append(problems, p) }}})
-	set := func(name string, number, endpoints int, ports ...string) {
-		b := fm.Service(name).ClusterIP(fmt.Sprintf("10.96.0.%d", number)).Affinity(time.Hour)
-		for i, port := range ports {
-			b.Port(port, uint16(80+i))
-			for n := range endpoints {
-				r.Set(fm.Endpoint(fmt.Sprintf("%s:%s/TCP", name, port),
-					fmt.Sprintf("10.%d.%d.%d:%d", 100+number, n>>8, n&255, 8080+i)).Build())
-			}
-		}
-		r.Set(b.Build())
-	}
 	sticky := func() (ports []string) {
 		for _, found := range stickyChain.FindAllStringSubmatch(r.dump(model.IPv4), -1) {
 			ports = append(ports, found[1])
@@ -48,8 +35,8 @@ func TestStickyEndpointsAreLimited(t *testing.T) {
 		return ports
 	}
 	r.Set(backendtest.Node())
-	set("evil/big", 1, limits.Service/2, "a", "b")
-	set("prod/web", 2, 10, "http")
+	r.Set(backendtest.Sticky("evil/big", 2021, 1, limits.Service/2, "a", "b")...)
+	r.Set(backendtest.Sticky("prod/web", 2024, 2, 10, "http")...)
 	r.Sync()
 	assert.Equal(t, []string{"evil/big/tcp/a", "evil/big/tcp/b", "prod/web/tcp/http"}, sticky())
 	assert.Empty(t, problems)
