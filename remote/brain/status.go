@@ -44,10 +44,7 @@ func (s *Server) Clients() []ClientStatus {
 	}
 	zones, without := make(map[*client]string, len(all)), map[*client]bool{}
 	for _, c := range all {
-		zones[c] = c.zone
-		if s.isWithoutZone(c) {
-			without[c] = true
-		}
+		zones[c], without[c] = c.zone, s.isWithoutZone(c)
 	}
 	s.mu.Unlock()
 	var out []ClientStatus
