@@ -58,7 +58,7 @@ func TestContestsOfManyPairsTakeLittleMemory(t *testing.T) {
 	count := 0
 	w := new(null).count(func() { count = e.countLocal() })
 	assert.Equal(t, pairs, count, "each address is local by the own port of a slice")
-	assert.Less(t, w.bytes, 256*(number*ports+2*pairs), "bytes")
+	assert.Less(t, w.Bytes, 256*(number*ports+2*pairs), "bytes")
 	kept := 0
 	for _, g := range e.ports.groups {
 		kept += cap(g.classes)

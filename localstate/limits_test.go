@@ -3,7 +3,6 @@ package localstate
 import (
 	"fmt"
 	"net/netip"
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
 // product returns a service with that many ports, and a slice with that many addresses that has all of the ports.
@@ -63,21 +64,20 @@ func TestPortsTimesEndpoints(t *testing.T) {
 // TestRefusedEndpointsTakeNoMemory: what exceeds a limit is refused before it is made.
 func TestRefusedEndpointsTakeNoMemory(t *testing.T) {
 	svc, slice := product("huge", 6000, 500)
-	flush := func(l EndpointLimits) (Changes, uint64) {
+	flush := func(l EndpointLimits) (changes Changes, allocated int) {
 		state, err := New(klog.NewContext(t.Context(), klog.Logger{}), Options{NodeName: me},
 			ClusterOptions{EndpointLimits: l})
 		require.NoError(t, err)
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		state.setService(svc)
-		state.setEndpointSlice(slice)
-		changes := state.Flush(&null{})
-		runtime.ReadMemStats(&after)
-		return changes, after.TotalAlloc - before.TotalAlloc
+		w := testkit.Measure(func() {
+			state.setService(svc)
+			state.setEndpointSlice(slice)
+			changes = state.Flush(&null{})
+		})
+		return changes, w.Bytes
 	}
 	changes, allocated := flush(EndpointLimits{Service: 1000})
 	assert.Equal(t, 1000, changes.Endpoints)
-	assert.Less(t, allocated, uint64(16<<20), "bytes; all 3,000,000 endpoints take 741 MB")
+	assert.Less(t, allocated, 16<<20, "bytes; all 3,000,000 endpoints take 741 MB")
 	changes, _ = flush(EndpointLimits{})
 	assert.Equal(t, 262_144/500*500, changes.Endpoints, "by default")
 }

@@ -3,7 +3,6 @@ package localstate
 import (
 	"fmt"
 	"maps"
-	"runtime"
 	"slices"
 	"testing"
 
@@ -193,17 +192,16 @@ func costOfParts(t *testing.T, nodes int, slicesOf func(nodes int, prefix string
 		require.NoError(t, err)
 	}
 	state.Flush(f.shared[f.trackers["n1"].Class()])
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	parts, all := state.ChangedParts(web, everybody)
-	runtime.ReadMemStats(&after)
+	var parts map[string]*NodePart
+	var all bool
+	w := testkit.Measure(func() { parts, all = state.ChangedParts(web, everybody) })
 	require.False(t, all)
 	require.Len(t, parts, 2*nodes)
 	want := state.NodeParts(web, everybody)
 	for node, part := range parts {
 		assert.True(t, part.Equal(want[node]), "node %s: %v\n%v", node, part, want[node])
 	}
-	return int(after.TotalAlloc - before.TotalAlloc)
+	return w.Bytes
 }
 
 // Positions are removed and added like those of a set that is sorted in the end.

@@ -3,8 +3,6 @@ package brain
 import (
 	"fmt"
 	"maps"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -81,27 +80,15 @@ func extentProducts() map[[2]int]string {
 	}
 }
 
-// extentStep is something that happens, and what it costs.
-type extentStep struct {
-	name  string
-	bytes int
-	time  time.Duration
-}
-
 // extentSteps has everything happen, and counts.
-func extentSteps(t *testing.T, f extent) (steps []extentStep) {
+func extentSteps(t *testing.T, f extent) (steps []testkit.Step) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newWorst(t)
 		do := func(name string, what func()) {
-			defer debug.SetGCPercent(debug.SetGCPercent(-1)) // its work follows from what there is
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			begin, _ := processTime()
-			what()
-			synctest.Wait()
-			end, _ := processTime()
-			runtime.ReadMemStats(&after)
-			steps = append(steps, extentStep{name, int(after.TotalAlloc - before.TotalAlloc), end - begin})
+			steps = append(steps, testkit.Step{Name: name, Work: testkit.Measure(func() {
+				what()
+				synctest.Wait()
+			})})
 		}
 		nodes, deleted := f.nodes()
 		do("Nodes coming", func() { b.cluster.change(nodes...) })
@@ -226,46 +213,28 @@ func TestNoFleetCostsABrainMoreThanItIs(t *testing.T) {
 			}
 			once, twice := extentSteps(t, f), extentSteps(t, larger)
 			for i := range once {
-				assert.LessOrEqual(t, twice[i].bytes, factor*3/2*max(once[i].bytes, 256*f.linear()), once[i].name)
+				assert.LessOrEqual(t, twice[i].Bytes, factor*3/2*max(once[i].Bytes, 256*f.linear()), once[i].Name)
 			}
 		})
 	})
 }
 
-// What allocates nothing does not show in bytes. So each dimension is multiplied by four: linear work then takes four
-// times the processor time, a square sixteen times. What is within half of the time of all steps may be noise.
+// What allocates nothing does not show in bytes. So each dimension is multiplied by four, and the processor times are
+// compared.
 func TestNoFleetTakesMoreTimeThanItIs(t *testing.T) {
 	need.Deep(t)
-	if _, known := processTime(); !known {
-		t.Skip("this system does not tell the processor time")
+	try := func(f, larger extent) {
+		t.Run(f.String(), func(t *testing.T) {
+			stepsOf := func(f extent) func() []testkit.Step {
+				return func() []testkit.Step { return extentSteps(t, f) }
+			}
+			testkit.CompareTimes(t, stepsOf(f), stepsOf(larger))
+		})
 	}
-	try := func(f, larger extent) { t.Run(f.String(), func(t *testing.T) { compareTimes(t, f, larger) }) }
 	forAllExtents(2000, func(f extent, one, _ int, _ bool) { try(f, f.times(4, one)) })
 	f := smallestExtent()
 	f[nZones], f[nNodes], f[nEndpoints] = 1, 10000, 10000
 	try(f, f.times(4, nNodes, nEndpoints))
-}
-
-func compareTimes(t *testing.T, f, larger extent) {
-	excess := map[string][]string{} // by step
-	for try := range 3 {            // other programs run, too
-		runtime.GC()
-		once, after := extentSteps(t, f), extentSteps(t, larger)
-		var total time.Duration
-		for _, s := range once {
-			total += s.time
-		}
-		for i, s := range after {
-			if before := max(once[i].time, total/2); s.time > 8*before {
-				excess[s.name] = append(excess[s.name], fmt.Sprintf("%v, and %v with four times as much", before, s.time))
-			}
-		}
-		maps.DeleteFunc(excess, func(_ string, list []string) bool { return len(list) <= try })
-		if len(excess) == 0 {
-			return
-		}
-	}
-	t.Error(excess)
 }
 
 // A client may say that it has any of the versions that are kept, one after the other. Only a few of the differences

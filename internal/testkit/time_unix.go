@@ -1,14 +1,14 @@
 //go:build unix
 
-package localstate
+package testkit
 
 import (
 	"syscall"
 	"time"
 )
 
-// processorTime returns the processor time that this process has used, 0 if it is not known.
-func processorTime() time.Duration {
+// ProcessorTime returns the processor time that this process has used, 0 if it is not known.
+func ProcessorTime() time.Duration {
 	var r syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &r) != nil {
 		return 0
