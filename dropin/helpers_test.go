@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -191,13 +192,27 @@ func (r *rig) startFunc(t *testing.T, run func(context.Context) error) (stop fun
 	return stop
 }
 
-// watches tells when a resource is being watched: the fake clientset loses changes that come between a list and its
-// watch.
+// watches tells when a resource is first watched: the fake clientset loses changes that come between a list and its
+// watch. Of Nodes it tells of the node's own; see watchesAllNodes.
 func (r *rig) watches(resource string) <-chan struct{} {
+	return r.watchesWhere(resource, func(fields fields.Selector) bool { return resource != "nodes" || !fields.Empty() })
+}
+
+// watchesAllNodes is watches for the Nodes of the whole cluster.
+func (r *rig) watchesAllNodes() <-chan struct{} { return r.watchesWhere("nodes", fields.Selector.Empty) }
+
+// watchesWhere never waits for the test: client-go may watch again at any time, and a watch that waits never ends.
+func (r *rig) watchesWhere(resource string, which func(fields.Selector) bool) <-chan struct{} {
 	watching := make(chan struct{}, 1)
 	r.client.PrependWatchReactor(resource, func(action clienttesting.Action) (bool, apiwatch.Interface, error) {
+		if !which(action.(clienttesting.WatchAction).GetWatchRestrictions().Fields) {
+			return false, nil, nil
+		}
 		w, err := r.client.Tracker().Watch(action.GetResource(), action.GetNamespace())
-		watching <- struct{}{}
+		select {
+		case watching <- struct{}{}:
+		default:
+		}
 		return true, w, err
 	})
 	return watching

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -33,16 +32,7 @@ func TestModeIPVSLeavesOtherNodesTheirAddresses(t *testing.T) {
 	r := newRig(t, append(cluster(), kube.Node("n2").InternalIP("192.0.2.2", "2001:db8::2").Build(),
 		kube.Service("default/ext").ClusterIP("10.96.0.20").Port("http", 80).
 			ExternalIP("192.0.2.2").ExternalIP("192.0.2.3").Build())...)
-	watching := make(chan struct{}, 10)
-	r.client.PrependWatchReactor("nodes", func(a clienttesting.Action) (bool, apiwatch.Interface, error) {
-		w, ok := a.(clienttesting.WatchAction)
-		if !ok || !w.GetWatchRestrictions().Fields.Empty() {
-			return false, nil, nil
-		}
-		found, err := r.client.Tracker().Watch(a.GetResource(), a.GetNamespace())
-		watching <- struct{}{}
-		return true, found, err
-	})
+	watching := r.watchesAllNodes()
 	stop := r.start(t, "--proxy-mode=ipvs")
 	await := func(want ...string) {
 		t.Helper()
