@@ -23,7 +23,8 @@ type onKernel struct {
 }
 
 func (c onKernel) Apply(ctx context.Context, tx *dataplane.Transaction) error {
-	c.work.Add(strings.Count(tx.Text(), "\n"), len(tx.Text()))
+	text := tx.Text()
+	c.work.Add(strings.Count(text, "\n"), len(text))
 	return c.Interface.Apply(ctx, tx)
 }
 

@@ -29,7 +29,8 @@ func TestNoTenantCostsMoreThanItAsksFor(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, b.Close()) })
 			var work backendtest.Work
 			fake.FailApply = func(tx *dataplane.Transaction) error {
-				work.Add(strings.Count(tx.Text(), "\n"), len(tx.Text()))
+				text := tx.Text()
+				work.Add(strings.Count(text, "\n"), len(text))
 				return nil
 			}
 			return b, work.Take

@@ -93,16 +93,17 @@ func (m *move) compare(ctx context.Context, before, after dropin.Config) ([]diff
 	for _, name := range m.services() {
 		s := m.both(name)
 		list = append(list, m.ofService(s)...)
-		old, err := m.old.oracle(name)
-		if err != nil {
-			return nil, fmt.Errorf("--from: %w", err)
-		}
-		new, err := m.new.oracle(name)
-		if err != nil {
-			return nil, fmt.Errorf("--to: %w", err)
-		}
+		before, after := m.old.ports(name), m.new.ports(name)
 		from := m.senders(s)
 		for _, p := range s.Ports {
+			old, err := before.oracle(p)
+			if err != nil {
+				return nil, fmt.Errorf("--from: %w", err)
+			}
+			new, err := after.oracle(p)
+			if err != nil {
+				return nil, fmt.Errorf("--to: %w", err)
+			}
 			for _, to := range m.destinations(s, p) {
 				list = append(list, m.ask(old, new, from.to(s, to.Addr()), s.PortName(p), to)...)
 			}
@@ -135,11 +136,17 @@ func (m *move) both(name model.ServiceName) *model.Service {
 	s.ClusterIPs = distinct(s.ClusterIPs, old.Service.ClusterIPs)
 	s.ExternalIPs = distinct(s.ExternalIPs, old.Service.ExternalIPs)
 	s.LoadBalancerIPs = distinct(s.LoadBalancerIPs, old.Service.LoadBalancerIPs)
+	type port struct {
+		protocol     model.Protocol
+		number, node uint16
+	}
+	has := map[port]struct{}{}
+	for _, p := range s.Ports {
+		has[port{p.Protocol, p.Port, p.NodePort}] = struct{}{}
+	}
 	s.Ports = slices.Clone(s.Ports)
 	for _, p := range old.Service.Ports {
-		if !slices.ContainsFunc(s.Ports, func(q model.ServicePort) bool {
-			return q.Port == p.Port && q.Protocol == p.Protocol && q.NodePort == p.NodePort
-		}) {
+		if _, is := has[port{p.Protocol, p.Port, p.NodePort}]; !is {
 			s.Ports = append(s.Ports, p)
 		}
 	}
@@ -212,8 +219,10 @@ func (m *move) hosts(node *model.Node) []netip.Addr { return distinct(node.IPs, 
 
 // distinct returns the addresses of all lists, each once.
 func distinct(lists ...[]netip.Addr) (all []netip.Addr) {
+	seen := map[netip.Addr]struct{}{}
 	for _, a := range slices.Concat(lists...) {
-		if !slices.Contains(all, a) {
+		if _, again := seen[a]; !again {
+			seen[a] = struct{}{}
 			all = append(all, a)
 		}
 	}
@@ -231,13 +240,50 @@ func (m *move) nodePorts(node *model.Node, f model.Family, choice nodeaddr.Choic
 	return choice.Of(m.hosts(node), node).Of(f)
 }
 
-// oracle returns an oracle for one service, because an oracle for all services would search them for every answer.
-func (p *proxy) oracle(name model.ServiceName) (*oracle.Oracle, error) {
-	state := oracle.State{Node: p.snapshot.Node()}
-	if entry := p.snapshot.Service(name); entry != nil {
-		state.Services, state.Endpoints = []*model.Service{entry.Service}, entry.Endpoints
+// servicePorts are the ports of a proxy's service.
+type servicePorts struct {
+	of       *proxy
+	entry    *sink.ServiceEntry             // nil if there is none
+	byNumber map[uint16][]model.ServicePort // by port number and by node port
+}
+
+func (p *proxy) ports(name model.ServiceName) servicePorts {
+	all := servicePorts{of: p, entry: p.snapshot.Service(name), byNumber: map[uint16][]model.ServicePort{}}
+	if all.entry == nil {
+		return all
 	}
-	return oracle.New(state, p.packets)
+	for _, port := range all.entry.Service.Ports {
+		all.byNumber[port.Port] = append(all.byNumber[port.Port], port)
+		if port.NodePort != 0 && port.NodePort != port.Port {
+			all.byNumber[port.NodePort] = append(all.byNumber[port.NodePort], port)
+		}
+	}
+	return all
+}
+
+// oracle returns an oracle for the ports that share a number with one, because an oracle searches all its services and
+// ports for every answer.
+func (all *servicePorts) oracle(like model.ServicePort) (*oracle.Oracle, error) {
+	state := oracle.State{Node: all.of.snapshot.Node()}
+	if all.entry != nil {
+		s := *all.entry.Service
+		s.Ports = nil
+		add := func(number uint16) {
+			for _, port := range all.byNumber[number] {
+				if !slices.ContainsFunc(s.Ports, func(has model.ServicePort) bool {
+					return has.Name == port.Name && has.Protocol == port.Protocol
+				}) {
+					s.Ports = append(s.Ports, port)
+					state.Endpoints = append(state.Endpoints, all.entry.PortEndpoints(port.Name, port.Protocol)...)
+				}
+			}
+		}
+		if add(like.Port); like.NodePort != 0 {
+			add(like.NodePort)
+		}
+		state.Services = []*model.Service{&s}
+	}
+	return oracle.New(state, all.of.packets)
 }
 
 // maxAddresses is the maximum number of addresses of a service port that are compared. With more, the rest behaves like
@@ -306,18 +352,19 @@ type senders struct {
 
 // senders returns the senders to a service.
 func (m *move) senders(s *model.Service) (from senders) {
+	used := m.endpointsOf(s.Name)
 	for _, f := range model.Families() {
 		var all []sender
-		for _, a := range m.hosts(m.new.snapshot.Node()) {
+		for _, a := range m.new.packets.HostAddresses {
 			if model.FamilyOf(a) == f {
 				all = append(all, sender{"the node", oracle.Node, a})
 				break
 			}
 		}
-		if a := m.noEndpoint(s, *m.localPod.At(f)); a.IsValid() {
+		if a := notOf(used, *m.localPod.At(f)); a.IsValid() {
 			all = append(all, sender{"a pod of this node", oracle.LocalPod, a})
 		}
-		if a := m.noEndpoint(s, *m.remotePod.At(f)); a.IsValid() {
+		if a := notOf(used, *m.remotePod.At(f)); a.IsValid() {
 			all = append(all, sender{"a pod of another node", oracle.RemotePod, a})
 		}
 		*from.all.At(f) = append(all, sender{"outside", oracle.External, outside(f)})
@@ -339,18 +386,26 @@ func (from *senders) to(s *model.Service, a netip.Addr) []sender {
 	return all
 }
 
-// noEndpoint returns the address of a pod or, if that is an endpoint of a service, the next one that is not: what a pod
-// sends to itself is a case of its own.
-func (m *move) noEndpoint(s *model.Service, a netip.Addr) netip.Addr {
-	used := func(a netip.Addr) bool {
-		return slices.ContainsFunc([]*proxy{m.old, m.new}, func(p *proxy) bool {
-			entry := p.snapshot.Service(s.Name)
-			return entry != nil && slices.ContainsFunc(entry.Endpoints, func(e *model.Endpoint) bool {
-				return e.Target.Addr() == a
-			})
-		})
+// endpointsOf returns the addresses of a service's endpoints, for either proxy.
+func (m *move) endpointsOf(name model.ServiceName) map[netip.Addr]struct{} {
+	all := map[netip.Addr]struct{}{}
+	for _, p := range []*proxy{m.old, m.new} {
+		if entry := p.snapshot.Service(name); entry != nil {
+			for _, e := range entry.Endpoints {
+				all[e.Target.Addr()] = struct{}{}
+			}
+		}
 	}
-	for a.IsValid() && used(a) {
+	return all
+}
+
+// notOf returns the address of a pod or, if that is an endpoint of a service, the next one that is not: what a pod
+// sends to itself is a case of its own.
+func notOf(endpoints map[netip.Addr]struct{}, a netip.Addr) netip.Addr {
+	for a.IsValid() {
+		if _, is := endpoints[a]; !is {
+			break
+		}
 		a = a.Next()
 	}
 	return a

@@ -21,23 +21,27 @@ func (m *move) ofRefusals() (list []difference) {
 		}
 		return list
 	}
-	served := func(r refusal, p *proxy) {
-		if slices.Contains(p.refused, r) {
-			return
-		}
+	for _, r := range without(m.new.refused, m.old.refused) {
+		list = append(list, r.difference("served"))
+	}
+	for _, r := range without(m.old.refused, m.new.refused) {
 		d := r.difference("served")
-		if p == m.new {
-			d.Before, d.After = d.After, d.Before
-		}
+		d.Before, d.After = d.After, d.Before
 		list = append(list, d)
 	}
-	for _, r := range m.new.refused {
-		served(r, m.old)
-	}
-	for _, r := range m.old.refused {
-		served(r, m.new)
-	}
 	return list
+}
+
+// without returns what is in a list and not in another one.
+func without(list, other []refusal) []refusal {
+	in := map[refusal]struct{}{}
+	for _, r := range other {
+		in[r] = struct{}{}
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(r refusal) bool {
+		_, is := in[r]
+		return is
+	})
 }
 
 // refusals has the rule for each reason for a refusal, and what kube-proxy does instead.

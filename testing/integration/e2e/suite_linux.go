@@ -115,6 +115,9 @@ func (c *Cluster) run(ctx context.Context, s Suite, name string) ([]result, erro
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+c.nodes[0].Path)
 	cmd.Stdout, cmd.Stderr = log, log
 	runError := cmd.Run() // it fails if a test does
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("the tests were interrupted, their log is %s: %w", log.Name(), context.Cause(ctx))
+	}
 	results, err := readResults(filepath.Join(dir, "junit.xml"))
 	if err != nil {
 		return nil, fmt.Errorf("no results, see %s: %w", log.Name(), errors.Join(runError, err))
