@@ -199,7 +199,9 @@ func (r *rig) watches(resource string) <-chan struct{} {
 }
 
 // watchesAllNodes is watches for the Nodes of the whole cluster.
-func (r *rig) watchesAllNodes() <-chan struct{} { return r.watchesWhere("nodes", fields.Selector.Empty) }
+func (r *rig) watchesAllNodes() <-chan struct{} {
+	return r.watchesWhere("nodes", fields.Selector.Empty)
+}
 
 // watchesWhere never waits for the test: client-go may watch again at any time, and a watch that waits never ends.
 func (r *rig) watchesWhere(resource string, which func(fields.Selector) bool) <-chan struct{} {
