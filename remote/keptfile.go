@@ -92,7 +92,7 @@ func (k *Keep) encode(hello *remotev1.Hello, s *keptState) ([]byte, error) {
 	for c := range s.shared.ChangesSince(nil) {
 		w.Change(c)
 	}
-	w.OwnChanges(nil, s.own)
+	w.Own(maps.All(s.own))
 	frames := append(w.Done(), wire.Encode(&remotev1.Update{Node: wire.EncodeNode(s.node)}))
 	out := append(header, '\n')
 	for _, f := range append([]*wire.Frame{wire.Encode(hello)}, frames...) {

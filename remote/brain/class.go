@@ -105,7 +105,7 @@ func (c *class) begin(ctx context.Context, first *version) {
 func (c *class) install(update classUpdate) {
 	for node, own := range update.own {
 		c.own[node] = own
-		if len(own.parts) == 0 {
+		if own.parts.IsEmpty() {
 			c.empty++
 		}
 	}

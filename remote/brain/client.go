@@ -58,13 +58,6 @@ type nodeView struct {
 	progress *progress
 }
 
-func (v *nodeView) parts() map[model.ServiceName]*localstate.NodePart {
-	if v.own == nil {
-		return nil
-	}
-	return v.own.parts
-}
-
 func (v *nodeView) ownDigest() wire.Digest {
 	d := wire.NodeDigest(v.node)
 	if v.own != nil {

@@ -7,34 +7,63 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/remote/internal/persistent"
 	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
 )
 
 // ownParts are the parts of one node in the services of its class. It is immutable.
 type ownParts struct {
 	revision uint64
-	parts    map[model.ServiceName]*localstate.NodePart
+	parts    persistent.Map[model.ServiceName, *localstate.NodePart]
 	sum      wire.Digest // of parts
 }
 
-// change returns a copy in which some parts are replaced, or deleted where the new part is nil. o may be nil.
-func (o *ownParts) change(changes map[model.ServiceName]*localstate.NodePart, revision uint64) *ownParts {
-	next := &ownParts{revision: revision, parts: map[model.ServiceName]*localstate.NodePart{}}
+// ownChange is the new part in a service; nil: it is gone.
+type ownChange = persistent.Entry[model.ServiceName, *localstate.NodePart]
+
+// change returns a copy with changes, each of another service, which it sorts. It costs what changes, however many
+// parts there are. o may be nil.
+func (o *ownParts) change(changes []ownChange, revision uint64) *ownParts {
+	next := &ownParts{revision: revision}
 	if o != nil {
-		maps.Copy(next.parts, o.parts)
-		next.sum = o.sum
+		next.parts, next.sum = o.parts, o.sum
 	}
-	for name, part := range changes {
-		if before := next.parts[name]; before != nil {
-			next.sum = next.sum.Sub(wire.PartDigest(name, before))
-			delete(next.parts, name)
+	slices.SortFunc(changes, func(a, b ownChange) int { return a.Key.Compare(b.Key) })
+	for _, c := range changes {
+		if before := next.parts.Get(c.Key); before != nil {
+			next.sum = next.sum.Sub(wire.PartDigest(c.Key, before))
 		}
-		if part != nil {
-			next.sum = next.sum.Add(wire.PartDigest(name, part))
-			next.parts[name] = part
+		if c.Value != nil {
+			next.sum = next.sum.Add(wire.PartDigest(c.Key, c.Value))
 		}
 	}
+	next.parts = next.parts.With(changes)
 	return next
+}
+
+// part returns the node's part in a service, or nil. o may be nil.
+func (o *ownParts) part(name model.ServiceName) *localstate.NodePart {
+	if o == nil {
+		return nil
+	}
+	return o.parts.Get(name)
+}
+
+// changesSince yields the parts that are not those of before, nil for those that are gone. Both may be nil.
+func (o *ownParts) changesSince(before *ownParts) iter.Seq2[model.ServiceName, *localstate.NodePart] {
+	if o == nil {
+		o = &ownParts{}
+	}
+	if before == nil {
+		before = &ownParts{}
+	}
+	return func(yield func(model.ServiceName, *localstate.NodePart) bool) {
+		for name, part := range o.parts.ChangesSince(before.parts) {
+			if !part.Equal(before.parts.Get(name)) && !yield(name, part) {
+				return
+			}
+		}
+	}
 }
 
 // nodeParts are the parts of the nodes that a class serves: those of all nodes together may be as many as the endpoints
@@ -85,15 +114,15 @@ func (p *nodeParts) updateOwn(names []model.ServiceName, revision uint64) (own m
 // class's State, or a function that returns all parts.
 func (p *nodeParts) ownOf(names []model.ServiceName, keep func(node string) bool, partsOf partsFunc,
 	revision uint64) map[string]*ownParts {
-	news := map[string]map[model.ServiceName]*localstate.NodePart{} // nil: gone
+	news := map[string][]ownChange{}
 	for _, name := range names {
 		parts, all := partsOf(name, keep)
 		for node := range p.lost(name, parts, all) {
-			note(news, node, name, nil)
+			news[node] = append(news[node], ownChange{Key: name})
 		}
 		for node, part := range parts {
-			if before := p.own[node]; part != nil && (before == nil || !part.Equal(before.parts[name])) {
-				note(news, node, name, part)
+			if part != nil && !part.Equal(p.own[node].part(name)) {
+				news[node] = append(news[node], ownChange{Key: name, Value: part})
 			}
 		}
 		p.noteOwners(name, parts, all)
@@ -157,14 +186,6 @@ func (p *nodeParts) noteOwners(name model.ServiceName, parts map[string]*localst
 	}
 }
 
-func note(news map[string]map[model.ServiceName]*localstate.NodePart, node string, name model.ServiceName,
-	part *localstate.NodePart) {
-	if news[node] == nil {
-		news[node] = map[model.ServiceName]*localstate.NodePart{}
-	}
-	news[node][name] = part
-}
-
 // maxForgotten is how many nodes are remembered that have no parts any more, no Node, or no endpoint or hint that names
 // them.
 const maxForgotten = 1000
@@ -178,7 +199,7 @@ func (p *nodeParts) disown(nodes iter.Seq[string]) {
 			continue
 		}
 		dropped[node] = struct{}{}
-		for name := range own.parts {
+		for name := range own.parts.All() {
 			concerned[name] = struct{}{}
 		}
 	}
@@ -201,7 +222,7 @@ func (p *nodeParts) disown(nodes iter.Seq[string]) {
 // but only once there are many.
 func (p *nodeParts) forgetNodes(connected func(node string) bool) {
 	if p.empty > maxForgotten {
-		maps.DeleteFunc(p.own, func(node string, own *ownParts) bool { return len(own.parts) == 0 && !connected(node) })
+		maps.DeleteFunc(p.own, func(node string, own *ownParts) bool { return own.parts.IsEmpty() && !connected(node) })
 		p.empty = 0
 	}
 	if len(p.foreign) > p.foreignLimit {

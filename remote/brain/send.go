@@ -90,14 +90,12 @@ func (c *client) sendBatch(kind remotev1.Kind, changes *batch, has, view nodeVie
 	if introduces || has.history != view.history {
 		head = c.opening(kind, view)
 	}
-	before := has.parts()
+	before := has.own
 	if introduces {
 		head.OwnReset, before = true, nil
 	}
 	w := wire.NewChunks(&c.server.compressors)
-	if introduces || has.own != view.own {
-		w.OwnChanges(before, view.parts())
-	}
+	w.Own(view.own.changesSince(before))
 	known := wire.Mark{}
 	if !introduces {
 		known = has.progress.changed

@@ -27,7 +27,8 @@ const (
 	nNodes        = iota // Nodes, each with clients
 	nStreams             // clients of each node
 	nZones               // zones that the nodes are in
-	nServices            // Services with an endpoint on one and the same node
+	nServices            // Services with an endpoint on one and the same node, all at once
+	nOneByOne            // further ones, one after the other
 	nEndpoints           // endpoints of one Service, on all nodes
 	nVersions            // changes, one after the other
 	nBehind              // clients that come back, each with another version
@@ -38,11 +39,12 @@ const (
 type extent [numDimensions]int
 
 func smallestExtent() extent {
-	return extent{nNodes: 2, nStreams: 1, nZones: 2, nServices: 2, nEndpoints: 2, nVersions: 2, nBehind: 2}
+	return extent{nNodes: 2, nStreams: 1, nZones: 2, nServices: 2, nOneByOne: 2, nEndpoints: 2, nVersions: 2, nBehind: 2}
 }
 
 func (f extent) String() string {
-	names := [numDimensions]string{"nodes", "streams", "zones", "services", "endpoints", "versions", "behind"}
+	names := [numDimensions]string{"nodes", "streams", "zones", "services", "one by one", "endpoints", "versions",
+		"behind"}
 	var parts []string
 	for i, n := range f {
 		if n != smallestExtent()[i] {
@@ -63,7 +65,7 @@ func (f extent) times(factor int, dimensions ...int) extent {
 // linear is how much there is to do at least.
 func (f extent) linear() int {
 	classes := min(f[nZones], f[nNodes], 64)
-	return f[nNodes]*f[nStreams] + classes*(f[nServices]+f[nEndpoints]+f[nVersions]) + f[nZones] + f[nBehind]
+	return f[nNodes]*f[nStreams] + classes*(f[nServices]+f[nOneByOne]+f[nEndpoints]+f[nVersions]) + f[nZones] + f[nBehind]
 }
 
 // extentProducts are the pairs of dimensions whose product is bounded: the number of classes is, a node may have 64
@@ -74,6 +76,7 @@ func extentProducts() map[[2]int]string {
 		{nNodes, nStreams}:   "64 streams of a node",
 		{nNodes, nZones}:     classes, // each knows the nodes that endpoints of other zones name
 		{nZones, nServices}:  classes,
+		{nZones, nOneByOne}:  classes,
 		{nZones, nEndpoints}: classes,
 		{nZones, nVersions}:  classes,
 		{nVersions, nBehind}: "--keep-bytes",
@@ -96,9 +99,12 @@ func extentSteps(t *testing.T, f extent) (steps []testkit.Step) {
 		do("a Service on all nodes", func() { b.cluster.change(f.onAllNodes(f[nEndpoints])...) })
 		do("half of its endpoints going", func() { b.cluster.change(f.onAllNodes(f[nEndpoints] / 2)...) })
 		do("they come back", func() { b.cluster.change(f.onAllNodes(f[nEndpoints])...) })
-		do("Services on a node", func() { b.cluster.change(f.onOneNode()...) })
-		do("a change on that node", func() { // it copies the list of the node's Services
-			b.cluster.set(kube.EndpointSlice("default/s0").Port("http", 8080).Endpoint("10.7.0.2").OnNode("node-0").Build())
+		do("Services on a node", func() { b.change(f.onOneNode("s", f[nServices])...) })
+		do("more of them, one by one", func() {
+			services := f.onOneNode("one", f[nOneByOne])
+			for i := 0; i < len(services); i += 2 {
+				b.change(services[i : i+2]...)
+			}
 		})
 		do("versions", func() {
 			for i := range f[nVersions] {
@@ -131,7 +137,7 @@ func (f extent) join(b *worst) {
 	for i := range f[nNodes] * f[nStreams] {
 		node := i % f[nNodes]
 		name := fmt.Sprint("node-", node)
-		c := &client{server: &b.server.common, node: name, ctx: b.t.Context(), sends: true}
+		c := &client{server: &b.server.common, node: name, ctx: b.t.Context(), stream: unread{}, sends: true}
 		if err := b.server.join(c, localstate.Options{Zone: f.zone(node)}); err != nil {
 			require.Equal(b.t, codes.ResourceExhausted, status.Code(err), err)
 			continue
@@ -144,15 +150,37 @@ func (f extent) join(b *worst) {
 	}
 }
 
-// onOneNode are Services with an endpoint each, on the same node.
-func (f extent) onOneNode() (changes []watch.Change) {
-	for i := range f[nServices] {
-		name := fmt.Sprint("default/s", i)
+// onOneNode are n Services with an endpoint each, on the same node, which is a client: the Service and its slice, one
+// after the other.
+func (f extent) onOneNode(prefix string, n int) (changes []watch.Change) {
+	for i := range n {
+		name := fmt.Sprint("default/", prefix, i)
 		changes = append(changes, watch.Change{Object: kube.Service(name).Port("http", 80).Build()},
-			watch.Change{Object: kube.EndpointSlice(name).Port("http", 8080).Endpoint("10.7.0.1").OnNode("node-0").Build()})
+			sliceOnOneNode(name, "10.7.0.1"))
 	}
 	return changes
 }
+
+func sliceOnOneNode(service, address string) watch.Change {
+	return watch.Change{Object: kube.EndpointSlice(service).Port("http", 8080).Endpoint(address).OnNode("node-0").Build()}
+}
+
+// change makes changes, and sends what follows from them to a client of the node that they are on.
+func (b *worst) change(changes ...watch.Change) {
+	b.cluster.change(changes...)
+	synctest.Wait()
+	for _, c := range b.clients["node-0"][:1] {
+		require.NoError(b.t, c.sendNews())
+		c.mu.Lock()
+		c.has, c.busy = c.sent, false // it acknowledges
+		c.mu.Unlock()
+	}
+}
+
+// unread is a stream that nobody reads.
+type unread struct{ stream }
+
+func (unread) SendMsg(any) error { return nil }
 
 // onAllNodes is a Service with endpoints on all nodes, in slices of 1,000.
 func (f extent) onAllNodes(endpoints int) (changes []watch.Change) {
@@ -217,6 +245,25 @@ func TestNoFleetCostsABrainMoreThanItIs(t *testing.T) {
 			}
 		})
 	})
+}
+
+// What a node is sent of a change, and what the brain keeps of it, follows from the change.
+func TestAChangeOnANodeCostsNoMoreBesideItsServices(t *testing.T) {
+	cost := func(services int) (bytes int) {
+		synctest.Test(t, func(t *testing.T) {
+			b, f := newWorst(t), smallestExtent()
+			nodes, _ := f.nodes()
+			b.cluster.change(nodes...)
+			f.join(b)
+			b.change(f.onOneNode("s", services)...)
+			b.change(sliceOnOneNode("default/s0", "10.7.0.2"))
+			bytes = testkit.Measure(func() { b.change(sliceOnOneNode("default/s0", "10.7.0.3")) }).Bytes
+		})
+		return bytes
+	}
+	few, many := cost(10), cost(4000)
+	t.Log(few, many)
+	assert.LessOrEqual(t, many, 2*few)
 }
 
 // What allocates nothing does not show in bytes. So each dimension is multiplied by four, and the processor times are

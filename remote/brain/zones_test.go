@@ -129,7 +129,7 @@ func TestNodesInZonesThatNoHintNamesAreOneClass(t *testing.T) {
 			view, _, ok, err := client.newest()
 			require.True(t, ok && err == nil, err)
 			require.NotNil(t, view.own, node)
-			part := view.own.parts[name("web")]
+			part := view.own.part(name("web"))
 			require.Len(t, part.Endpoints, 1, "its own endpoint")
 			assert.True(t, part.Endpoints[0].Local)
 			assert.Equal(t, node, view.node.Name)

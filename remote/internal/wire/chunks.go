@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"compress/gzip"
 	"fmt"
+	"iter"
 	"sync"
 	"time"
 
@@ -75,17 +76,10 @@ func (w *Chunks) Triggers(triggers model.PerFamily[[]time.Time]) {
 	}
 }
 
-// OwnChanges adds the changes between the former and the current parts of a node.
-func (w *Chunks) OwnChanges(before, now map[model.ServiceName]*localstate.NodePart) {
-	for name := range before {
-		if now[name] == nil {
-			w.part(encodePart(name, nil))
-		}
-	}
-	for name, p := range now {
-		if !p.Equal(before[name]) {
-			w.part(encodePart(name, p))
-		}
+// Own adds parts of a node, nil for those that were deleted.
+func (w *Chunks) Own(parts iter.Seq2[model.ServiceName, *localstate.NodePart]) {
+	for name, p := range parts {
+		w.part(encodePart(name, p))
 	}
 }
 

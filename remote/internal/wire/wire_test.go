@@ -162,7 +162,7 @@ func TestAnyTextMayBeNoUTF8(t *testing.T) {
 	var w Chunks
 	entry := &sink.ServiceEntry{Service: svc, Endpoints: []*model.Endpoint{ep}}
 	w.Change(sink.Change{Name: svc.Name, New: entry})
-	w.OwnChanges(nil, map[model.ServiceName]*localstate.NodePart{svc.Name: part})
+	w.Own(maps.All(map[model.ServiceName]*localstate.NodePart{svc.Name: part}))
 	var d Decoder
 	var batch Batch
 	all := Join(append(w.Done(), Encode(&remotev1.Update{Node: EncodeNode(node)}))...)
