@@ -243,19 +243,19 @@ func (m *move) nodePorts(node *model.Node, f model.Family, choice nodeaddr.Choic
 // servicePorts are the ports of a proxy's service.
 type servicePorts struct {
 	of       *proxy
-	entry    *sink.ServiceEntry             // nil if there is none
-	byNumber map[uint16][]model.ServicePort // by port number and by node port
+	entry    *sink.ServiceEntry // nil if there is none
+	byNumber map[uint16][]int   // the indexes of its ports, by port number and by node port
 }
 
 func (p *proxy) ports(name model.ServiceName) servicePorts {
-	all := servicePorts{of: p, entry: p.snapshot.Service(name), byNumber: map[uint16][]model.ServicePort{}}
+	all := servicePorts{of: p, entry: p.snapshot.Service(name), byNumber: map[uint16][]int{}}
 	if all.entry == nil {
 		return all
 	}
-	for _, port := range all.entry.Service.Ports {
-		all.byNumber[port.Port] = append(all.byNumber[port.Port], port)
+	for i, port := range all.entry.Service.Ports {
+		all.byNumber[port.Port] = append(all.byNumber[port.Port], i)
 		if port.NodePort != 0 && port.NodePort != port.Port {
-			all.byNumber[port.NodePort] = append(all.byNumber[port.NodePort], port)
+			all.byNumber[port.NodePort] = append(all.byNumber[port.NodePort], i)
 		}
 	}
 	return all
@@ -268,18 +268,15 @@ func (all *servicePorts) oracle(like model.ServicePort) (*oracle.Oracle, error) 
 	if all.entry != nil {
 		s := *all.entry.Service
 		s.Ports = nil
-		add := func(number uint16) {
-			for _, port := range all.byNumber[number] {
-				if !slices.ContainsFunc(s.Ports, func(has model.ServicePort) bool {
-					return has.Name == port.Name && has.Protocol == port.Protocol
-				}) {
-					s.Ports = append(s.Ports, port)
-					state.Endpoints = append(state.Endpoints, all.entry.PortEndpoints(port.Name, port.Protocol)...)
-				}
-			}
+		at := slices.Clone(all.byNumber[like.Port])
+		if like.NodePort != 0 {
+			at = append(at, all.byNumber[like.NodePort]...)
 		}
-		if add(like.Port); like.NodePort != 0 {
-			add(like.NodePort)
+		slices.Sort(at)
+		for _, i := range slices.Compact(at) {
+			port := all.entry.Service.Ports[i]
+			s.Ports = append(s.Ports, port)
+			state.Endpoints = append(state.Endpoints, all.entry.PortEndpoints(port.Name, port.Protocol)...)
 		}
 		state.Services = []*model.Service{&s}
 	}
