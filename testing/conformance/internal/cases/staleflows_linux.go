@@ -68,13 +68,14 @@ func whileSending(svc service,
 	})
 }
 
-// flowTimeout is how long it may take until stale flows are deleted. A backend has the answer timeout after Sync. Of a
-// program only the rules are known to be applied: it may delete flows later, at intervals of its own.
+// flowTimeout is how long it may take until stale flows are deleted. A backend has 20 s more than the answer timeout
+// after Sync: package conntrack, too, pauses for up to ten seconds after a pass that took long, as on a busy machine.
+// Of a program only the rules are known to be applied: it may delete flows later, at intervals of its own.
 func (b *bed) flowTimeout() time.Duration {
 	if b.Program != nil {
 		return b.Timeouts.Answer + b.Program.Figures.Settle()
 	}
-	return b.Timeouts.Answer
+	return b.Timeouts.Answer + 20*time.Second
 }
 
 // reach sends requests on each flow until a right server answers, at most for the flow timeout.
