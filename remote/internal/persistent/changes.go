@@ -26,7 +26,7 @@ func (m Map[K, V]) ChangesSince(other Map[K, V]) iter.Seq2[K, V] {
 				continue
 			}
 			// The next entry on both sides.
-			order := 0
+			var order int
 			switch {
 			case b.node == nil:
 				order = 1
