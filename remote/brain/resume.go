@@ -197,11 +197,15 @@ func (c *client) refuse(view nodeView, metric string, how *remotev1.Update, why 
 // goesBack reports whether a view is older than what the client has: another server made its state, from changes that
 // this server has not seen yet.
 func (c *client) goesBack(view nodeView) bool {
-	itsOwn := strings.HasPrefix(c.resume.GetInstanceID(), c.server.instance+"-")
-	if itsOwn || !view.progress.seen.Behind(wire.MarkOf(c.seen)) {
+	if c.resumesHere() || !view.progress.seen.Behind(wire.MarkOf(c.seen)) {
 		return false
 	}
 	return !proto.Equal(c.resume.GetDigest(), view.digest())
+}
+
+// resumesHere reports whether this server made the state that the client has from an earlier stream.
+func (c *client) resumesHere() bool {
+	return strings.HasPrefix(c.resume.GetInstanceID(), c.server.instance+"-")
 }
 
 // catchUp waits a short time for the server to see what the client has seen, and returns the newest view.

@@ -55,6 +55,8 @@ func withoutZone(key localstate.Class) localstate.Class {
 //	is that of its class                          the same: it does not move
 //	is named by no hint, or hints do not count    without a zone, or that of the zone if there is no room for it
 //	is named, while it has that without a zone    that of the zone once that is up to date: see followZones
+//	is named, and the client has a state from
+//	here, which may be newer than the class       without a zone, if there is that, until that of the zone is up to date
 //	is named                                      that of the zone or, if the limit does not allow it, without a zone
 //
 // The caller holds mu.
@@ -72,6 +74,8 @@ func (s *Server) classFor(c *client) localstate.Class {
 		if g != nil && g.current != nil && !s.named.isAwaited(key) && !s.named.isFresh(key.Zone) && s.mayUse(c, key) {
 			return key
 		}
+	case (s.named.isAwaited(key) || s.named.isFresh(key.Zone)) && s.classes[without] != nil &&
+		(c.class != nil || c.resumesHere()):
 	case g != nil || s.mayAddClass(key):
 		return key
 	}

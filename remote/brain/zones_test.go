@@ -346,6 +346,37 @@ func TestAClientDoesNotMoveToAClassThatIsBehind(t *testing.T) {
 	require.Eventually(t, func() bool { return server.zoneOfClass("n1") == "a" }, testTimeout, time.Millisecond)
 }
 
+// Neither does one that connects again meanwhile, to the server that made what it has.
+func TestAClientThatConnectsAgainDoesNotMoveToAClassThatIsBehind(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("web", "10.0.1.1", "10.0.1.2")...)...)
+	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
+	p := newProxy(t, server.target)
+	var rec sink.Recorder
+	follow(t, &rec, remote.Options{Targets: []string{p.target}, State: stateN1})
+	awaitState(t, c, stateN1, &rec)
+	followNodes(t, c, server, "n3") // of the same zone: it keeps the class awaited while n1 is away
+	server.withSlot(t, func() {
+		c.set(hinted("web", "a", "b"))
+		require.Eventually(t, func() bool { return server.numAwaited() == 1 }, testTimeout, time.Millisecond)
+		class, err := server.beginClass(classA)
+		require.NoError(t, err)
+		first := class.workOut(quiet(t), 0, time.Now())
+		c.set(web("other", "10.0.2.1")...) // which that state lacks
+		require.Eventually(t, func() bool { return len(rec.Endpoints()) == 3 }, testTimeout, time.Millisecond)
+		server.awaitClients(t, areCurrent("n1"))
+		rec.TakeWaves()
+		resumed := server.sent("resumed")
+		p.Cut()
+		require.Eventually(t, func() bool { return server.sent("resumed") == resumed+1 }, testTimeout, time.Millisecond)
+		assert.Equal(t, "", server.zoneOfClass("n1"))
+		assert.Empty(t, rec.TakeWaves(), "it is the same state")
+		server.finishClass(class, first)
+	})
+	awaitState(t, c, stateN1, &rec)
+	assert.Len(t, rec.Endpoints(), 2)
+	require.Eventually(t, func() bool { return server.zoneOfClass("n1") == "a" }, testTimeout, time.Millisecond)
+}
+
 // A class that nobody waits for any more is not made; one that a client makes which connects meanwhile serves all.
 func TestTheClientsOfAZoneChangeBeforeTheyMove(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("web", "10.0.1.1", "10.0.1.2")...)...)
