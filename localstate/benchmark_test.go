@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -215,7 +216,7 @@ func BenchmarkLiveHeap(b *testing.B) {
 	for _, size := range []clusterSize{{10000, 10}, {10000, 100}} {
 		b.Run(size.String(), func(b *testing.B) {
 			for b.Loop() {
-				before := liveHeap()
+				before := testkit.LiveHeap()
 				state := size.load(b, nil, nil)
 				for i := range size.services {
 					state.setService(benchService(i))
@@ -224,17 +225,9 @@ func BenchmarkLiveHeap(b *testing.B) {
 					}
 				}
 				state.Flush(&null{})
-				b.ReportMetric(float64(liveHeap()-before)/float64(size.services*size.endpoints), "B/endpoint")
+				b.ReportMetric(float64(testkit.LiveHeap()-before)/float64(size.services*size.endpoints), "B/endpoint")
 				runtime.KeepAlive(state)
 			}
 		})
 	}
-}
-
-func liveHeap() uint64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"testing"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
@@ -158,18 +159,10 @@ func BenchmarkFullLoad(b *testing.B) {
 		for b.Loop() {
 			load()
 		}
-		before := liveHeap()
+		before := testkit.LiveHeap()
 		f := load()
-		b.ReportMetric(float64(liveHeap()-before)/float64(len(c.endpoints)), "live-B/endpoint")
+		b.ReportMetric(float64(testkit.LiveHeap()-before)/float64(len(c.endpoints)), "live-B/endpoint")
 		runtime.KeepAlive(f)
 		runtime.KeepAlive(c)
 	})
-}
-
-func liveHeap() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }

@@ -33,6 +33,16 @@ func Measure(f func()) Work {
 	return Work{int(after.TotalAlloc - before.TotalAlloc), took}
 }
 
+// LiveHeap returns the bytes of the heap that are in use.
+func LiveHeap() int {
+	var m runtime.MemStats
+	for range 2 { // what pools hold goes with the second
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
 // CompareTimes fails if a step takes more than eight times as long with four times as much: linear work takes four
 // times the processor time, a square sixteen times. What is within half of the time of all steps may be noise. Other
 // programs run, too, so a step fails only if it does in each of three tries.

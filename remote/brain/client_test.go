@@ -298,10 +298,7 @@ func TestAReplicaThatHasNotListedEverythingServesNobody(t *testing.T) {
 func TestAStormIsServedOneAfterTheOther(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, Options{Source: c, limits: limits{maxFullStates: 1, maxWait: time.Millisecond}}, socket(t))
-	first := &sink.Recorder{}
-	p := newProxy(t, server.target)
-	follow(t, first, remote.Options{Targets: []string{p.target}, State: stateN1})
-	awaitState(t, c, stateN1, first)
+	p, _ := followThroughProxy(t, c, server)
 	server.awaitClients(t, current)
 	server.slots <- struct{}{} // somebody takes his time
 	p.Cut()

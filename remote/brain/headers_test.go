@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
 // Types and flags of HTTP/2 frames.
@@ -176,7 +178,7 @@ func TestWhatACertificateHoldsBeforeItsHelloIsLimited(t *testing.T) {
 			require.NoError(t, err)
 			serveOn(t, ctx, cancel, server, ln, "", ServeOptions{TLS: ca.server(t)})
 			require.Eventually(t, server.ready, testTimeout, time.Millisecond)
-			before := liveHeap()
+			before := testkit.LiveHeap()
 			var open int
 			clients := make([]*rawClient, maxPerPrincipal)
 			for i := range clients {
@@ -193,7 +195,7 @@ func TestWhatACertificateHoldsBeforeItsHelloIsLimited(t *testing.T) {
 				}
 				clients[i] = c
 			}
-			held := liveHeap() - before
+			held := testkit.LiveHeap() - before
 			t.Log("bytes held:", held)
 			if assert.LessOrEqual(t, held, tc.most+maxPerPrincipal*bytesOfConnection); tc.served {
 				assert.Equal(t, maxPerPrincipal*maxStreams, open)
@@ -207,15 +209,6 @@ func TestWhatACertificateHoldsBeforeItsHelloIsLimited(t *testing.T) {
 // bytesOfConnection is about what a connection takes on both sides, most of it in TLS.
 const bytesOfConnection = 128 << 10
 
-func liveHeap() int {
-	var m runtime.MemStats
-	for range 2 { // what pools hold goes with the second
-		runtime.GC()
-	}
-	runtime.ReadMemStats(&m)
-	return int(m.HeapAlloc)
-}
-
 // The server does not read from a client that opens streams which are refused, and does not read the answers: gRPC
 // keeps all answers that wait, and each may quote the request.
 func TestAnswersThatAreNotReadDoNotPileUp(t *testing.T) {
@@ -223,7 +216,7 @@ func TestAnswersThatAreNotReadDoNotPileUp(t *testing.T) {
 	ca := newAuthority(t)
 	server := serveTCP(t, Options{Source: newCluster(baseObjects()...)}, ServeOptions{TLS: ca.server(t)})
 	c := newRawClient(t, server.target, ca.client(t, "system:node:n1"))
-	before := liveHeap()
+	before := testkit.LiveHeap()
 	block := field(nil, ":method", "POST")
 	block = field(field(block, ":scheme", "https"), ":path", "/x")
 	block = field(block, "content-type", strings.Repeat("x", maxHeaders/2))
@@ -231,7 +224,7 @@ func TestAnswersThatAreNotReadDoNotPileUp(t *testing.T) {
 	for i := range uint32(streams) {
 		c.write(frameHeaders, flagEndHeaders, 2*i+1, block)
 	}
-	held := liveHeap() - before
+	held := testkit.LiveHeap() - before
 	t.Log("bytes held:", held)
 	assert.True(t, c.closed, "all was taken")
 	assert.Less(t, held, 2<<20)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
@@ -70,18 +71,18 @@ func benchmarkManyParts(b *testing.B, nodes, each int) {
 	h.Synced()
 	key := localstate.Class{Zone: ""}
 	var created, changed time.Duration
-	var held uint64
+	var held int
 	var collected time.Duration
 	for b.Loop() {
 		delete(s.classes, key)
-		before := heap()
+		before := testkit.LiveHeap()
 		begin := time.Now()
 		if err := s.makeClass(b.Context(), key); err != nil {
 			b.Fatal(err)
 		}
 		created += time.Since(begin)
 		s.publish(b.Context())
-		held = heap() - before
+		held = testkit.LiveHeap() - before
 		begin = time.Now()
 		runtime.GC()
 		collected += time.Since(begin)
@@ -100,13 +101,4 @@ func benchmarkManyParts(b *testing.B, nodes, each int) {
 	b.ReportMetric(float64(held)/(1<<20), "held-MB")
 	b.ReportMetric(0, "ns/op")
 	runtime.KeepAlive(s)
-}
-
-// heap is the memory in use.
-func heap() uint64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }

@@ -11,13 +11,24 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
+	"sigs.k8s.io/kube-proxy-lib/remote"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
+	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 // proxy passes connections on, and can cut them.
 type proxy struct {
 	*testkit.Relay
 	target string
+}
+
+// followThroughProxy runs a client of node n1 through a proxy of its own, and waits until it has its state.
+func followThroughProxy(t *testing.T, c *cluster, server *replica) (proxy, *sink.Recorder) {
+	t.Helper()
+	p, rec := newProxy(t, server.target), &sink.Recorder{}
+	follow(t, rec, remote.Options{Targets: []string{p.target}, State: stateN1})
+	awaitState(t, c, stateN1, rec)
+	return p, rec
 }
 
 func newProxy(t testing.TB, to string) proxy {

@@ -49,10 +49,7 @@ func TestAClientThatComesBackToAnUnchangedServerIsSentOneMessage(t *testing.T) {
 	t.Parallel() // it waits until a client connects again
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1", "10.0.0.2")...)...)
 	server := serve(t, Options{Source: c}, socket(t))
-	p := newProxy(t, server.target)
-	rec := &sink.Recorder{}
-	follow(t, rec, remote.Options{Targets: []string{p.target}, State: stateN1})
-	awaitState(t, c, stateN1, rec)
+	p, rec := followThroughProxy(t, c, server)
 	server.awaitClients(t, current)
 	rec.TakeWaves()
 	for i := range 3 {
@@ -230,10 +227,7 @@ func TestARevisionOfTheSameServerIsResumed(t *testing.T) {
 func TestWhoComesBackLateIsCompared(t *testing.T) {
 	c := newCluster(append(baseObjects(), append(web("a", "10.0.0.1"), web("b", "10.0.0.2")...)...)...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1, keep: -1}}, socket(t))
-	p := newProxy(t, server.target)
-	rec := &sink.Recorder{}
-	follow(t, rec, remote.Options{Targets: []string{p.target}, State: stateN1})
-	awaitState(t, c, stateN1, rec)
+	p, rec := followThroughProxy(t, c, server)
 	server.awaitClients(t, current)
 	p.Block()
 	server.awaitClients(t, func(all []ClientStatus) bool { return len(all) == 0 })

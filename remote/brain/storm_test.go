@@ -168,10 +168,7 @@ func TestANewClassHoldsUpNobody(t *testing.T) {
 func TestNoStreamWaitsForWhatIsWorkedOut(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
-	p := newProxy(t, server.target)
-	rec := &sink.Recorder{}
-	follow(t, rec, remote.Options{Targets: []string{p.target}, State: stateN1})
-	awaitState(t, c, stateN1, rec)
+	p, _ := followThroughProxy(t, c, server)
 	server.awaitClients(t, current)
 	server.work.Lock()
 	p.Cut()
@@ -185,10 +182,7 @@ func TestNoStreamWaitsForWhatIsWorkedOut(t *testing.T) {
 func TestThousandsOfRevisionsLaterTheDifferenceIsSent(t *testing.T) {
 	c := newCluster(append(baseObjects(), append(web("a", "10.0.0.1"), web("b", "10.0.0.2")...)...)...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
-	p := newProxy(t, server.target)
-	rec := &sink.Recorder{}
-	follow(t, rec, remote.Options{Targets: []string{p.target}, State: stateN1})
-	awaitState(t, c, stateN1, rec)
+	p, rec := followThroughProxy(t, c, server)
 	server.awaitClients(t, current)
 	p.Block()
 	server.awaitClients(t, func(all []ClientStatus) bool { return len(all) == 0 })

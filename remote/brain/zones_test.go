@@ -219,10 +219,7 @@ func TestAHintOfASliceThatServesNothingIsNoHarm(t *testing.T) {
 func TestAHintThatComesAndGoesMovesAClientOnce(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("web", "10.0.1.1", "10.0.1.2")...)...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
-	p := newProxy(t, server.target)
-	var rec sink.Recorder
-	follow(t, &rec, remote.Options{Targets: []string{p.target}, State: stateN1})
-	awaitState(t, c, stateN1, &rec)
+	p, rec := followThroughProxy(t, c, server)
 	still := server.idle(t, "n2") // it keeps the class without a zone
 	var class *group
 	for i := range 50 {
@@ -239,7 +236,7 @@ func TestAHintThatComesAndGoesMovesAClientOnce(t *testing.T) {
 		c.delete(naming())
 		c.set(kube.Node("n1").Zone("a").InternalIP(fmt.Sprint("192.0.2.", i+1)).PodCIDR("10.244.1.0/24").Build())
 		c.set(web("marker", fmt.Sprint("10.0.2.", i+1))...)
-		awaitState(t, c, stateN1, &rec)
+		awaitState(t, c, stateN1, rec)
 		assert.LessOrEqual(t, server.sent("diff")-sent, 4, "one of the move, one of the Node and two of the marker")
 		require.Equal(t, "a", server.zoneOfClass("n1"), "it stays, also if its Node changes")
 	}
@@ -350,10 +347,7 @@ func TestAClientDoesNotMoveToAClassThatIsBehind(t *testing.T) {
 func TestAClientThatConnectsAgainDoesNotMoveToAClassThatIsBehind(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("web", "10.0.1.1", "10.0.1.2")...)...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
-	p := newProxy(t, server.target)
-	var rec sink.Recorder
-	follow(t, &rec, remote.Options{Targets: []string{p.target}, State: stateN1})
-	awaitState(t, c, stateN1, &rec)
+	p, rec := followThroughProxy(t, c, server)
 	followNodes(t, c, server, "n3") // of the same zone: it keeps the class awaited while n1 is away
 	server.withSlot(t, func() {
 		c.set(hinted("web", "a", "b"))
@@ -372,7 +366,7 @@ func TestAClientThatConnectsAgainDoesNotMoveToAClassThatIsBehind(t *testing.T) {
 		assert.Empty(t, rec.TakeWaves(), "it is the same state")
 		server.finishClass(class, first)
 	})
-	awaitState(t, c, stateN1, &rec)
+	awaitState(t, c, stateN1, rec)
 	assert.Len(t, rec.Endpoints(), 2)
 	require.Eventually(t, func() bool { return server.zoneOfClass("n1") == "a" }, testTimeout, time.Millisecond)
 }

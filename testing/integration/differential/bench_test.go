@@ -7,6 +7,8 @@ import (
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
 func sizes() []size { return []size{{1000, 10}, {10000, 10}} }
@@ -193,17 +195,9 @@ func BenchmarkMemory(b *testing.B) {
 
 // heldBy returns how much a value adds to the heap.
 func heldBy(f func() any) float64 {
-	before := heap()
+	before := testkit.LiveHeap()
 	value := f()
-	after := heap()
+	after := testkit.LiveHeap()
 	runtime.KeepAlive(value)
 	return float64(after) - float64(before)
-}
-
-func heap() uint64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }
