@@ -3,7 +3,6 @@ package oracle
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 )
 
 // Observation is what a test saw happen to a flow.
@@ -52,7 +51,7 @@ func (o *Oracle) matches(want Outcome, seen Observation) bool {
 	for _, d := range want.Endpoints {
 		if d.Endpoint == seen.Endpoint {
 			if d.SourceNAT {
-				return slices.Contains(o.config.HostAddresses, seen.Source)
+				return o.isOnInterface(seen.Source)
 			}
 			return seen.Source == want.Flow.Source
 		}

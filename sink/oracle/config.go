@@ -29,7 +29,7 @@ func (o *Oracle) servesNodePorts(addr netip.Addr) bool {
 	switch {
 	case addr.IsLoopback():
 		return (addr.Is4() && o.config.LocalhostNodePorts || o.isProxied(addr)) && o.inNodePortCIDRs(addr)
-	case !slices.Contains(o.config.HostAddresses, addr):
+	case !o.isOnInterface(addr):
 		return false
 	}
 	return o.config.NodePortPrimary && slices.Contains(o.node.IPs, addr) || o.inNodePortCIDRs(addr)

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -20,6 +21,8 @@ type Oracle struct {
 	// endpointsOf returns the endpoints of a service port, in [model.CompareTargets] order.
 	endpointsOf func(model.PortName) []*model.Endpoint
 	config      Config
+	// manyHosts returns config.HostAddresses, if they are so many that going through them each time would be slow.
+	manyHosts func() map[netip.Addr]struct{}
 }
 
 // New returns the oracle for a state, which it keeps and does not change. It fails if the state contradicts itself.
@@ -75,7 +78,19 @@ func newOracle(o *Oracle) (*Oracle, error) {
 	if len(o.config.HostAddresses) == 0 {
 		o.config.HostAddresses = o.node.IPs
 	}
+	const many = 16
+	if hosts := o.config.HostAddresses; len(hosts) > many {
+		o.manyHosts = sync.OnceValue(func() map[netip.Addr]struct{} { return setOf(hosts) })
+	}
 	return o, nil
+}
+
+func setOf(list []netip.Addr) map[netip.Addr]struct{} {
+	set := make(map[netip.Addr]struct{}, len(list))
+	for _, a := range list {
+		set[a] = struct{}{}
+	}
+	return set
 }
 
 // Expect says what must happen to a new flow. It returns an error if f is not valid.
@@ -226,7 +241,16 @@ func (o *Oracle) whyNotOurs(f Flow) []Reason {
 }
 
 func (o *Oracle) isHostAddress(addr netip.Addr) bool {
-	return addr.IsLoopback() || slices.Contains(o.config.HostAddresses, addr)
+	return addr.IsLoopback() || o.isOnInterface(addr)
+}
+
+// isOnInterface reports whether an address is one of the host's network interfaces.
+func (o *Oracle) isOnInterface(addr netip.Addr) bool {
+	if o.manyHosts != nil {
+		_, is := o.manyHosts()[addr]
+		return is
+	}
+	return slices.Contains(o.config.HostAddresses, addr)
 }
 
 // decide says what happens to a flow that is for a service port.

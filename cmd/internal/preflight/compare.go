@@ -37,6 +37,7 @@ type move struct {
 	flows     map[connection]int
 
 	old, new   *proxy
+	hostSet    map[netip.Addr]struct{} // addresses of the node's interfaces, for either proxy
 	apiServers []netip.AddrPort
 	// A pod of the node, and one of another node, in each family.
 	localPod, remotePod model.PerFamily[netip.Addr]
@@ -87,6 +88,10 @@ func (m *move) compare(ctx context.Context, before, after dropin.Config) ([]diff
 		return nil, fmt.Errorf("--to: %w", err)
 	}
 	m.old.upstream = m.kubeProxy
+	m.hostSet = map[netip.Addr]struct{}{}
+	for _, a := range slices.Concat(m.old.packets.HostAddresses, m.new.packets.HostAddresses) {
+		m.hostSet[a] = struct{}{}
+	}
 	m.findPods()
 	m.findAPIServers()
 	list := slices.Concat(m.ofObjects(), m.ofRefusals(), m.ofNode())
@@ -231,8 +236,8 @@ func distinct(lists ...[]netip.Addr) (all []netip.Addr) {
 
 // isHost reports whether an address is known to be the node's own.
 func (m *move) isHost(a netip.Addr) bool {
-	return a.IsLoopback() || slices.Contains(m.old.packets.HostAddresses, a) ||
-		slices.Contains(m.new.packets.HostAddresses, a)
+	_, is := m.hostSet[a]
+	return is || a.IsLoopback()
 }
 
 // nodePorts returns the node's addresses that serve node ports.
