@@ -131,7 +131,11 @@ func (f *family) read(ctx context.Context) error {
 // others jump to them.
 func cleanUp(ctx context.Context, d dp.Interface) error {
 	all := func(dp.Table, string) bool { return true }
-	if err := dp.RemoveChains(ctx, d, chainPrefix, all, dp.NAT, dp.Filter); err != nil {
+	err := dp.RemoveChains(ctx, d, chainPrefix, all, dp.NAT, dp.Filter)
+	for _, name := range counterNames() {
+		err = errors.Join(err, d.RemoveCounter(name))
+	}
+	if err != nil {
 		return fmt.Errorf("%v, iptables-%s: %w", d.Features().Family, d.Features().Variant, err)
 	}
 	return nil

@@ -52,11 +52,14 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 
 // open opens the families in the options or, if there are none, those that the machine supports.
 func (b *Backend) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
+	var dataplanes []dp.Interface
+	defer func() { addCounted(&s.Metrics, dataplanes) }()
 	for _, d := range b.options.Dataplanes {
 		f := d.Features().Family
 		if s.Families[f] != nil {
 			return fmt.Errorf("dataplanes: duplicate family %v", f)
 		}
+		dataplanes = append(dataplanes, d)
 		s.Add(f, newFamily(b, d, &s.Metrics))
 		s.UseHostOf(d)
 		s.Yield = append(s.Yield, d.Yield)
@@ -70,6 +73,7 @@ func (b *Backend) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 			return nil, err
 		}
 		s.Own(d.Close)
+		dataplanes = append(dataplanes, d)
 		s.Yield = append(s.Yield, d.Yield)
 		return newFamily(b, d, &s.Metrics), nil
 	})

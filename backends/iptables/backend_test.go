@@ -346,7 +346,7 @@ func TestInvalidPacketsAreDroppedUnlessTheKernelIsLiberal(t *testing.T) {
 		r := newRig(t, iptables.Options{Common: frontend.Common{Sysctls: sysctl.Root(root)}})
 		r.Set(backendtest.Node())
 		r.Sync()
-		assert.Equal(t, drops, strings.Contains(r.dump(model.IPv4), "--ctstate INVALID -j DROP"), "liberal: %s", value)
+		assert.Equal(t, drops, strings.Contains(r.dump(model.IPv4), "--ctstate INVALID "), "liberal: %s", value)
 	}
 }
 

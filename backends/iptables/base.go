@@ -116,7 +116,7 @@ func (c *config) forwardRules() []string {
 	if c.dropInvalid {
 		// What connection tracking does not know keeps the address that translation should have changed: its receiver
 		// would end the connection (S34).
-		rules = append(rules, "-m conntrack --ctstate INVALID -j DROP")
+		rules = append(rules, "-m conntrack --ctstate INVALID "+c.count(invalidDropped)+"-j DROP")
 	}
 	return append(rules,
 		markMatch(c.mark)+"-m conntrack --ctstate DNAT "+comment("to be masqueraded")+"-j ACCEPT",

@@ -37,7 +37,8 @@ type config struct {
 	nodePorts          []string
 	localhostNodePorts bool
 	lastSources        *sources
-	dropInvalid        bool // S34
+	dropInvalid        bool     // S34
+	counters           []string // those that rules count with
 }
 
 func newConfig(f dp.Features, b *Backend, node *model.Node) *config {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/internal/kernel/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
@@ -30,6 +31,20 @@ func needPrograms(t testing.TB, v dataplane.Variant) {
 			need.Program(t, family+string(v)+suffix)
 		}
 	}
+}
+
+// needCounters needs the kernel's counters of packets, which the kernels of some distributions lack.
+func needCounters(t testing.TB) {
+	t.Helper()
+	var err error
+	testkit.NewNamespace(t).Do(func() error {
+		var d *dataplane.IPTables
+		if d, err = dataplane.New(t.Context(), dataplane.Options{Variant: dataplane.NFT}); err == nil {
+			err = errors.Join(d.EnsureCounter(iptables.CounterNames()[0]), d.Close())
+		}
+		return nil
+	})
+	need.That(t, err == nil, fmt.Sprintf("nfnetlink_acct and xt_nfacct of the kernel (%v)", err))
 }
 
 // eachVariant runs a test for both variants at once: the namespaces are different ones. Tests of one variant run one

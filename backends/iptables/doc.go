@@ -66,6 +66,7 @@
 //
 //	POSTROUTING, destination translated ──► KPL-POSTROUTING
 //	        ├── source and destination are the same (S29) ──► KPL-MASQUERADE
+//	        ├── marked, to a loopback address (S36): count
 //	        └── marked (S31): clear the mark ───────────────► KPL-MASQUERADE
 //
 //	INPUT ──► KPL-HEALTHCHECK                  accept traffic to the node ports of health checks (S38)
@@ -107,6 +108,13 @@
 //	last{table,ip_family}                             those that the last Sync or repair wrote
 //	restore_failures_total{ip_family}                 runs of iptables-restore that failed
 //	partial_restore_failures_total{ip_family}         those of changes alone among them
+//
+// and, of both families together, what the kernel's nfacct counts for the rules:
+//
+//	kubeproxy_iptables_ct_state_invalid_dropped_packets_total        packets dropped as invalid (S34)
+//	kubeproxy_iptables_localhost_nodeports_accepted_packets_total    flows to node ports on loopback addresses (S36)
+//
+// Where the kernel has no nfacct, or the program no match for it, these two are absent, and the log says so once.
 //
 // The jumps to our chains in built-in chains are counted, which kube-proxy leaves out. A Sync that has nothing to write
 // sets last to 0; a restore that fails leaves both gauges unchanged. A full comparison follows a failed restore of

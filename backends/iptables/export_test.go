@@ -24,5 +24,8 @@ func (o Options) Splitting(maxNames int) Options {
 	return o
 }
 
+// CounterNames returns the names of the kernel's counters.
+func CounterNames() []string { return counterNames() }
+
 // HasDriftInterval reports whether the options have an interval, which may be negative: see CheckingEvery.
 func (o Options) HasDriftInterval() bool { return o.driftInterval != 0 }

@@ -18,6 +18,10 @@ type family struct {
 	metrics   *metrics
 	*plan     // what is wanted
 
+	counters       []string // those of the kernel that exist
+	noCounting     bool     // the match for them is missing
+	toldOfCounters bool     // it has been logged that one cannot be created
+
 	// What is known about the tables.
 	state      state
 	generation uint64 // of the tables, as they were left
@@ -51,9 +55,11 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 		if o.LocalhostNodePorts && o.NodePortAddresses.Loopback() && c.Family() == model.IPv4 {
 			f.backend.kernel.allowLocalnet(ctx)
 		}
+		f.ensureCounters(ctx)
 	}
 	before, changes := f.config, c.Difference()
 	f.config = newConfig(f.features, f.backend, c.Node())
+	f.config.counters = f.counters
 	try := f.failed == nil || c.Retry() // a failed family is left alone until its retry
 	f.retryRefused(ctx, changes, try)
 	f.update(before, c, changes)

@@ -14,15 +14,15 @@ import (
 // bpf a tree of addresses takes its place, with the endpoints that could reach themselves.
 
 func (p *plan) postroutingRules() []string {
-	marked := markMatch(p.config.mark) + "-j " + masqueradeChain
+	marked := append(p.config.countLocalhost(), markMatch(p.config.mark)+"-j "+masqueradeChain)
 	switch {
 	case !p.noBPF:
 		toItself := sameSource(p.config.family) + comment("a pod that reaches itself")
-		return []string{toItself + "-j " + masqueradeChain, marked}
+		return append([]string{toItself + "-j " + masqueradeChain}, marked...)
 	case !p.hairpins.isEmpty():
-		return []string{"-j " + p.hairpins.name, marked}
+		return append([]string{"-j " + p.hairpins.name}, marked...)
 	}
-	return []string{marked}
+	return marked
 }
 
 // sameSource returns a match for packets whose source is their destination.

@@ -75,7 +75,15 @@ func TestMetricsHaveTheNamesAndLabelsOfKubeProxy(t *testing.T) {
 	r.Set(fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build(),
 		fm.Endpoint("default/web:http/TCP", "10.244.1.5:80").Build())
 	r.Sync()
+	r.fakes[model.IPv4].Count("kpl_ct_state_invalid_dropped", 2)
+	r.fakes[model.IPv4].Count("kpl_localhost_nps_accepted", 3)
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP kubeproxy_iptables_ct_state_invalid_dropped_packets_total Packets that were dropped because connection tracking does not know their connection
+# TYPE kubeproxy_iptables_ct_state_invalid_dropped_packets_total counter
+kubeproxy_iptables_ct_state_invalid_dropped_packets_total 2
+# HELP kubeproxy_iptables_localhost_nodeports_accepted_packets_total Connections and UDP flows to node ports on loopback addresses that were accepted
+# TYPE kubeproxy_iptables_localhost_nodeports_accepted_packets_total counter
+kubeproxy_iptables_localhost_nodeports_accepted_packets_total 3
 # HELP kubeproxy_sync_proxy_rules_iptables_last Rules that the last Sync or repair wrote to the table
 # TYPE kubeproxy_sync_proxy_rules_iptables_last gauge
 kubeproxy_sync_proxy_rules_iptables_last{ip_family="IPv4",table="filter"} 8

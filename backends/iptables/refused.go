@@ -65,19 +65,12 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 	}
 	suspects := f.suspects(c)
 	s := f.newSearch()
-	plain := [2][]string{inNAT: {"-j RETURN"}}
-	if s.try(ctx, plain) != nil {
+	if s.try(ctx, plainRules()) != nil {
 		return err // no service port's rules are at fault
 	}
-	lost := false
-	if !f.noBPF && s.try(ctx, [2][]string{inNAT: {sameSource(f.features.Family) + "-j RETURN"}}) != nil {
-		if s.try(ctx, plain) != nil || s.failed != nil {
-			return err
-		}
-		klog.FromContext(ctx).Info("The kernel lacks the bpf match: using a rule for each endpoint instead",
-			"family", c.Family())
-		f.noBPF, lost = true, true
-		f.setHairpins(c.All().Hairpins())
+	lost := f.loseMatches(ctx, s, c)
+	if s.failed != nil {
+		return err
 	}
 	s.find(ctx, suspects)
 	if len(s.refused) == 0 && !lost || s.failed != nil || ctx.Err() != nil {
@@ -90,6 +83,47 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 	f.setBase()
 	return f.write(ctx)
 }
+
+// loseMatches reports whether matches are missing that the base chains can do without, and plans to do so.
+func (f *family) loseMatches(ctx context.Context, s *search, c *frontend.Changes) bool {
+	refuses := func(matches ...string) bool {
+		var rules []string
+		for _, m := range matches {
+			rules = append(rules, m+"-j RETURN")
+		}
+		return len(rules) > 0 && s.try(ctx, [2][]string{inNAT: rules}) != nil && s.failed == nil
+	}
+	var bpf, counting []string
+	if !f.noBPF {
+		bpf = []string{sameSource(f.features.Family)}
+	}
+	for _, name := range f.counters {
+		counting = append(counting, dp.CountWith(name))
+	}
+	if !refuses(append(bpf, counting...)...) {
+		return false
+	}
+	noBPF, noCounting := refuses(bpf...), refuses(counting...)
+	if err := s.try(ctx, plainRules()); err != nil {
+		s.failed = cmp.Or(s.failed, err) // nothing works any more
+		return false
+	}
+	logger := klog.FromContext(ctx)
+	if noBPF {
+		logger.Info("The kernel lacks the bpf match: using a rule for each endpoint instead", "family", c.Family())
+		f.noBPF = true
+		f.setHairpins(c.All().Hairpins())
+	}
+	if noCounting {
+		logger.Info("The kernel lacks the nfacct match: dropped and accepted packets are not counted",
+			"family", c.Family())
+		f.noCounting, f.counters, f.config.counters = true, nil, nil
+	}
+	return noBPF || noCounting
+}
+
+// plainRules are rules that work if any do.
+func plainRules() [2][]string { return [2][]string{inNAT: {"-j RETURN"}} }
 
 func (f *family) newSearch() *search {
 	return &search{plan: f.plan, dataplane: f.dataplane, left: maxProbes}

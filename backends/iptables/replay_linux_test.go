@@ -32,6 +32,11 @@ func replay(t testing.TB, fake *dataplane.Fake) {
 		return err
 	})
 	defer real.Close()
+	for _, name := range iptables.CounterNames() {
+		if real.EnsureCounter(name) != nil {
+			return
+		}
+	}
 	again := dataplane.NewFake(fake.Features().Family)
 	for _, b := range fake.History() {
 		require.NoError(t, again.RestoreAsSomebodyElse(b))
@@ -48,6 +53,7 @@ func replay(t testing.TB, fake *dataplane.Fake) {
 func TestTheProgramsAcceptWhatTheFakeAccepts(t *testing.T) {
 	need.Root(t)
 	needPrograms(t, dataplane.NFT)
+	needCounters(t)
 	r := newRig(t, iptables.Options{}) // every rig is replayed at the end of its test
 	r.Set(backendtest.EveryFeature()...)
 	r.Sync()

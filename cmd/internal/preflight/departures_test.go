@@ -266,7 +266,7 @@ func hidden() map[string]string {
 		"a change of ServiceCIDRs waits":  order, "HNS load balancers that others": windows, "when HNS stops": windows,
 		"rules that others remove are restored": alike, "mode kernelspace deletes": windows,
 		"names: chains": alike, "`NodePortAddresses` as the zero value": alike, "`LocalhostNodePorts` is off": alike,
-		"also counts the jumps": "about a metric", "the counters of dropped": "about a metric", "instead of iptables " +
+		"also counts the jumps": "about a metric", "the counters of nfacct": "about a metric", "instead of iptables " +
 			"and ipsets": alike,
 		"endpoints of a service with different ports": windows, "an endpoint that is a cluster IP": windows,
 		"never goes to a pod's host port":    "a question of pods",

@@ -53,7 +53,8 @@ type Skipped struct {
 type Failure struct {
 	Test    string `json:"test"`
 	Message string `json:"message"`
-	// Again is how it ended when it ran once more, alone: "passed", "failed" or "skipped".
+	// Again is how it ended when it ran once more, alone: "passed", "failed" or "skipped". Anything else says why that
+	// is not known.
 	Again string `json:"again"`
 }
 
@@ -81,7 +82,7 @@ func firstLine(s string) string {
 	return line
 }
 
-// Again returns the tests that also failed when they ran alone.
+// Again returns the tests that also failed when they ran alone, or of which that is not known.
 func (r *Report) Again() []string {
 	var out []string
 	for _, f := range r.Failures {
@@ -94,12 +95,22 @@ func (r *Report) Again() []string {
 
 // Summary says in one line how many tests passed.
 func (r *Report) Summary() string {
-	return fmt.Sprintf("%s %s, %s, Kubernetes %s, %d nodes: of %d tests %d passed, %d skipped, %d failed, %d of these "+
+	alone := 0
+	for _, f := range r.Failures {
+		if f.Again == "failed" {
+			alone++
+		}
+	}
+	s := fmt.Sprintf("%s %s, %s, Kubernetes %s, %d nodes: of %d tests %d passed, %d skipped, %d failed, %d of these "+
 		"also alone", r.Tested.Name, r.Tested.Version, r.Tested.Mode, r.Kubernetes, r.Nodes, r.Selected, r.Passed,
-		len(r.Skipped), len(r.Failures), len(r.Again()))
+		len(r.Skipped), len(r.Failures), alone)
+	if unknown := len(r.Again()) - alone; unknown > 0 {
+		s += fmt.Sprintf(", %d not known", unknown)
+	}
+	return s
 }
 
-// Worse returns the tests that failed even alone, but not with another proxy.
+// Worse returns the tests of Again that are not among those of another proxy.
 func (r *Report) Worse(than *Report) []string {
 	known := than.Again()
 	return slices.DeleteFunc(r.Again(), func(test string) bool { return slices.Contains(known, test) })

@@ -3,6 +3,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -48,6 +49,9 @@ func TestReport(t *testing.T) {
 	assert.Equal(t, "kube-proxy v1.37.2, nftables, Kubernetes v1.37.2, 3 nodes: of 4 tests 1 passed, 1 skipped, "+
 		"2 failed, 1 of these also alone", r.Summary())
 	assert.Equal(t, r.Again(), r.Worse(&Report{}))
+	r.Failures[1].Again = "0 tests ran"
+	assert.Len(t, r.Again(), 1, "it is not known to have passed")
+	assert.Contains(t, r.Summary(), "2 failed, 0 of these also alone, 1 not known")
 	assert.Empty(t, r.Worse(r), "a failure of both is nobody's")
 	other := *r
 	assert.True(t, r.Comparable(&other))
@@ -66,4 +70,20 @@ func TestOutcomeOfATestThatRanAgain(t *testing.T) {
 	assert.Equal(t, "passed", outcome([]result{other, {test: "a", outcome: "passed"}}))
 	assert.Equal(t, "failed", outcome([]result{{test: "a", outcome: "failed"}, other}))
 	assert.Equal(t, "0 tests ran", outcome([]result{other}), "which is no success")
+}
+
+func TestFocusOnATestThatRunsAgain(t *testing.T) {
+	const suite = "Kubernetes e2e suite "
+	for name, text := range map[string]string{
+		"[sig-network] Services should serve [sig-network, Conformance]": "[sig-network] Services should serve",
+		"[sig-network] KubeProxy should count [Feature:KubeProxyNFAcct] [sig-network, Feature:KubeProxyNFAcct]": "[sig-network] " +
+			"KubeProxy should count [Feature:KubeProxyNFAcct]",
+		"[sig-network] without labels [Serial]":    "[sig-network] without labels [Serial]",
+		"[sig-network] with (brackets) and a dot.": "[sig-network] with (brackets) and a dot.",
+	} {
+		focus := regexp.MustCompile(focusOn(name))
+		assert.True(t, focus.MatchString(suite+text), name)
+		assert.False(t, focus.MatchString(suite+text+" and more"), name)
+		assert.False(t, focus.MatchString(suite+"not"+text), name)
+	}
 }

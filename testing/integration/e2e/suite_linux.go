@@ -73,13 +73,23 @@ func (c *Cluster) Test(ctx context.Context, s Suite, tested Tested) (*Report, er
 	r.Minutes = int(time.Since(r.Started).Round(time.Minute) / time.Minute)
 	for i := range r.Failures {
 		f := &r.Failures[i]
-		again, err := c.run(ctx, Suite{Focus: "^" + regexp.QuoteMeta(f.Test) + "$", Parallel: 1}, "again-"+strconv.Itoa(i))
+		again, err := c.run(ctx, Suite{Focus: focusOn(f.Test), Parallel: 1}, "again-"+strconv.Itoa(i))
 		if err != nil {
 			return nil, fmt.Errorf("%s, again: %w", f.Test, err)
 		}
 		f.Again = outcome(again)
 	}
 	return r, nil
+}
+
+// focusOn returns a regular expression for one test. ginkgo compares it with the name of the suite and the test's text;
+// the name in its report is that text, and then the test's labels in brackets if it has any.
+func focusOn(test string) string {
+	text, labels := test, ""
+	if i := strings.LastIndex(test, " ["); i >= 0 && strings.HasSuffix(test, "]") {
+		text, labels = test[:i], test[i:]
+	}
+	return " " + regexp.QuoteMeta(text) + "(" + regexp.QuoteMeta(labels) + ")?$"
 }
 
 // outcome returns the outcome of the only test of a run.

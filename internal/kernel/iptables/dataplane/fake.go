@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/netip"
 	"slices"
@@ -26,11 +27,14 @@ type Fake struct {
 	tables           map[Table]map[string][]string // rules by chain
 	generation       uint64
 	batches, history []*Batch
+	counters         map[string]uint64 // packets
 
 	// FailRestore, if set, is called before each Restore. If it returns an error, Restore returns it and changes nothing.
 	FailRestore func(*Batch) error
 	// FailRule, if set, is called for each rule of a Restore; its error fails the rule's table.
 	FailRule func(table Table, chain, rule string) error
+	// FailCounter, if set, is called by EnsureCounter. If it returns an error, so does EnsureCounter.
+	FailCounter func(name string) error
 	// Reading is the result of Yield. Set it before a backend is created.
 	Reading time.Duration
 	// Host are the node's addresses. Set them before a backend is created.
@@ -47,7 +51,8 @@ var _ Interface = (*Fake)(nil)
 
 // NewFake returns a Fake that reports itself as iptables-nft.
 func NewFake(f model.Family) *Fake {
-	fake := &Fake{features: Features{Family: f, Variant: NFT}, tables: map[Table]map[string][]string{}}
+	fake := &Fake{features: Features{Family: f, Variant: NFT}, tables: map[Table]map[string][]string{},
+		counters: map[string]uint64{}}
 	for _, t := range fakeTables() {
 		chains := map[string][]string{}
 		for _, c := range builtinChains(t) {
@@ -223,6 +228,45 @@ func (f *Fake) Generation(ctx context.Context) (uint64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.generation, ctx.Err()
+}
+
+// EnsureCounter implements [Interface].
+func (f *Fake) EnsureCounter(name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.FailCounter != nil {
+		if err := f.FailCounter(name); err != nil {
+			return err
+		}
+	}
+	f.counters[name] += 0
+	return nil
+}
+
+// CountedPackets implements [Interface]. It returns what Count has added.
+func (f *Fake) CountedPackets(name string) (uint64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n, exists := f.counters[name]
+	if !exists {
+		return 0, fmt.Errorf("counter %s: %w", name, fs.ErrNotExist)
+	}
+	return n, nil
+}
+
+// RemoveCounter implements [Interface].
+func (f *Fake) RemoveCounter(name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.counters, name)
+	return nil
+}
+
+// Count adds to a counter what packets would.
+func (f *Fake) Count(name string, packets uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counters[name] += packets
 }
 
 // Batches returns the batches applied since the start or ResetBatches.

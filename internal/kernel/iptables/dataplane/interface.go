@@ -25,6 +25,15 @@ type Interface interface {
 	// Yield returns how long to postpone the next Restore because another program is reading a ruleset and would have to
 	// restart; 0 if none is, and with iptables-legacy. See sink.Yielder.
 	Yield() time.Duration
+	// EnsureCounter creates a counter of packets, unless it exists: the kernel's nfacct object of that name, at most 31
+	// bytes, which a rule counts with if it has the match of [CountWith]. It fails where the kernel has no such objects.
+	// Whether it and the program have the match, only a Restore shows.
+	EnsureCounter(name string) error
+	// CountedPackets returns how many packets rules have counted with a counter since it was created. Neither it nor
+	// EnsureCounter waits for a program.
+	CountedPackets(name string) (uint64, error)
+	// RemoveCounter removes a counter. It is not an error if that does not exist, or if rules still use it: then it stays.
+	RemoveCounter(name string) error
 	// Close releases its resources. The rules stay.
 	Close() error
 }

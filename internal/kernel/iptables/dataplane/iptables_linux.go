@@ -26,6 +26,8 @@ type IPTables struct {
 	// Calls are serialized, so that Close waits for them.
 	mu         sync.Mutex
 	generation *generation
+
+	counters *counters
 }
 
 var _ Interface = (*IPTables)(nil)
@@ -58,22 +60,41 @@ func New(ctx context.Context, o Options) (*IPTables, error) {
 			return nil, errors.Join(fmt.Errorf("%v: table nat: %w", o.Family, err), ns.Close())
 		}
 	}
-	err = ns.do(func() (err error) { t.generation, err = openGeneration(o.Family, p.variant); return err })
-	if err != nil {
+	if err := ns.do(t.open); err != nil {
 		return nil, errors.Join(fmt.Errorf("%v: %w", o.Family, err), ns.Close())
 	}
 	return t, nil
+}
+
+// open opens what belongs to the namespace of the thread.
+func (t *IPTables) open() (err error) {
+	if t.counters, err = openCounters(); err != nil {
+		return err
+	}
+	if t.generation, err = openGeneration(t.options.Family, t.programs.variant); err != nil {
+		return errors.Join(err, t.counters.close())
+	}
+	return nil
 }
 
 // Close implements [Interface]. It waits for calls in progress.
 func (t *IPTables) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return errors.Join(t.generation.close(), t.ns.Close())
+	return errors.Join(t.generation.close(), t.counters.close(), t.ns.Close())
 }
 
 // Yield implements [Interface].
 func (t *IPTables) Yield() time.Duration { return t.generation.yield() }
+
+// EnsureCounter implements [Interface].
+func (t *IPTables) EnsureCounter(name string) error { return t.counters.ensure(name) }
+
+// CountedPackets implements [Interface].
+func (t *IPTables) CountedPackets(name string) (uint64, error) { return t.counters.packets(name) }
+
+// RemoveCounter implements [Interface]. It waits up to 200 ms for the kernel, which destroys deleted rules later.
+func (t *IPTables) RemoveCounter(name string) error { return t.counters.remove(name) }
 
 // Features implements [Interface].
 func (t *IPTables) Features() Features {

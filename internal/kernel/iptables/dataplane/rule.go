@@ -59,8 +59,15 @@ func Masked(a, mask netip.Addr) string {
 	return Address(a) + "/" + Address(mask)
 }
 
-// normalize returns a rule with IPv6 addresses in the form of Address, whatever C library the program uses.
+// CountWith returns a match for all packets, which counts them with a counter: see [Interface].
+func CountWith(counter string) string { return countWith + counter + " " }
+
+const countWith = "-m nfacct --nfacct-name "
+
+// normalize returns a rule in the form in which it was written: IPv6 addresses in that of Address, whatever C library
+// the program uses, and those of CountWith, before whose names the programs print two spaces.
 func normalize(rule []byte) []byte {
+	rule = bytes.Replace(rule, []byte(countWith+" "), []byte(countWith), 1)
 	if !bytes.Contains(rule, []byte("::")) {
 		return rule
 	}

@@ -1,0 +1,107 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/kernel/nfnetlink"
+)
+
+// counters are the kernel's nfacct objects of a namespace, which rules name with the match nfacct. Both variants, and
+// both families, share them.
+type counters struct {
+	mu   sync.Mutex // not that of the programs: a metric does not wait for iptables-restore
+	conn *nfnetlink.Conn
+}
+
+// The messages and attributes of nfnetlink_acct.h.
+const (
+	acctNew = unix.NFNL_SUBSYS_ACCT<<8 | 0
+	acctGet = unix.NFNL_SUBSYS_ACCT<<8 | 1
+	acctDel = unix.NFNL_SUBSYS_ACCT<<8 | 3
+
+	acctName    = 1 // NFACCT_NAME
+	acctPackets = 2 // NFACCT_PKTS
+)
+
+// The kernel destroys the rules of nf_tables some time after they are deleted, and until then a counter is in use.
+const (
+	inUseTries = 20
+	inUsePause = 10 * time.Millisecond
+)
+
+func openCounters() (*counters, error) {
+	conn, err := nfnetlink.Dial(nfnetlink.Config{})
+	if err != nil {
+		return nil, fmt.Errorf("nfacct: %w", err)
+	}
+	return &counters{conn: conn}, nil
+}
+
+func (c *counters) close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conn.Close()
+}
+
+func (c *counters) ensure(name string) error {
+	_, err := c.ask(acctNew, unix.NLM_F_CREATE|unix.NLM_F_ACK, name)
+	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	return err
+}
+
+func (c *counters) packets(name string) (uint64, error) { return c.ask(acctGet, 0, name) }
+
+func (c *counters) remove(name string) (err error) {
+	for range inUseTries {
+		_, err = c.ask(acctDel, unix.NLM_F_ACK, name)
+		if !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		time.Sleep(inUsePause)
+	}
+	switch {
+	case errors.Is(err, unix.ENOENT), // it is gone
+		errors.Is(err, unix.EINVAL), // the kernel has no such objects
+		errors.Is(err, unix.EBUSY):  // others use it, for example rules of the other family
+		return nil
+	}
+	return err
+}
+
+// ask sends a request and returns the number of packets in the answer, if it has one.
+func (c *counters) ask(typ, flags uint16, name string) (packets uint64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	request := c.conn.Request(typ, flags, unix.AF_UNSPEC)
+	request.Text(acctName, name)
+	request.End()
+	if err = c.conn.Send(request.Buf); err == nil {
+		answered := false
+		err = c.conn.Answers(func(m nfnetlink.Message) error {
+			answered = true
+			if m.Type == unix.NLMSG_ERROR {
+				return m.Err()
+			}
+			for typ, v := range m.Attributes() {
+				if typ == acctPackets {
+					packets = nfnetlink.Uint64(v)
+				}
+			}
+			return nil
+		})
+		if err == nil && !answered {
+			err = errors.New("no reply from the kernel")
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("nfacct %s: %w", name, err)
+	}
+	return packets, nil
+}
