@@ -16,7 +16,7 @@ import (
 
 // ownTestsReport is a report of testing/integration/e2e, which is in a module of its own.
 type ownTestsReport struct {
-	Tested       struct{ Name, Version, Mode, Command string }
+	Tested       struct{ Name, Version, Mode, Command, Beside string }
 	Kubernetes   string
 	FeatureGates string
 	Kernel       string

@@ -12,8 +12,8 @@ import (
 
 // Proxy ends the service proxy of all nodes, and starts another one on each, with a command for a shell. In it
 // {kubeconfig} stands for the path of a kubeconfig with all rights, {node} for the node's name, {nodeIPs} for its two
-// addresses, {podCIDRs} for those of its pods, {clusterCIDRs} for those of all pods, and {dir} for a folder of the
-// node. An empty command starts none. Between the two proxies each node runs cleanup, unless that is empty: a proxy
+// addresses, {podCIDRs} for those of its pods, {clusterCIDRs} for those of all pods, {machine} for the address of the
+// machine outside, and {dir} for a folder of the node. An empty command starts none. Between the two proxies each node runs cleanup, unless that is empty: a proxy
 // leaves its rules when it ends.
 func (c *Cluster) Proxy(ctx context.Context, command, cleanup string) error {
 	for i := range c.nodes {
@@ -43,7 +43,27 @@ func (c nodeConfig) pidFile() string { return filepath.Join(c.Dir, "proxy.pid") 
 func (c nodeConfig) replace(of *Cluster, command string) string {
 	return strings.NewReplacer("{kubeconfig}", of.Options.file("kubeconfig-inside"), "{node}", c.Name,
 		"{nodeIPs}", strings.Join(c.IPs, ","), "{podCIDRs}", strings.Join(c.PodCIDRs, ","),
-		"{clusterCIDRs}", clusterCIDRs, "{dir}", filepath.Join(c.Dir, "proxy")).Replace(command)
+		"{clusterCIDRs}", clusterCIDRs, "{machine}", machineIPv4, "{dir}", filepath.Join(c.Dir, "proxy")).Replace(command)
+}
+
+// Beside runs a command for a shell on the machine that all nodes are connected to, as the API server does, until the
+// context ends: for example a brain for the nodes' proxies. {kubeconfig} and {machine} are as for [Cluster.Proxy]. It
+// returns at once; the result tells how the command ended, which it does when the context has.
+func (c *Cluster) Beside(ctx context.Context, command string) (ended <-chan error, err error) {
+	log, err := os.Create(c.Options.file("beside.log"))
+	if err != nil {
+		return nil, err
+	}
+	command = strings.NewReplacer("{kubeconfig}", c.Options.file("kubeconfig-inside"), "{machine}", machineIPv4).
+		Replace(command)
+	cmd := c.inside(ctx, nil, "sh", "-c", "exec "+command)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	result := make(chan error, 1)
+	go func() { result <- errors.Join(cmd.Wait(), log.Close()) }()
+	return result, nil
 }
 
 func (c *Cluster) startProxy(ctx context.Context, n *nodeConfig, command string) error {

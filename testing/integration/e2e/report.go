@@ -18,6 +18,8 @@ type Tested struct {
 	Mode    string `json:"mode"`
 	// Command is what ran on each node, as for [Cluster.Proxy].
 	Command string `json:"command"`
+	// Beside is what ran on the machine outside meanwhile, as for [Cluster.Beside]: "" if nothing did.
+	Beside string `json:"beside,omitempty"`
 }
 
 // Report says how a service proxy did in Kubernetes' own tests.

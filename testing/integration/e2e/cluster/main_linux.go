@@ -43,7 +43,8 @@ const usage = `Runs a Kubernetes cluster on this machine, as root, with any serv
                                         all four: a cluster for one run of the tests
 
 In a command {kubeconfig} stands for a file with all rights, {node}, {nodeIPs} and {podCIDRs} for the node's own,
-{clusterCIDRs} for the addresses of all pods, {dir} for a folder of the node. Logs are in the folder --dir.
+{clusterCIDRs} for the addresses of all pods, {machine} for the address of the machine outside, {dir} for a folder of
+the node. Logs are in the folder --dir.
 Before the first one, testing/integration/e2e/build makes what it needs.
 
 Flags, with the commands that they are for:
@@ -85,6 +86,8 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&c.report, "report", "report.yaml", "test, run: the `file` of the report")
 	flags.StringVar(&c.baseline, "baseline", "",
 		"test, run: the `report` of another proxy; what fails here twice, and not there, is an error")
+	flags.StringVar(&c.tested.Beside, "beside", "",
+		"run: a `command` that runs on the machine outside meanwhile, for example a brain")
 	name := ""
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		name, args = args[0], args[1:]
@@ -137,6 +140,16 @@ func (c command) once(ctx context.Context, proxy string) (err error) {
 	if err := made.Proxy(ctx, proxy, ""); err != nil {
 		return err
 	}
+	if c.tested.Beside == "" {
+		return c.test(ctx, made)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ended, err := made.Beside(ctx, c.tested.Beside)
+	if err != nil {
+		return fmt.Errorf("--beside: %w", err)
+	}
+	go func() { cancel(fmt.Errorf("--beside: the command has ended: %w", <-ended)) }()
 	return c.test(ctx, made)
 }
 
