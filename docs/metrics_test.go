@@ -147,7 +147,8 @@ func TestNoMetricIsMadeUp(t *testing.T) {
 			base := metricOf(name)
 			_, ok := exists[base]
 			// A prefix, as in kubeproxy_remote_..., and what kube-proxy has and this library has not.
-			prefix := base == "kubeproxy_nftables_localhost_nodeport_rejected_packets_total" || base == "kubeproxy_remote" || base == "kubeproxy_sync_proxy_rules_ipvs"
+			prefix := base == "kubeproxy_nftables_localhost_nodeport_rejected_packets_total" ||
+				base == "kubeproxy_remote" || base == "kubeproxy_sync_proxy_rules_ipvs"
 			assert.True(t, ok || prefix, "%s names %s, which does not exist", file, name)
 			if filepath.Ext(file) == ".json" {
 				named[base] = true

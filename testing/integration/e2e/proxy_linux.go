@@ -13,8 +13,8 @@ import (
 // Proxy ends the service proxy of all nodes, and starts another one on each, with a command for a shell. In it
 // {kubeconfig} stands for the path of a kubeconfig with all rights, {node} for the node's name, {nodeIPs} for its two
 // addresses, {podCIDRs} for those of its pods, {clusterCIDRs} for those of all pods, {machine} for the address of the
-// machine outside, and {dir} for a folder of the node. An empty command starts none. Between the two proxies each node runs cleanup, unless that is empty: a proxy
-// leaves its rules when it ends.
+// machine outside, and {dir} for a folder of the node. An empty command starts none. Between the two proxies each node
+// runs cleanup, unless that is empty: a proxy leaves its rules when it ends.
 func (c *Cluster) Proxy(ctx context.Context, command, cleanup string) error {
 	for i := range c.nodes {
 		n := &c.nodes[i]
