@@ -20,7 +20,7 @@ type counters struct {
 
 // The messages and attributes of nfnetlink_acct.h.
 const (
-	acctNew = unix.NFNL_SUBSYS_ACCT<<8 | 0
+	acctNew = unix.NFNL_SUBSYS_ACCT << 8
 	acctGet = unix.NFNL_SUBSYS_ACCT<<8 | 1
 	acctDel = unix.NFNL_SUBSYS_ACCT<<8 | 3
 
