@@ -105,7 +105,7 @@ func (f *family) countRules() {
 	}
 }
 
-// read reads the tables, and touches the chains that differ. A table that iptables cannot print counts as one without
+// read reads the tables, and touches the chains that differ; the counters that they use exist then. A table that iptables cannot print counts as one without
 // any of our chains.
 func (f *family) read(ctx context.Context) error {
 	generation, err := f.dataplane.Generation(ctx) // before the rules, so that nothing is missed
@@ -113,6 +113,7 @@ func (f *family) read(ctx context.Context) error {
 		return err
 	}
 	f.state, f.generation = unknown, generation
+	f.ensureCounters(ctx)
 	for _, c := range f.tables {
 		table, err := f.dataplane.Read(ctx, c.table, chainPrefix)
 		if c.unreadable = errors.Is(err, dp.ErrIncompatible); c.unreadable {
@@ -131,11 +132,7 @@ func (f *family) read(ctx context.Context) error {
 // others jump to them.
 func cleanUp(ctx context.Context, d dp.Interface) error {
 	all := func(dp.Table, string) bool { return true }
-	err := dp.RemoveChains(ctx, d, chainPrefix, all, dp.NAT, dp.Filter)
-	for _, name := range counterNames() {
-		err = errors.Join(err, d.RemoveCounter(name))
-	}
-	if err != nil {
+	if err := dp.RemoveChains(ctx, d, chainPrefix, all, dp.NAT, dp.Filter); err != nil {
 		return fmt.Errorf("%v, iptables-%s: %w", d.Features().Family, d.Features().Variant, err)
 	}
 	return nil

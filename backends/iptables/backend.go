@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/lifecycle"
@@ -52,15 +53,23 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 
 // open opens the families in the options or, if there are none, those that the machine supports.
 func (b *Backend) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
-	var dataplanes []dp.Interface
-	defer func() { addCounted(&s.Metrics, dataplanes) }()
+	var families []*family
+	defer func() { addCounted(&s.Metrics, families) }()
+	s.RemoveShared = func(context.Context) error {
+		var dataplanes []dp.Interface
+		for _, f := range families {
+			f.counters.Store(nil)
+			dataplanes = append(dataplanes, f.dataplane)
+		}
+		return removeCounters(dataplanes)
+	}
 	for _, d := range b.options.Dataplanes {
 		f := d.Features().Family
 		if s.Families[f] != nil {
 			return fmt.Errorf("dataplanes: duplicate family %v", f)
 		}
-		dataplanes = append(dataplanes, d)
-		s.Add(f, newFamily(b, d, &s.Metrics))
+		families = append(families, newFamily(b, d, &s.Metrics))
+		s.Add(f, families[len(families)-1])
 		s.UseHostOf(d)
 		s.Yield = append(s.Yield, d.Yield)
 	}
@@ -73,9 +82,9 @@ func (b *Backend) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 			return nil, err
 		}
 		s.Own(d.Close)
-		dataplanes = append(dataplanes, d)
 		s.Yield = append(s.Yield, d.Yield)
-		return newFamily(b, d, &s.Metrics), nil
+		families = append(families, newFamily(b, d, &s.Metrics))
+		return families[len(families)-1], nil
 	})
 }
 
@@ -103,11 +112,13 @@ func CleanUp(ctx context.Context, o Options) error {
 	if len(o.Dataplanes) == 0 {
 		opened, err = dp.OpenInUse(ctx, o.Families, o.variant)
 	}
-	for _, d := range o.Dataplanes {
+	all := slices.Concat(o.Dataplanes, opened)
+	for _, d := range all {
 		err = errors.Join(err, cleanUp(ctx, d))
 	}
+	err = errors.Join(err, removeCounters(all))
 	for _, d := range opened {
-		err = errors.Join(err, cleanUp(ctx, d), d.Close())
+		err = errors.Join(err, d.Close())
 	}
 	if err != nil {
 		return fmt.Errorf("iptables: cleaning up: %w", err)

@@ -257,6 +257,9 @@ func TestLocalhostNodePortsOpenLoopbackAddressesToTheNodeAlone(t *testing.T) {
 	r.Sync()
 	assert.Equal(t, "1\n", read())
 	assert.Contains(t, r.dump(model.IPv4), "-A KPL-LOCALNET ! -s 127.0.0.0/8 -d 127.0.0.0/8")
+	assert.Contains(t, onlyLines(r.dump(model.IPv4), "-A KPL-POSTROUTING"),
+		"-A KPL-POSTROUTING -m mark --mark 0x4000/0x4000 -m conntrack --ctorigdst 127.0.0.0/8 -m nfacct --nfacct-name "+
+			"kpl_localhost_nps_accepted\n-A KPL-POSTROUTING -m bpf", "what reaches itself is counted, too")
 	for _, chain := range []string{"INPUT", "OUTPUT"} {
 		assert.Contains(t, r.dump(model.IPv4),
 			"-A "+chain+` -m comment --comment "kube-proxy-lib: node ports on loopback addresses" -j KPL-LOCALNET`)

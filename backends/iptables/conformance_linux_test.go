@@ -33,14 +33,18 @@ func needPrograms(t testing.TB, v dataplane.Variant) {
 	}
 }
 
-// needCounters needs the kernel's counters of packets, which the kernels of some distributions lack.
-func needCounters(t testing.TB) {
+// needCounters needs the kernel's counters of packets and the match for them, which the kernels of some distributions
+// lack.
+func needCounters(t testing.TB, v dataplane.Variant) {
 	t.Helper()
+	name := iptables.CounterNames()[0]
+	chain := dataplane.Chain{Name: "KPL-PROBE", Rules: []string{dataplane.CountWith(name) + "-j RETURN"}}
+	b := &dataplane.Batch{Tables: []dataplane.TableBatch{{Table: dataplane.Filter, Chains: []dataplane.Chain{chain}}}}
 	var err error
 	testkit.NewNamespace(t).Do(func() error {
 		var d *dataplane.IPTables
-		if d, err = dataplane.New(t.Context(), dataplane.Options{Variant: dataplane.NFT}); err == nil {
-			err = errors.Join(d.EnsureCounter(iptables.CounterNames()[0]), d.Close())
+		if d, err = dataplane.New(t.Context(), dataplane.Options{Variant: v}); err == nil {
+			err = errors.Join(d.EnsureCounter(name), d.Restore(t.Context(), b), d.Close())
 		}
 		return nil
 	})

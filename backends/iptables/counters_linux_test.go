@@ -22,7 +22,7 @@ import (
 
 func TestTheKernelCountsDroppedAndAcceptedPackets(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
-		needCounters(t)
+		needCounters(t, v)
 		flows := backendtest.NewFlows(t, testkit.EnterNamespace(t))
 		reg := prometheus.NewPedanticRegistry()
 		o := iptables.Options{LocalhostNodePorts: true, Common: frontend.Common{Metrics: reg}}.Of(v).CheckingEvery(-1)

@@ -65,8 +65,8 @@
 // A list of more than 8 source ranges is a chain KPL-SOURCES-..., which all ports with that list share.
 //
 //	POSTROUTING, destination translated ──► KPL-POSTROUTING
-//	        ├── source and destination are the same (S29) ──► KPL-MASQUERADE
 //	        ├── marked, to a loopback address (S36): count
+//	        ├── source and destination are the same (S29) ──► KPL-MASQUERADE
 //	        └── marked (S31): clear the mark ───────────────► KPL-MASQUERADE
 //
 //	INPUT ──► KPL-HEALTHCHECK                  accept traffic to the node ports of health checks (S38)
@@ -114,7 +114,9 @@
 //	kubeproxy_iptables_ct_state_invalid_dropped_packets_total        packets dropped as invalid (S34)
 //	kubeproxy_iptables_localhost_nodeports_accepted_packets_total    flows to node ports on loopback addresses (S36)
 //
-// Where the kernel has no nfacct, or the program no match for it, these two are absent, and the log says so once.
+// These two are absent where the kernel has no nfacct, or where it or the program has no match for it, which the log
+// says once for each family, before the first Sync and after a CleanUp. Not counted are flows that a rule of others has
+// masqueraded before; a host port of others that sets the backend's mark is.
 //
 // The jumps to our chains in built-in chains are counted, which kube-proxy leaves out. A Sync that has nothing to write
 // sets last to 0; a restore that fails leaves both gauges unchanged. A full comparison follows a failed restore of

@@ -3,6 +3,7 @@ package iptables
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	shared "sigs.k8s.io/kube-proxy-lib/backends/internal/metrics"
@@ -18,9 +19,9 @@ type family struct {
 	metrics   *metrics
 	*plan     // what is wanted
 
-	counters       []string // those of the kernel that exist
-	noCounting     bool     // the match for them is missing
-	toldOfCounters bool     // it has been logged that one cannot be created
+	counters       atomic.Pointer[[]string] // see counting
+	noCounting     bool                     // the match for them is missing
+	toldOfCounters bool                     // it has been logged that one cannot be created
 
 	// What is known about the tables.
 	state      state
@@ -55,15 +56,17 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 		if o.LocalhostNodePorts && o.NodePortAddresses.Loopback() && c.Family() == model.IPv4 {
 			f.backend.kernel.allowLocalnet(ctx)
 		}
-		f.ensureCounters(ctx)
 	}
 	before, changes := f.config, c.Difference()
 	f.config = newConfig(f.features, f.backend, c.Node())
-	f.config.counters = f.counters
+	f.config.counters = f.counting()
 	try := f.failed == nil || c.Retry() // a failed family is left alone until its retry
 	f.retryRefused(ctx, changes, try)
 	f.update(before, c, changes)
 	if try {
+		if c.Full() && f.noCounting {
+			f.retryCounting(ctx)
+		}
 		f.failed = f.write(ctx)
 		if f.failed != nil && ctx.Err() == nil {
 			f.failed = f.leaveOut(ctx, c, f.failed)

@@ -14,15 +14,15 @@ import (
 // bpf a tree of addresses takes its place, with the endpoints that could reach themselves.
 
 func (p *plan) postroutingRules() []string {
-	marked := append(p.config.countLocalhost(), markMatch(p.config.mark)+"-j "+masqueradeChain)
+	rules := p.config.countLocalhost()
 	switch {
 	case !p.noBPF:
 		toItself := sameSource(p.config.family) + comment("a pod that reaches itself")
-		return append([]string{toItself + "-j " + masqueradeChain}, marked...)
+		rules = append(rules, toItself+"-j "+masqueradeChain)
 	case !p.hairpins.isEmpty():
-		return append([]string{"-j " + p.hairpins.name}, marked...)
+		rules = append(rules, "-j "+p.hairpins.name)
 	}
-	return marked
+	return append(rules, markMatch(p.config.mark)+"-j "+masqueradeChain)
 }
 
 // sameSource returns a match for packets whose source is their destination.

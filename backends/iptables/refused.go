@@ -97,7 +97,8 @@ func (f *family) loseMatches(ctx context.Context, s *search, c *frontend.Changes
 	if !f.noBPF {
 		bpf = []string{sameSource(f.features.Family)}
 	}
-	for _, name := range f.counters {
+	f.ensureCounters(ctx) // one that was removed is not a match that is missing
+	for _, name := range f.counting() {
 		counting = append(counting, dp.CountWith(name))
 	}
 	if !refuses(append(bpf, counting...)...) {
@@ -117,7 +118,8 @@ func (f *family) loseMatches(ctx context.Context, s *search, c *frontend.Changes
 	if noCounting {
 		logger.Info("The kernel lacks the nfacct match: dropped and accepted packets are not counted",
 			"family", c.Family())
-		f.noCounting, f.counters, f.config.counters = true, nil, nil
+		f.noCounting = true
+		f.useCounters(nil)
 	}
 	return noBPF || noCounting
 }

@@ -3,6 +3,8 @@ package iptables_test
 import (
 	"context"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -32,13 +34,15 @@ func replay(t testing.TB, fake *dataplane.Fake) {
 		return err
 	})
 	defer real.Close()
+	counts := true
 	for _, name := range iptables.CounterNames() {
-		if real.EnsureCounter(name) != nil {
-			return
-		}
+		counts = counts && real.EnsureCounter(name) == nil
 	}
 	again := dataplane.NewFake(fake.Features().Family)
 	for _, b := range fake.History() {
+		if !counts {
+			b = withoutCounting(b)
+		}
 		require.NoError(t, again.RestoreAsSomebodyElse(b))
 		require.NoError(t, real.Restore(ctx, b), "%s", b)
 		want, err := again.Read(ctx, b.Tables[0].Table, "")
@@ -47,13 +51,35 @@ func replay(t testing.TB, fake *dataplane.Fake) {
 		require.NoError(t, err)
 		require.Equal(t, want, got, "%s", b)
 	}
-	assert.Equal(t, fake.Dump(), again.Dump())
+	if counts {
+		assert.Equal(t, fake.Dump(), again.Dump())
+	}
+}
+
+// withoutCounting returns a batch for a kernel that has no counters.
+func withoutCounting(b *dataplane.Batch) *dataplane.Batch {
+	without := &dataplane.Batch{}
+	for _, table := range b.Tables {
+		table.Chains = slices.Clone(table.Chains)
+		for i := range table.Chains {
+			c := &table.Chains[i]
+			c.Rules = slices.Clone(c.Rules)
+			for j := range c.Rules {
+				for _, name := range iptables.CounterNames() {
+					match := dataplane.CountWith(name)
+					c.Rules[j] = strings.ReplaceAll(strings.TrimSuffix(c.Rules[j], " "+strings.TrimSpace(match)), match, "")
+				}
+			}
+		}
+		without.Tables = append(without.Tables, table)
+	}
+	return without
 }
 
 func TestTheProgramsAcceptWhatTheFakeAccepts(t *testing.T) {
 	need.Root(t)
 	needPrograms(t, dataplane.NFT)
-	needCounters(t)
+	needCounters(t, dataplane.NFT)
 	r := newRig(t, iptables.Options{}) // every rig is replayed at the end of its test
 	r.Set(backendtest.EveryFeature()...)
 	r.Sync()

@@ -4,5 +4,7 @@ package testkit
 
 import "time"
 
+const tellsProcessorTime = false
+
 // ProcessorTime returns 0: it is not known.
 func ProcessorTime() time.Duration { return 0 }

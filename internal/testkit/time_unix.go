@@ -7,6 +7,8 @@ import (
 	"time"
 )
 
+const tellsProcessorTime = true
+
 // ProcessorTime returns the processor time that this process has used, 0 if it is not known. The kernel's part is left
 // out: most of it clears new memory, which a small heap needs once and a large one each time.
 func ProcessorTime() time.Duration {

@@ -1,6 +1,8 @@
 package testkit
 
 import (
+	"fmt"
+	"maps"
 	"runtime"
 	"runtime/debug"
 	"testing"
@@ -43,39 +45,29 @@ func LiveHeap() int {
 
 // CompareTimes fails if a step takes more than eight times as long with four times as much: linear work takes four
 // times the processor time, a square sixteen times. What is within half of the time of all steps may be noise. Other
-// programs run, too, and can only make it longer: the shortest times of up to five tries are compared.
+// programs run, too, and the kernel samples what it tells, so a step fails only if it does in each of five tries.
 func CompareTimes(t *testing.T, steps, withFourTimesAsMuch func() []Step) {
 	t.Helper()
-	if ProcessorTime() == 0 {
+	if !tellsProcessorTime {
 		t.Skip("this system does not tell the processor time")
 	}
-	var once, after, slow []Step
-	for range 5 {
+	excess := map[string][]string{} // by step
+	for try := range 5 {
 		runtime.GC()
-		once, after = shorter(once, steps()), shorter(after, withFourTimesAsMuch())
+		once, after := steps(), withFourTimesAsMuch()
 		var total time.Duration
 		for _, s := range once {
 			total += s.Time
 		}
-		slow = nil
 		for i, s := range after {
-			if s.Time > 8*max(once[i].Time, total/2) {
-				slow = append(slow, once[i], s)
+			if before := max(once[i].Time, total/2); s.Time > 8*before {
+				excess[s.Name] = append(excess[s.Name], fmt.Sprintf("%v, and %v with four times as much", before, s.Time))
 			}
 		}
-		if len(slow) == 0 {
+		maps.DeleteFunc(excess, func(_ string, list []string) bool { return len(list) <= try })
+		if len(excess) == 0 {
 			return
 		}
 	}
-	for i := 0; i < len(slow); i += 2 {
-		t.Errorf("%s: %v, and %v with four times as much", slow[i].Name, slow[i].Time, slow[i+1].Time)
-	}
-}
-
-// shorter returns the steps of a try with the shorter one of their times now and before.
-func shorter(before, now []Step) []Step {
-	for i := range before {
-		now[i].Time = min(now[i].Time, before[i].Time)
-	}
-	return now
+	t.Error(excess)
 }

@@ -267,6 +267,12 @@ func TestNodePorts(t *testing.T) {
 		}
 	}
 	primary := func(f *fixture) { f.config.NodePortPrimary = true }
+	many := func(f *fixture) {
+		for i := range 1000 {
+			f.config.HostAddresses = append(f.config.HostAddresses, netip.AddrFrom4([4]byte{192, 168, 16 + byte(i/250),
+				byte(i % 250)}))
+		}
+	}
 	localhost := func(f *fixture) { f.config.LocalhostNodePorts = true }
 	proxied := func(f *fixture) { f.config.LoopbackProxy = true }
 	served := deliver(localPod+"!", remotePod+"!")
@@ -288,6 +294,12 @@ func TestNodePorts(t *testing.T) {
 			"node 127.0.0.1 -> 127.0.0.1:30080/SCTP", "not ours", "S36"},
 		{"without a list every host address serves", nil, "external 203.0.113.7 -> 192.168.9.2:30080/TCP", served,
 			"node port"},
+		{"the first of many host addresses serves", many, "external 203.0.113.7 -> 172.18.0.2:30080/TCP", served,
+			"node port"},
+		{"the last of many host addresses serves", many, "external 203.0.113.7 -> 192.168.19.249:30080/TCP", served,
+			"node port"},
+		{"what is none of many host addresses does not", many, "external 203.0.113.7 -> 192.168.20.1:30080/TCP",
+			"not ours", "no service"},
 		{"without host addresses the node's own serve", func(f *fixture) { f.config.HostAddresses = nil },
 			"external 203.0.113.7 -> 172.18.0.2:30080/TCP", served, "node port"},
 		{"without host addresses nothing else serves", func(f *fixture) { f.config.HostAddresses = nil },

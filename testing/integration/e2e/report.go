@@ -84,7 +84,7 @@ func firstLine(s string) string {
 	return line
 }
 
-// Again returns the tests that also failed when they ran alone, or of which that is not known.
+// Again returns the tests that failed, and did not pass when they ran alone.
 func (r *Report) Again() []string {
 	var out []string
 	for _, f := range r.Failures {
@@ -97,16 +97,20 @@ func (r *Report) Again() []string {
 
 // Summary says in one line how many tests passed.
 func (r *Report) Summary() string {
-	alone := 0
+	alone, unknown := 0, 0
 	for _, f := range r.Failures {
-		if f.Again == "failed" {
+		switch f.Again {
+		case "failed":
 			alone++
+		case "passed", "skipped":
+		default:
+			unknown++
 		}
 	}
 	s := fmt.Sprintf("%s %s, %s, Kubernetes %s, %d nodes: of %d tests %d passed, %d skipped, %d failed, %d of these "+
 		"also alone", r.Tested.Name, r.Tested.Version, r.Tested.Mode, r.Kubernetes, r.Nodes, r.Selected, r.Passed,
 		len(r.Skipped), len(r.Failures), alone)
-	if unknown := len(r.Again()) - alone; unknown > 0 {
+	if unknown > 0 {
 		s += fmt.Sprintf(", %d not known", unknown)
 	}
 	return s

@@ -16,6 +16,7 @@ import (
 type counters struct {
 	mu   sync.Mutex // not that of the programs: a metric does not wait for iptables-restore
 	conn *nfnetlink.Conn
+	err  error // why there is no conn; everything else works
 }
 
 // The messages and attributes of nfnetlink_acct.h.
@@ -34,17 +35,18 @@ const (
 	inUsePause = 10 * time.Millisecond
 )
 
-func openCounters() (*counters, error) {
+// openCounters opens a socket in the namespace of the thread.
+func openCounters() *counters {
 	conn, err := nfnetlink.Dial(nfnetlink.Config{})
-	if err != nil {
-		return nil, fmt.Errorf("nfacct: %w", err)
-	}
-	return &counters{conn: conn}, nil
+	return &counters{conn: conn, err: err}
 }
 
 func (c *counters) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.err != nil {
+		return nil
+	}
 	return c.conn.Close()
 }
 
@@ -59,6 +61,9 @@ func (c *counters) ensure(name string) error {
 func (c *counters) packets(name string) (uint64, error) { return c.ask(acctGet, 0, name) }
 
 func (c *counters) remove(name string) (err error) {
+	if c.err != nil {
+		return nil // it created none
+	}
 	for range inUseTries {
 		_, err = c.ask(acctDel, unix.NLM_F_ACK, name)
 		if !errors.Is(err, unix.EBUSY) {
@@ -79,6 +84,9 @@ func (c *counters) remove(name string) (err error) {
 func (c *counters) ask(typ, flags uint16, name string) (packets uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, fmt.Errorf("nfacct: %w", c.err)
+	}
 	request := c.conn.Request(typ, flags, unix.AF_UNSPEC)
 	request.Text(acctName, name)
 	request.End()

@@ -93,13 +93,26 @@ func (f *Fake) Restore(ctx context.Context, b *Batch) error {
 		}
 		return &RestoreError{Family: f.features.Family, Err: err}
 	}
-	if err := f.restore(b, f.FailRule); err != nil {
+	if err := f.restore(b, f.failRule); err != nil {
 		return err
 	}
 	if !b.IsEmpty() {
 		f.batches = append(f.batches, b)
 	}
 	return nil
+}
+
+// failRule refuses rules with a counter that does not exist, and what FailRule refuses.
+func (f *Fake) failRule(table Table, chain, rule string) error {
+	if name := counterOf(rule); name != "" {
+		if _, exists := f.counters[name]; !exists {
+			return fmt.Errorf("no counter %s", name)
+		}
+	}
+	if f.FailRule == nil {
+		return nil
+	}
+	return f.FailRule(table, chain, rule)
 }
 
 // RestoreAsSomebodyElse simulates iptables-restore --noflush of another program: no fault is injected, and Batches does
@@ -254,12 +267,26 @@ func (f *Fake) CountedPackets(name string) (uint64, error) {
 	return n, nil
 }
 
-// RemoveCounter implements [Interface].
+// RemoveCounter implements [Interface]. A counter that rules use stays.
 func (f *Fake) RemoveCounter(name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for _, table := range fakeTables() {
+		for _, rules := range f.tables[table] {
+			if slices.ContainsFunc(rules, func(rule string) bool { return counterOf(rule) == name }) {
+				return nil
+			}
+		}
+	}
 	delete(f.counters, name)
 	return nil
+}
+
+// counterOf returns the counter with which a rule counts, or "".
+func counterOf(rule string) string {
+	_, rest, _ := strings.Cut(rule, countWith)
+	name, _, _ := strings.Cut(rest, " ")
+	return name
 }
 
 // Count adds to a counter what packets would.

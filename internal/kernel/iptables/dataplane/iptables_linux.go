@@ -68,9 +68,7 @@ func New(ctx context.Context, o Options) (*IPTables, error) {
 
 // open opens what belongs to the namespace of the thread.
 func (t *IPTables) open() (err error) {
-	if t.counters, err = openCounters(); err != nil {
-		return err
-	}
+	t.counters = openCounters()
 	if t.generation, err = openGeneration(t.options.Family, t.programs.variant); err != nil {
 		return errors.Join(err, t.counters.close())
 	}
