@@ -105,8 +105,8 @@ func (f *family) countRules() {
 	}
 }
 
-// read reads the tables, and touches the chains that differ; the counters that they use exist then. A table that iptables cannot print counts as one without
-// any of our chains.
+// read reads the tables, and touches the chains that differ. A table that iptables cannot print counts as one without
+// any of our chains. The counters that rules use exist then.
 func (f *family) read(ctx context.Context) error {
 	generation, err := f.dataplane.Generation(ctx) // before the rules, so that nothing is missed
 	if err != nil {
