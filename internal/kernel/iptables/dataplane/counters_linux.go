@@ -61,7 +61,7 @@ func (c *counters) ensure(name string) error {
 func (c *counters) packets(name string) (uint64, error) { return c.ask(acctGet, 0, name) }
 
 func (c *counters) remove(name string) (err error) {
-	if c.err != nil {
+	if c.conn == nil {
 		return nil // it created none
 	}
 	for range inUseTries {
