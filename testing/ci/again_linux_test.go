@@ -71,9 +71,9 @@ failed: tests: example.com/broken
     # example.com/broken [example.com/broken.test]
     broken/broken_test.go:14:33: undefined: undefined
 failed: tests: example.com/exits
-`, "    --- FAIL: TestFirst (0.00s)\n        exits_test.go:14: wrong\n    FAIL\texample.com/exits\t0",
+    --- FAIL: TestFirst (`, "s)\n        exits_test.go:14: wrong\n    FAIL\texample.com/exits\t",
 		"failed: tests: TestNotOnlyItsSubtest/sub (example.com/once)\n            once_test.go:17: wrong in the subtest\n",
-		"failed: tests: example.com/outside\n    leaked\n    FAIL\texample.com/outside\t0",
+		"failed: tests: example.com/outside\n    leaked\n    FAIL\texample.com/outside\t",
 		"failed: tests: example.com/panics\n    panic: assignment to entry in nil map [recovered, repanicked]\n")
 	for _, reason := range []string{"always wrong", "wrong once", "wrong in the subtest", "leaked",
 		"assignment to entry in nil map", "undefined: undefined", "--- FAIL: TestFirst"} {
