@@ -42,7 +42,8 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 	b := &Backend{options: o, kernel: newKernel(o.Sysctls)}
 	s := &lifecycle.Spec[*family]{Name: "iptables", Common: o.Common, MasqueradeMark: &b.options.MasqueradeMark,
 		Open: b.open, IsAbsent: dp.IsAbsent, Apply: (*family).apply, StickyEndpoints: StickyLimits(), Check: (*family).check,
-		Every: cmp.Or(o.driftInterval, defaultDriftInterval), Describe: (*family).describeService, Remove: (*family).cleanUp}
+		Every: cmp.Or(o.driftInterval, defaultDriftInterval), Describe: (*family).describeService, Remove: (*family).cleanUp,
+		RemoveShared: b.removeCounters}
 	var err error
 	if b.running, err = s.Start(ctx); err != nil {
 		return nil, err
@@ -53,23 +54,13 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 
 // open opens the families in the options or, if there are none, those that the machine supports.
 func (b *Backend) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
-	var families []*family
-	defer func() { addCounted(&s.Metrics, families) }()
-	s.RemoveShared = func(context.Context) error {
-		var dataplanes []dp.Interface
-		for _, f := range families {
-			f.counters.Store(nil)
-			dataplanes = append(dataplanes, f.dataplane)
-		}
-		return removeCounters(dataplanes)
-	}
+	addCounted(&s.Metrics, s.Families)
 	for _, d := range b.options.Dataplanes {
 		f := d.Features().Family
 		if s.Families[f] != nil {
 			return fmt.Errorf("dataplanes: duplicate family %v", f)
 		}
-		families = append(families, newFamily(b, d, &s.Metrics))
-		s.Add(f, families[len(families)-1])
+		s.Add(f, newFamily(b, d, &s.Metrics))
 		s.UseHostOf(d)
 		s.Yield = append(s.Yield, d.Yield)
 	}
@@ -83,8 +74,7 @@ func (b *Backend) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 		}
 		s.Own(d.Close)
 		s.Yield = append(s.Yield, d.Yield)
-		families = append(families, newFamily(b, d, &s.Metrics))
-		return families[len(families)-1], nil
+		return newFamily(b, d, &s.Metrics), nil
 	})
 }
 
@@ -116,7 +106,9 @@ func CleanUp(ctx context.Context, o Options) error {
 	for _, d := range all {
 		err = errors.Join(err, cleanUp(ctx, d))
 	}
-	err = errors.Join(err, removeCounters(all))
+	for _, d := range all { // the families share them
+		err = errors.Join(err, removeCounters(d))
+	}
 	for _, d := range opened {
 		err = errors.Join(err, d.Close())
 	}

@@ -349,7 +349,8 @@ func TestInvalidPacketsAreDroppedUnlessTheKernelIsLiberal(t *testing.T) {
 		r := newRig(t, iptables.Options{Common: frontend.Common{Sysctls: sysctl.Root(root)}})
 		r.Set(backendtest.Node())
 		r.Sync()
-		assert.Equal(t, drops, strings.Contains(r.dump(model.IPv4), "--ctstate INVALID "), "liberal: %s", value)
+		assert.Equal(t, drops, strings.Contains(r.dump(model.IPv4),
+			"--ctstate INVALID -m nfacct --nfacct-name kpl_ct_state_invalid_dropped -j DROP"), "liberal: %s", value)
 	}
 }
 

@@ -37,8 +37,8 @@ type config struct {
 	nodePorts          []string
 	localhostNodePorts bool
 	lastSources        *sources
-	dropInvalid        bool     // S34
-	counters           []string // those that rules count with
+	dropInvalid        bool // S34
+	counts             bool // rules count packets, with the kernel's counters
 }
 
 func newConfig(f dp.Features, b *Backend, node *model.Node) *config {

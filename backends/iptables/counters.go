@@ -3,7 +3,6 @@ package iptables
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,6 +10,7 @@ import (
 
 	shared "sigs.k8s.io/kube-proxy-lib/backends/internal/metrics"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // The kernel's counters of packets, for two metrics of kube-proxy, whose own are ct_state_invalid_dropped_pkts and
@@ -22,61 +22,49 @@ const (
 
 func counterNames() []string { return []string{invalidDropped, localhostAccepted} }
 
-// counting returns the counters that rules may use.
-func (f *family) counting() []string {
-	if list := f.counters.Load(); list != nil {
-		return *list
+// createCounters creates the counters that do not exist: others may have removed them.
+func (f *family) createCounters() error {
+	for _, name := range counterNames() {
+		if err := f.dataplane.EnsureCounter(name); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// ensureCounters creates the counters, which others may have removed. Everything works without them.
+// ensureCounters creates the counters, unless counting is off. Everything works without them.
 func (f *family) ensureCounters(ctx context.Context) {
-	var list []string
-	for _, name := range counterNames() {
-		if f.noCounting {
-			break
-		}
-		if err := f.dataplane.EnsureCounter(name); err != nil {
-			if !f.toldOfCounters {
-				klog.FromContext(ctx).Info("Dropped and accepted packets are not counted: the kernel's nfacct does not work",
-					"family", f.features.Family, "reason", err)
-			}
-			f.toldOfCounters = true
-			continue
-		}
-		list = append(list, name)
+	if f.noCounting {
+		return
 	}
-	f.useCounters(list)
+	err := f.createCounters()
+	if err != nil {
+		klog.FromContext(ctx).Info("Dropped and accepted packets are not counted: the kernel's nfacct does not work",
+			"family", f.features.Family, "reason", err)
+	}
+	f.setCounting(err == nil)
 }
 
-// useCounters plans rules that count with these counters.
-func (f *family) useCounters(list []string) {
-	f.counters.Store(&list)
-	if !slices.Equal(f.config.counters, list) {
-		f.config.counters = list
+// setCounting plans rules that count, or that do not.
+func (f *family) setCounting(on bool) {
+	f.noCounting = !on
+	f.counts.Store(on)
+	if f.config.counts != on {
+		f.config.counts = on
 		f.setBase()
 	}
 }
 
-// retryCounting finds out whether the match that was missing is there.
+// retryCounting finds out whether what was missing for counting is there.
 func (f *family) retryCounting(ctx context.Context) {
-	if err := f.dataplane.EnsureCounter(invalidDropped); err == nil {
-		f.noCounting = f.newSearch().try(ctx, countingRules([]string{invalidDropped})) != nil
+	if f.createCounters() == nil {
+		f.noCounting = f.newSearch().try(ctx, trial(dp.CountWith(invalidDropped))) != nil
 	}
 }
 
-// countingRules are rules that only count.
-func countingRules(counters []string) (rules [2][]string) {
-	for _, name := range counters {
-		rules[inNAT] = append(rules[inNAT], dp.CountWith(name)+"-j RETURN")
-	}
-	return rules
-}
-
-// count returns a match that counts packets, or "" if the counter does not exist.
+// count returns a match that counts packets, or "" if rules do not count.
 func (c *config) count(name string) string {
-	if !slices.Contains(c.counters, name) {
+	if !c.counts {
 		return ""
 	}
 	return dp.CountWith(name)
@@ -85,19 +73,26 @@ func (c *config) count(name string) string {
 // countLocalhost returns a rule that counts what is for a node port on a loopback address, once for a flow (S36): all
 // of it has the mark, because it is masqueraded. Another program's host port counts as well if that sets the same mark.
 func (c *config) countLocalhost() []string {
-	match := c.count(localhostAccepted)
-	if match == "" || !c.localhostNodePorts {
+	if !c.counts || !c.localhostNodePorts {
 		return nil
 	}
-	return []string{markMatch(c.mark) + "-m conntrack --ctorigdst 127.0.0.0/8 " + strings.TrimSuffix(match, " ")}
+	return []string{markMatch(c.mark) + "-m conntrack --ctorigdst 127.0.0.0/8 " +
+		strings.TrimSuffix(dp.CountWith(localhostAccepted), " ")}
 }
 
 // removeCounters removes the counters, except those that others use.
-func removeCounters(dataplanes []dp.Interface) (err error) {
-	for _, d := range dataplanes {
-		for _, name := range counterNames() {
-			err = errors.Join(err, d.RemoveCounter(name))
-		}
+func removeCounters(d dp.Interface) (err error) {
+	for _, name := range counterNames() {
+		err = errors.Join(err, d.RemoveCounter(name))
+	}
+	return err
+}
+
+// removeCounters removes what the families share.
+func (b *Backend) removeCounters(context.Context) (err error) {
+	for _, f := range b.families {
+		f.counts.Store(false)
+		err = errors.Join(err, removeCounters(f.dataplane))
 	}
 	return err
 }
@@ -106,10 +101,10 @@ func removeCounters(dataplanes []dp.Interface) (err error) {
 type counted struct {
 	desc     *prometheus.Desc
 	name     string
-	families []*family
+	families map[model.Family]*family
 }
 
-func addCounted(g *shared.Group, families []*family) {
+func addCounted(g *shared.Group, families map[model.Family]*family) {
 	for name, metric := range map[string][2]string{
 		invalidDropped: {"ct_state_invalid_dropped_packets_total",
 			"Packets that were dropped because connection tracking does not know their connection"},
@@ -126,8 +121,9 @@ func (c *counted) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 
 // Collect implements [prometheus.Collector].
 func (c *counted) Collect(ch chan<- prometheus.Metric) {
-	for _, f := range c.families {
-		if !slices.Contains(f.counting(), c.name) {
+	for _, family := range model.Families() {
+		f := c.families[family]
+		if f == nil || !f.counts.Load() {
 			continue
 		}
 		if packets, err := f.dataplane.CountedPackets(c.name); err == nil {

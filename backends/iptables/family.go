@@ -19,9 +19,8 @@ type family struct {
 	metrics   *metrics
 	*plan     // what is wanted
 
-	counters       atomic.Pointer[[]string] // see counting
-	noCounting     bool                     // the match for them is missing
-	toldOfCounters bool                     // it has been logged that one cannot be created
+	counts     atomic.Bool // rules count packets; metrics ask at any time
+	noCounting bool        // the kernel's counters or the match for them are missing, until a full Sync has tried again
 
 	// What is known about the tables.
 	state      state
@@ -59,7 +58,7 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 	}
 	before, changes := f.config, c.Difference()
 	f.config = newConfig(f.features, f.backend, c.Node())
-	f.config.counters = f.counting()
+	f.config.counts = f.counts.Load()
 	try := f.failed == nil || c.Retry() // a failed family is left alone until its retry
 	f.retryRefused(ctx, changes, try)
 	f.update(before, c, changes)

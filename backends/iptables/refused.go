@@ -65,7 +65,7 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 	}
 	suspects := f.suspects(c)
 	s := f.newSearch()
-	if s.try(ctx, plainRules()) != nil {
+	if s.try(ctx, trial("")) != nil {
 		return err // no service port's rules are at fault
 	}
 	lost := f.loseMatches(ctx, s, c)
@@ -87,25 +87,21 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 // loseMatches reports whether matches are missing that the base chains can do without, and plans to do so.
 func (f *family) loseMatches(ctx context.Context, s *search, c *frontend.Changes) bool {
 	refuses := func(matches ...string) bool {
-		var rules []string
-		for _, m := range matches {
-			rules = append(rules, m+"-j RETURN")
-		}
-		return len(rules) > 0 && s.try(ctx, [2][]string{inNAT: rules}) != nil && s.failed == nil
+		return len(matches) > 0 && s.try(ctx, trial(matches...)) != nil && s.failed == nil
 	}
 	var bpf, counting []string
 	if !f.noBPF {
 		bpf = []string{sameSource(f.features.Family)}
 	}
 	f.ensureCounters(ctx) // one that was removed is not a match that is missing
-	for _, name := range f.counting() {
-		counting = append(counting, dp.CountWith(name))
+	if !f.noCounting {
+		counting = []string{dp.CountWith(invalidDropped)}
 	}
 	if !refuses(append(bpf, counting...)...) {
 		return false
 	}
 	noBPF, noCounting := refuses(bpf...), refuses(counting...)
-	if err := s.try(ctx, plainRules()); err != nil {
+	if err := s.try(ctx, trial("")); err != nil {
 		s.failed = cmp.Or(s.failed, err) // nothing works any more
 		return false
 	}
@@ -118,14 +114,18 @@ func (f *family) loseMatches(ctx context.Context, s *search, c *frontend.Changes
 	if noCounting {
 		logger.Info("The kernel lacks the nfacct match: dropped and accepted packets are not counted",
 			"family", c.Family())
-		f.noCounting = true
-		f.useCounters(nil)
+		f.setCounting(false)
 	}
 	return noBPF || noCounting
 }
 
-// plainRules are rules that work if any do.
-func plainRules() [2][]string { return [2][]string{inNAT: {"-j RETURN"}} }
+// trial returns rules to try, one for each match. "" matches everything: that rule works if any does.
+func trial(matches ...string) (rules [2][]string) {
+	for _, m := range matches {
+		rules[inNAT] = append(rules[inNAT], m+"-j RETURN")
+	}
+	return rules
+}
 
 func (f *family) newSearch() *search {
 	return &search{plan: f.plan, dataplane: f.dataplane, left: maxProbes}

@@ -214,6 +214,28 @@ func (c *Conn) Answers(f func(Message) error) error {
 	}
 }
 
+// Ask sends a request, whose answer is at once, and calls f with each message of it. If the kernel rejects the request,
+// it returns an [*Error]; an acknowledgement is an answer, too, but f is not called for it.
+func (c *Conn) Ask(request *Builder, f func(Message)) error {
+	request.End()
+	if err := c.Send(request.Buf); err != nil {
+		return err
+	}
+	answered := false
+	err := c.Answers(func(m Message) error {
+		answered = true
+		if m.Type == unix.NLMSG_ERROR {
+			return m.Err()
+		}
+		f(m)
+		return nil
+	})
+	if err == nil && !answered {
+		err = errors.New("no reply from the kernel")
+	}
+	return err
+}
+
 // Error is the kernel's answer to a rejected request.
 type Error struct {
 	Errno syscall.Errno
@@ -272,18 +294,8 @@ var errDone = errors.New("done")
 // Generation returns the generation of nf_tables' ruleset: a number that every change increases.
 func (c *Conn) Generation() (uint32, error) {
 	request := c.Request(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, 0, unix.NFPROTO_UNSPEC)
-	request.End()
-	if err := c.Send(request.Buf); err != nil {
-		return 0, err
-	}
 	var generation uint32
-	err := c.Answers(func(m Message) error {
-		if m.Type == unix.NLMSG_ERROR {
-			return m.Err()
-		}
-		generation = GenerationOf(m)
-		return nil
-	})
+	err := c.Ask(request, func(m Message) { generation = GenerationOf(m) })
 	if err == nil && generation == 0 {
 		err = errors.New("no generation ID in the reply")
 	}

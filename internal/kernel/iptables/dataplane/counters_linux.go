@@ -44,7 +44,7 @@ func openCounters() *counters {
 func (c *counters) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil {
+	if c.conn == nil {
 		return nil
 	}
 	return c.conn.Close()
@@ -84,31 +84,18 @@ func (c *counters) remove(name string) (err error) {
 func (c *counters) ask(typ, flags uint16, name string) (packets uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil {
+	if c.conn == nil {
 		return 0, fmt.Errorf("nfacct: %w", c.err)
 	}
 	request := c.conn.Request(typ, flags, unix.AF_UNSPEC)
 	request.Text(acctName, name)
-	request.End()
-	if err = c.conn.Send(request.Buf); err == nil {
-		answered := false
-		err = c.conn.Answers(func(m nfnetlink.Message) error {
-			answered = true
-			if m.Type == unix.NLMSG_ERROR {
-				return m.Err()
+	if err := c.conn.Ask(request, func(m nfnetlink.Message) {
+		for typ, v := range m.Attributes() {
+			if typ == acctPackets {
+				packets = nfnetlink.Uint64(v)
 			}
-			for typ, v := range m.Attributes() {
-				if typ == acctPackets {
-					packets = nfnetlink.Uint64(v)
-				}
-			}
-			return nil
-		})
-		if err == nil && !answered {
-			err = errors.New("no reply from the kernel")
 		}
-	}
-	if err != nil {
+	}); err != nil {
 		return 0, fmt.Errorf("nfacct %s: %w", name, err)
 	}
 	return packets, nil

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -149,7 +150,9 @@ func (c command) once(ctx context.Context, proxy string) (err error) {
 	if err != nil {
 		return fmt.Errorf("--beside: %w", err)
 	}
-	go func() { cancel(fmt.Errorf("--beside: the command has ended: %w", <-ended)) }()
+	go func() {
+		cancel(fmt.Errorf("--beside: the command has ended: %w", cmp.Or(<-ended, errors.New("exit status 0"))))
+	}()
 	return c.test(ctx, made)
 }
 
