@@ -15,12 +15,13 @@ type Relay struct {
 	listener         net.Listener
 	network, address string
 	failed           func(error)
-	serves           sync.WaitGroup
+	accepts          sync.WaitGroup // the loop that accepts
 
 	mu    sync.Mutex
 	ctx   context.Context // of all connections that are open
 	end   context.CancelFunc
-	conns int // number of connections so far
+	open  *sync.WaitGroup // the connections of ctx
+	conns int             // number of connections so far
 }
 
 // NewRelay passes connections on until Close, which closes the listener too. Unless it is nil, failed is called when a
@@ -32,7 +33,7 @@ func NewRelay(listener net.Listener, network, address string, failed func(error)
 	}
 	r := &Relay{listener: listener, network: network, address: address, failed: failed}
 	r.Unblock()
-	r.serves.Go(func() {
+	r.accepts.Go(func() {
 		for {
 			conn, err := listener.Accept()
 			if errors.Is(err, net.ErrClosed) {
@@ -43,14 +44,23 @@ func NewRelay(listener net.Listener, network, address string, failed func(error)
 				time.Sleep(10 * time.Millisecond)
 				continue
 			}
-			r.mu.Lock()
-			r.conns++
-			ctx := r.ctx
-			r.mu.Unlock()
-			r.serves.Go(func() { r.serve(ctx, conn) })
+			r.accepted(conn)
 		}
 	})
 	return r
+}
+
+// accepted passes conn on, unless the relay is blocked.
+func (r *Relay) accepted(conn net.Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conns++
+	ctx := r.ctx
+	if ctx.Err() != nil {
+		_ = conn.Close()
+		return
+	}
+	r.open.Go(func() { r.serve(ctx, conn) })
 }
 
 // Connections returns the number of connections so far.
@@ -60,17 +70,20 @@ func (r *Relay) Connections() int {
 	return r.conns
 }
 
-// Cut ends all connections. New ones are passed on.
+// Cut ends all connections, and returns when they are closed. New ones are passed on.
 func (r *Relay) Cut() {
 	r.Block()
 	r.Unblock()
 }
 
 // Block ends all connections and, until Unblock, every new one: the server seems to be down, but its machine answers.
+// It returns when those that were open are closed.
 func (r *Relay) Block() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.end()
+	open := r.open
+	r.mu.Unlock()
+	open.Wait()
 }
 
 // Unblock undoes Block.
@@ -79,6 +92,7 @@ func (r *Relay) Unblock() {
 	defer r.mu.Unlock()
 	if r.ctx == nil || r.ctx.Err() != nil {
 		r.ctx, r.end = context.WithCancel(context.Background())
+		r.open = new(sync.WaitGroup)
 	}
 }
 
@@ -86,7 +100,7 @@ func (r *Relay) Unblock() {
 func (r *Relay) Close() {
 	_ = r.listener.Close()
 	r.Block()
-	r.serves.Wait()
+	r.accepts.Wait()
 }
 
 // serve copies data in both directions until either side closes the connection, or ctx ends.

@@ -17,18 +17,17 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// staleServer is one with a client, which notices within milliseconds that nothing is fresh.
-func staleServer(t *testing.T) (server *replica, registry *prometheus.Registry, client *health.Proxy) {
+// staleServer is one with a client, whose clients leave it when it exceeds l.
+func staleServer(t *testing.T, l limits) (server *replica, registry *prometheus.Registry, client *health.Proxy) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	registry = prometheus.NewPedanticRegistry()
-	server = serve(t, Options{Source: c, Metrics: registry, limits: limits{
-		heartbeat: 20 * time.Millisecond, maxPublish: 10 * time.Millisecond, maxSilence: 10 * time.Millisecond,
-		minInterval: -1}}, socket(t))
+	l.heartbeat, l.minInterval = 20*time.Millisecond, -1
+	server = serve(t, Options{Source: c, Metrics: registry, limits: l}, socket(t))
 	rec, client := &sink.Recorder{}, health.New(0)
 	run(t, kubeproxy.Options{Sink: rec, Health: client}, remote.Options{Targets: []string{server.target}, State: stateN1})
 	awaitState(t, c, stateN1, rec)
 	server.awaitClients(t, current)
-	require.NoError(t, server.Ready())
+	require.Eventually(t, func() bool { return server.Ready() == nil }, testTimeout, time.Millisecond)
 	return server, registry, client
 }
 
@@ -47,10 +46,11 @@ func gauge(t *testing.T, r *prometheus.Registry, name string) float64 {
 
 // Clients leave a brain whose publisher hangs, although its streams are alive.
 func TestABrainWhosePublisherHangsIsLeft(t *testing.T) {
-	server, registry, client := staleServer(t)
+	server, registry, client := staleServer(t, limits{maxPublish: 10 * time.Millisecond})
 	server.work.Lock()
 	signal(server.changed)
-	require.Eventually(t, func() bool { return !client.DisconnectedSince().IsZero() }, testTimeout, time.Millisecond)
+	require.Eventually(t, func() bool { return server.Ready() != nil && !client.DisconnectedSince().IsZero() },
+		testTimeout, time.Millisecond)
 	assert.ErrorContains(t, server.Ready(), "has been publishing a revision for")
 	assert.Positive(t, gauge(t, registry, "kubeproxy_remote_publishing_seconds"))
 	server.work.Unlock()
@@ -62,7 +62,7 @@ func TestABrainWhosePublisherHangsIsLeft(t *testing.T) {
 
 // Clients also leave a brain that is cut off from its API server, unless its source does not report signs of life.
 func TestABrainThatHearsNothingIsLeft(t *testing.T) {
-	server, registry, client := staleServer(t)
+	server, registry, client := staleServer(t, limits{maxSilence: 10 * time.Millisecond})
 	assert.Zero(t, gauge(t, registry, "kubeproxy_remote_watch_age_seconds"), "it is not known")
 	heard := func(kind metav1.Object, version string) { serverHandler{server.Server}.Heard(kind, version) }
 	server.heard.Heard(&discoveryv1.EndpointSlice{}, "1", time.Now().Add(-time.Minute))
