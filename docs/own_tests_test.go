@@ -11,41 +11,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"sigs.k8s.io/yaml"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit/owntests"
 )
 
-// ownTestsReport is a report of testing/integration/e2e, which is in a module of its own.
+// ownTestsReport is a report of testing/integration/e2e.
 type ownTestsReport struct {
-	Tested       struct{ Name, Version, Mode, Command, Beside string }
-	Kubernetes   string
-	FeatureGates string
-	Kernel       string
-	Nodes        int
-	Processors   int
-	LoadBefore   float64
-	LoadAfter    float64
-	Started      time.Time
-	Minutes      int
-	Suite        struct {
-		Focus, Skip string
-		Parallel    int
-	}
-	Selected, Passed int
-	Skipped          []struct{ Test, Reason string }
-	Failures         []struct{ Test, Message, Again string }
+	owntests.Report
 
 	path string
-}
-
-// failedAgain returns the tests that failed also when they ran alone.
-func (r *ownTestsReport) failedAgain() []string {
-	var out []string
-	for _, f := range r.Failures {
-		if f.Again != "passed" {
-			out = append(out, f.Test)
-		}
-	}
-	return out
 }
 
 var ownTestsFolder = filepath.Join("..", "testing", "integration", "e2e", "reports")
@@ -60,10 +34,10 @@ func ownTestsReports(t *testing.T) []ownTestsReport {
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
-		r := ownTestsReport{}
-		require.NoError(t, yaml.UnmarshalStrict(text, &r), path)
-		r.path = filepath.ToSlash(strings.TrimPrefix(path, ownTestsFolder+string(filepath.Separator)))
-		reports = append(reports, r)
+		r, err := owntests.Read(text)
+		require.NoError(t, err, path)
+		reports = append(reports, ownTestsReport{*r,
+			filepath.ToSlash(strings.TrimPrefix(path, ownTestsFolder+string(filepath.Separator)))})
 	}
 	return reports
 }
@@ -76,7 +50,7 @@ func ownTestsTable(reports []ownTestsReport) string {
 	for _, r := range reports {
 		fmt.Fprintf(&b, "| [%s %s](../testing/integration/e2e/reports/%s) | %s | %s | %d | %d | %d | %d | %d | %d | %s "+
 			"| %s |\n", tableCell(r.Tested.Name), tableCell(r.Tested.Version), r.path, tableCell(r.Tested.Mode),
-			tableCell(r.Kubernetes), r.Nodes, r.Selected, r.Passed, len(r.Skipped), len(r.Failures), len(r.failedAgain()),
+			tableCell(r.Kubernetes), r.Nodes, r.Selected, r.Passed, len(r.Skipped), len(r.Failures), len(r.FailedAgain()),
 			tableCell(r.Kernel), r.Started.Format(time.DateOnly))
 	}
 	return b.String()
@@ -88,7 +62,7 @@ func ownTestsShort(reports []ownTestsReport) string {
 	for _, r := range reports {
 		fmt.Fprintf(&b, "| [%s %s](testing/integration/e2e/reports/%s) | %s | %d | %d | %d | %d |\n",
 			tableCell(r.Tested.Name), tableCell(r.Tested.Version), r.path, tableCell(r.Tested.Mode), r.Selected,
-			r.Passed+len(r.Failures)-len(r.failedAgain()), len(r.Skipped), len(r.failedAgain()))
+			r.Passed+len(r.Failures)-len(r.FailedAgain()), len(r.Skipped), len(r.FailedAgain()))
 	}
 	return b.String()
 }
@@ -110,6 +84,9 @@ func TestReportsOfKubernetesOwnTestsAreWhole(t *testing.T) {
 	for _, r := range reports {
 		assert.Equal(t, fmt.Sprintf("%s/%s-%s.yaml", r.Tested.Name, r.Tested.Version, r.Tested.Mode), r.path)
 		assert.Equal(t, r.Selected, r.Passed+len(r.Skipped)+len(r.Failures), r.path)
+		if r.PassedTests != nil {
+			assert.Len(t, r.PassedTests, r.Passed, r.path)
+		}
 		canBeRepeated(t, r.path, r.Tested.Command)
 		for _, f := range r.Failures {
 			assert.NotEmpty(t, f.Again, "%s: %s did not run again", r.path, f.Test)
@@ -122,7 +99,7 @@ func TestReportsOfKubernetesOwnTestsAreWhole(t *testing.T) {
 			assert.Equal(t, reports[i].Suite, r.Suite, r.path)
 			assert.Equal(t, reports[i].FeatureGates, r.FeatureGates, r.path)
 			assert.Equal(t, reports[i].Selected, r.Selected, r.path)
-			assert.Subset(t, reports[i].failedAgain(), r.failedAgain(), r.path)
+			assert.Subset(t, reports[i].FailedAgain(), r.FailedAgain(), r.path)
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit/owntests"
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
@@ -301,4 +302,32 @@ func TestReportsOnOnePage(t *testing.T) {
 	_, err = run(t.Context(), []string{"--page", filepath.Join(folder, "none"), "--report", folder},
 		io.Discard, io.Discard)
 	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+// Reports of Kubernetes' own tests have the same page, and are not merged.
+func TestAPageOfKubernetesOwnTests(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "own.yaml")
+	r := &owntests.Report{Tested: owntests.Tested{Name: "example-proxy", Mode: "nftables"}, Kubernetes: "v1.37.2",
+		Passed: 1, PassedTests: []string{"[sig-network] DNS <b>works</b>"},
+		Failures: []owntests.Failure{{Test: "[sig-network] HostPort", Message: "timed out", Again: "failed"}}}
+	var b bytes.Buffer
+	require.NoError(t, owntests.WriteYAML(&b, r))
+	require.NoError(t, os.WriteFile(path, b.Bytes(), 0o600))
+	_, err := run(t.Context(), []string{"--page", path, "--report", folder}, io.Discard, io.Discard)
+	require.NoError(t, err)
+	html, err := os.ReadFile(filepath.Join(folder, "report.html"))
+	require.NoError(t, err)
+	for _, want := range []string{"Kubernetes’ own network tests", "example-proxy, mode nftables", "kubernetes",
+		"[sig-network] DNS &lt;b&gt;works&lt;/b&gt;", "1 passed, 1 failed", "timed out"} {
+		assert.Contains(t, string(html), want)
+	}
+	for _, not := range []string{`id="features"`, "cases more", "seed"} {
+		assert.NotContains(t, string(html), not)
+	}
+	_, err = run(t.Context(), []string{"--merge", path, "--merge", path, "--report", folder}, io.Discard, io.Discard)
+	require.ErrorContains(t, err, path+": it is about Kubernetes' own tests: --page shows it")
+	require.NoError(t, os.WriteFile(path, []byte("tested: {colour: red}"), 0o600))
+	_, err = run(t.Context(), []string{"--page", path, "--report", folder}, io.Discard, io.Discard)
+	require.ErrorContains(t, err, path+": report of Kubernetes' own tests: ")
 }

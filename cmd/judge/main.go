@@ -19,6 +19,7 @@ import (
 	"unicode/utf8"
 
 	"sigs.k8s.io/kube-proxy-lib/cmd/judge/internal/output"
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit/owntests"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/judge"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
@@ -127,7 +128,8 @@ func parse(args []string, usage io.Writer) (*options, error) {
 		o.merge = append(o.merge, path)
 		return nil
 	})
-	f.Func("page", "`report.yaml` of any run; a report.html shows it and others side by side, and nothing is run",
+	f.Func("page", "`report.yaml` of any run, or of Kubernetes' own tests; a report.html shows it and others side by side, "+
+		"and nothing is run",
 		func(path string) error {
 			o.page = append(o.page, path)
 			return nil
@@ -274,24 +276,44 @@ func passes(r *report.Report) bool {
 		(r.Speed == nil || !slices.ContainsFunc(r.Speed.Runs, func(s report.SpeedRun) bool { return s.Problem != "" }))
 }
 
-func readReports(paths []string) (reports []*report.Report, err error) {
+// readForMerge reads a report of this program.
+func readForMerge(text []byte) (*report.Report, error) {
+	if owntests.Is(text) {
+		return nil, errors.New("it is about Kubernetes' own tests: --page shows it")
+	}
+	return report.Read(text)
+}
+
+// readForPage reads a report of this program, or of Kubernetes' own tests.
+func readForPage(text []byte) (*report.Report, error) {
+	if !owntests.Is(text) {
+		return report.Read(text)
+	}
+	r, err := owntests.Read(text)
+	if err != nil {
+		return nil, err
+	}
+	return fromOwnTests(r)
+}
+
+func readReports(paths []string, read func(text []byte) (*report.Report, error)) (all []*report.Report, err error) {
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err
 		}
-		r, err := report.Read(text)
+		r, err := read(text)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		reports = append(reports, r)
+		all = append(all, r)
 	}
-	return reports, nil
+	return all, nil
 }
 
 // writePage writes an HTML page with the reports side by side.
 func (o *options) writePage(out io.Writer) error {
-	reports, err := readReports(o.page)
+	reports, err := readReports(o.page, readForPage)
 	if err != nil {
 		return err
 	}
@@ -309,7 +331,7 @@ func (o *options) writePage(out io.Writer) error {
 
 // mergeReports merges reports and writes the result.
 func (o *options) mergeReports(out io.Writer) (passed bool, err error) {
-	reports, err := readReports(o.merge)
+	reports, err := readReports(o.merge, readForMerge)
 	if err != nil {
 		return false, err
 	}

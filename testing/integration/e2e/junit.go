@@ -4,7 +4,10 @@ import (
 	"encoding/xml"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit/owntests"
 )
 
 // result is the outcome of one test: "passed", "failed", "skipped", or "" if the test was not selected.
@@ -53,4 +56,26 @@ func readResults(path string) ([]result, error) {
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// addTo adds results to a report.
+func addTo(r *owntests.Report, results []result) {
+	for _, t := range results {
+		message, _, _ := strings.Cut(strings.TrimSpace(t.message), "\n")
+		switch t.outcome {
+		case "passed":
+			r.Passed++
+			r.PassedTests = append(r.PassedTests, t.test)
+		case "skipped":
+			r.Skipped = append(r.Skipped, owntests.Skipped{Test: t.test, Reason: message})
+		case "failed":
+			r.Failures = append(r.Failures, owntests.Failure{Test: t.test, Message: message})
+		default:
+			continue
+		}
+		r.Selected++
+	}
+	slices.Sort(r.PassedTests)
+	slices.SortFunc(r.Skipped, func(a, b owntests.Skipped) int { return strings.Compare(a.Test, b.Test) })
+	slices.SortFunc(r.Failures, func(a, b owntests.Failure) int { return strings.Compare(a.Test, b.Test) })
 }

@@ -14,21 +14,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// Suite is a selection of Kubernetes' own tests.
-type Suite struct {
-	// Focus and Skip are regular expressions for the names of tests.
-	Focus string `json:"focus"`
-	Skip  string `json:"skip"`
-	// Parallel is how many tests run at a time.
-	Parallel int `json:"parallel"`
-}
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit/owntests"
+)
 
 // DefaultSuite selects Kubernetes' tests of services, DNS and host ports. It leaves out those of network policies,
 // which no service proxy implements; those that need the Internet or measure throughput; those that are slow or
 // disruptive; and, where the kernel has no sockets for SCTP, those that need them.
-func DefaultSuite() Suite {
+func DefaultSuite() owntests.Suite {
 	features := []string{"NetworkPolicy", "Networking-DNS", "Networking-IPv4", "Networking-IPv6",
 		"Networking-Performance", "PerformanceDNS"}
 	if s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP); err != nil {
@@ -36,13 +29,13 @@ func DefaultSuite() Suite {
 	} else {
 		_ = unix.Close(s)
 	}
-	return Suite{Focus: `\[sig-network\]`, Parallel: 8,
+	return owntests.Suite{Focus: `\[sig-network\]`, Parallel: 8,
 		Skip: `\[Disruptive\]|\[Flaky\]|\[Slow\]|\[Feature:(` + strings.Join(features, "|") + `)\]`}
 }
 
 // Test runs tests on the cluster, and then runs those that failed once more, one at a time.
-func (c *Cluster) Test(ctx context.Context, s Suite, tested Tested) (*Report, error) {
-	r := &Report{Tested: tested, Kubernetes: c.Options.Version, FeatureGates: c.Options.FeatureGates,
+func (c *Cluster) Test(ctx context.Context, s owntests.Suite, tested owntests.Tested) (*owntests.Report, error) {
+	r := &owntests.Report{Tested: tested, Kubernetes: c.Options.Version, FeatureGates: c.Options.FeatureGates,
 		Nodes: c.Options.Nodes, Suite: s, Started: time.Now().UTC().Truncate(time.Second), Processors: runtime.NumCPU()}
 	proxy, err := os.ReadFile(c.Options.file("proxy"))
 	if err != nil {
@@ -69,11 +62,11 @@ func (c *Cluster) Test(ctx context.Context, s Suite, tested Tested) (*Report, er
 		return nil, errors.New("a node has restarted meanwhile, see machine.log: the results are worth nothing")
 	}
 	r.LoadAfter = load()
-	r.add(results)
+	addTo(r, results)
 	r.Minutes = int(time.Since(r.Started).Round(time.Minute) / time.Minute)
 	for i := range r.Failures {
 		f := &r.Failures[i]
-		again, err := c.run(ctx, Suite{Focus: focusOn(f.Test), Parallel: 1}, "again-"+strconv.Itoa(i))
+		again, err := c.run(ctx, owntests.Suite{Focus: focusOn(f.Test), Parallel: 1}, "again-"+strconv.Itoa(i))
 		if err != nil {
 			return nil, fmt.Errorf("%s, again: %w", f.Test, err)
 		}
@@ -102,7 +95,7 @@ func outcome(results []result) string {
 }
 
 // run runs e2e.test in the machine's namespaces and returns its results.
-func (c *Cluster) run(ctx context.Context, s Suite, name string) ([]result, error) {
+func (c *Cluster) run(ctx context.Context, s owntests.Suite, name string) ([]result, error) {
 	dir := c.Options.file(filepath.Join("suite", name))
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err

@@ -52,6 +52,7 @@ type page struct {
 	Charts        *charts // nil without speed figures
 	Several       bool
 	Differences   bool // all reports are comparisons of two programs
+	OwnTests      bool // all reports are of Kubernetes' own tests
 }
 
 // supportRow is a feature of Kubernetes, with what each report says of it.
@@ -141,8 +142,11 @@ func newPage(reports []*report.Report) (*page, error) {
 		Script:  template.HTML("<script>" + string(script) + "</script>"), //nolint:gosec // a file of this package
 		Several: len(reports) != 1,
 	}
-	alone := func(r *report.Report) bool { return r.Beside == nil }
-	p.Differences = len(reports) > 0 && !slices.ContainsFunc(reports, alone)
+	all := func(is func(*report.Report) bool) bool {
+		return len(reports) > 0 && !slices.ContainsFunc(reports, func(r *report.Report) bool { return !is(r) })
+	}
+	p.Differences = all(func(r *report.Report) bool { return r.Beside != nil })
+	p.OwnTests = all(func(r *report.Report) bool { return r.Counts(report.Kubernetes).Total() > 0 })
 	failed := map[string]string{}
 	for _, r := range reports {
 		r, err := r.Normalized()
@@ -161,7 +165,7 @@ func newPage(reports []*report.Report) (*page, error) {
 	}
 	p.Charts = newCharts(p.Reports)
 	p.fill()
-	if !p.Differences {
+	if !p.Differences && !p.OwnTests {
 		p.support()
 	}
 	return p, nil

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit/owntests"
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/e2e"
 )
 
@@ -55,8 +56,8 @@ Flags, with the commands that they are for:
 type command struct {
 	options  e2e.Options
 	cleanup  string
-	suite    e2e.Suite
-	tested   e2e.Tested
+	suite    owntests.Suite
+	tested   owntests.Tested
 	report   string
 	baseline string
 }
@@ -158,11 +159,14 @@ func (c command) once(ctx context.Context, proxy string) (err error) {
 
 // test runs tests, writes the report to a file, and compares it with the baseline, if there is one.
 func (c command) test(ctx context.Context, on *e2e.Cluster) error {
-	var than *e2e.Report
+	var than *owntests.Report
 	if c.baseline != "" {
-		var err error
-		if than, err = e2e.ReadReport(c.baseline); err != nil {
-			return fmt.Errorf("the baseline: %w", err)
+		text, err := os.ReadFile(c.baseline)
+		if err == nil {
+			than, err = owntests.Read(text)
+		}
+		if err != nil {
+			return fmt.Errorf("the baseline %s: %w", c.baseline, err)
 		}
 	}
 	report, err := on.Test(ctx, c.suite, c.tested)
@@ -170,7 +174,11 @@ func (c command) test(ctx context.Context, on *e2e.Cluster) error {
 		return err
 	}
 	fmt.Println(report.Summary())
-	if err := report.Write(c.report); err != nil {
+	file, err := os.Create(c.report)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(owntests.WriteYAML(file, report), file.Close()); err != nil {
 		return err
 	}
 	if than == nil {

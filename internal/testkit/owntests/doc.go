@@ -1,0 +1,17 @@
+// Package owntests has the report of a run of Kubernetes' own network tests against a service proxy: plain data, in
+// YAML. Package testing/integration/e2e, which is in a module of its own, makes such reports.
+//
+//	r, err := owntests.Read(text)
+//	fmt.Println(r.Summary())
+//
+// cmd/judge makes pages of them.
+//
+// # What it guarantees
+//
+// Reading what was written gives the same report. The functions may be called concurrently, and modify nothing but
+// what they are methods of.
+//
+// # What it does not do
+//
+// It runs nothing.
+package owntests
