@@ -128,8 +128,8 @@ func parse(args []string, usage io.Writer) (*options, error) {
 		o.merge = append(o.merge, path)
 		return nil
 	})
-	f.Func("page", "`report.yaml` of any run, or of Kubernetes' own tests; a report.html shows it and others side by side, "+
-		"and nothing is run",
+	f.Func("page", "`report.yaml` of any run, or of Kubernetes' own tests; a report.html shows it and others side by "+
+		"side, and nothing is run",
 		func(path string) error {
 			o.page = append(o.page, path)
 			return nil
