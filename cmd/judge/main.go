@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -276,44 +277,46 @@ func passes(r *report.Report) bool {
 		(r.Speed == nil || !slices.ContainsFunc(r.Speed.Runs, func(s report.SpeedRun) bool { return s.Problem != "" }))
 }
 
-// readForMerge reads a report of this program.
-func readForMerge(text []byte) (*report.Report, error) {
-	if owntests.Is(text) {
-		return nil, errors.New("it is about Kubernetes' own tests: --page shows it")
-	}
-	return report.Read(text)
-}
-
-// readForPage reads a report of this program, or of Kubernetes' own tests.
-func readForPage(text []byte) (*report.Report, error) {
-	if !owntests.Is(text) {
-		return report.Read(text)
-	}
-	r, err := owntests.Read(text)
-	if err != nil {
-		return nil, err
-	}
-	return fromOwnTests(r)
-}
-
-func readReports(paths []string, read func(text []byte) (*report.Report, error)) (all []*report.Report, err error) {
+// readReports has read add a report each.
+func readReports(paths []string, read func(text []byte) error) error {
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		r, err := read(text)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+		if err := read(text); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
 		}
-		all = append(all, r)
 	}
-	return all, nil
+	return nil
 }
 
 // writePage writes an HTML page with the reports side by side.
 func (o *options) writePage(out io.Writer) error {
-	reports, err := readReports(o.page, readForPage)
+	var reports []*report.Report
+	var own []*owntests.Report
+	err := readReports(o.page, func(text []byte) error {
+		if owntests.Is(text) {
+			r, err := owntests.Read(text)
+			own = append(own, r)
+			return err
+		}
+		r, err := report.Read(text)
+		reports = append(reports, r)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var page bytes.Buffer
+	switch {
+	case len(own) == 0:
+		err = output.HTML(&page, reports...)
+	case len(reports) == 0:
+		err = output.OwnTestsHTML(&page, own...)
+	default:
+		err = errors.New("--page: reports of Kubernetes' own tests need a page of their own")
+	}
 	if err != nil {
 		return err
 	}
@@ -322,7 +325,8 @@ func (o *options) writePage(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(output.HTML(file, reports...), file.Close()); err != nil {
+	_, err = page.WriteTo(file)
+	if err := errors.Join(err, file.Close()); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(out, "The page is %s.\n", path)
@@ -331,7 +335,15 @@ func (o *options) writePage(out io.Writer) error {
 
 // mergeReports merges reports and writes the result.
 func (o *options) mergeReports(out io.Writer) (passed bool, err error) {
-	reports, err := readReports(o.merge, readForMerge)
+	var reports []*report.Report
+	err = readReports(o.merge, func(text []byte) error {
+		if owntests.Is(text) {
+			return errors.New("it is about Kubernetes' own tests: --page shows it")
+		}
+		r, err := report.Read(text)
+		reports = append(reports, r)
+		return err
+	})
 	if err != nil {
 		return false, err
 	}

@@ -26,7 +26,7 @@ type Relay struct {
 
 // NewRelay passes connections on until Close, which closes the listener too. Unless it is nil, failed is called when a
 // connection cannot be accepted, or the server cannot be reached. The server is dialled in the network namespace of the
-// process, whatever thread calls this.
+// process, whatever thread calls this. failed must not call Block, Cut or Close, which wait for it.
 func NewRelay(listener net.Listener, network, address string, failed func(error)) *Relay {
 	if failed == nil {
 		failed = func(error) {}

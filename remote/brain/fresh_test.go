@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// staleServer is one with a client, whose clients leave it when it exceeds l.
+// staleServer returns a server with one client, which leaves it when it exceeds a limit of l.
 func staleServer(t *testing.T, l limits) (server *replica, registry *prometheus.Registry, client *health.Proxy) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	registry = prometheus.NewPedanticRegistry()

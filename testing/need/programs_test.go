@@ -29,6 +29,7 @@ var told = map[string]string{
 	"testing/integration/apiserver/node_linux_test.go":        "runs what Program has found",
 	"testing/integration/apiserver/kubectl_test.go":           "runs what Program has found",
 	"testing/integration/apiserver/serviceproxy_test.go":      "runs what Program has found",
+	"testing/integration/e2e/probes_linux_test.go":            "runs kubectl, which newRecipe has asked for",
 	"testing/integration/dropin/program_linux_test.go":        "runs what it has built, or Program has found",
 	"testing/integration/benchmarks/sidebyside_linux_test.go": "runs what it has built",
 	"testing/integration/benchmarks/brain_linux_test.go":      "runs what it has built",

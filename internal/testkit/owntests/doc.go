@@ -8,8 +8,8 @@
 //
 // # What it guarantees
 //
-// Reading what was written gives the same report. The functions may be called concurrently, and modify nothing but
-// what they are methods of.
+// Reading what was written gives the same report. Nothing here modifies a report, and everything may be called
+// concurrently.
 //
 // # What it does not do
 //

@@ -132,11 +132,17 @@ func WriteYAML(w io.Writer, r *Report) error {
 	return err
 }
 
-// Read reads the output of WriteYAML.
+// Read reads the output of WriteYAML. It fails if the numbers do not match the tests.
 func Read(text []byte) (*Report, error) {
 	r := &Report{}
 	if err := yaml.UnmarshalStrict(text, r); err != nil {
 		return nil, fmt.Errorf("report of Kubernetes' own tests: %w", err)
+	}
+	if all := r.Passed + len(r.Skipped) + len(r.Failures); all != r.Selected {
+		return nil, fmt.Errorf("report of %s: of %d tests it has %d", r.Tested.Name, r.Selected, all)
+	}
+	if n := len(r.PassedTests); n > 0 && n != r.Passed {
+		return nil, fmt.Errorf("report of %s: of %d tests that passed it names %d", r.Tested.Name, r.Passed, n)
 	}
 	return r, nil
 }

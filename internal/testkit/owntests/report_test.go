@@ -2,6 +2,7 @@ package owntests_test
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +50,13 @@ func TestReportsAreReadAsTheyWereWritten(t *testing.T) {
 	_, err = owntests.Read([]byte("tested: {colour: red}"))
 	require.ErrorContains(t, err, `unknown field "colour"`)
 	assert.True(t, owntests.Is([]byte("tested: {colour: red}")), "one that is damaged")
+	for said, change := range map[string]*strings.Replacer{
+		"of 9 tests it has 5":               strings.NewReplacer("selected: 5", "selected: 9"),
+		"of 1 tests that passed it names 2": strings.NewReplacer("- serves", "- serves\n- also"),
+	} {
+		_, err = owntests.Read([]byte(change.Replace(b.String())))
+		require.ErrorContains(t, err, said)
+	}
 	for _, text := range []string{"", "- tested", "{", "kind: ServiceProxyReport"} {
 		assert.False(t, owntests.Is([]byte(text)), text)
 	}

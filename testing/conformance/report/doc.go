@@ -11,9 +11,9 @@
 // # What it has
 //
 // A [Report] says what was tested and where, and has a [Result] for each case. A case belongs to a [Profile]: what
-// every service proxy must do, a named feature that it may lack, or a note, which never counts as a failure; tests of
-// Kubernetes' own have a profile for themselves. A failed result has [Failure]s: the flow, the observed result, the
-// expected outcomes with their rules, the packet's path, and the cluster's objects as YAML for kubectl apply.
+// every service proxy must do, a named feature that it may lack, or a note, which never counts as a failure. A failed
+// result has [Failure]s: the flow, the observed result, the expected outcomes with their rules, the packet's path, and
+// the cluster's objects as YAML for kubectl apply.
 //
 // [WriteYAML] writes reports that are committed and compared; [Read] reads them. Equal results produce equal bytes,
 // except for the load of the [Machine] and the figures of [Speed]. [Merge] merges the reports of a program's runs, each

@@ -15,10 +15,9 @@ type Report struct {
 	Kernel string `json:"kernel"`
 	// Machine says how busy the machine was, nil in older reports.
 	Machine *Machine `json:"machine,omitempty"`
-	// Suite is the version of the suite; for tests of Kubernetes' own it names these.
+	// Suite is the version of the suite.
 	Suite string `json:"suite"`
-	// Seed determines source ports and random states: the same seed produces the same ones again. Tests of Kubernetes' own
-	// have none.
+	// Seed determines source ports and random states: the same seed produces the same ones again.
 	Seed uint64 `json:"seed"`
 	// Problem says why the run ended early or judged nothing: the program exited, or never served. It is "" if the run is
 	// complete. Log is the end of the program's output before that.
@@ -79,13 +78,10 @@ const (
 	Note Profile = "note"
 	// Comparison is a difference between two programs. Only reports of comparisons have it.
 	Comparison Profile = "comparison"
-	// Kubernetes is a test of Kubernetes' own, and no case of the suite. Only what testing/integration/e2e has reported
-	// has it.
-	Kubernetes Profile = "kubernetes"
 )
 
 // Profiles returns all profiles, in report order.
-func Profiles() []Profile { return []Profile{Comparison, Kubernetes, Core, Extended, Note} }
+func Profiles() []Profile { return []Profile{Comparison, Core, Extended, Note} }
 
 // Verdict is the result of a case.
 type Verdict string

@@ -46,7 +46,7 @@ type profileSummary struct {
 func (r *Report) summary() summary {
 	var s summary
 	for _, p := range Profiles() {
-		if (p == Comparison || p == Kubernetes) && r.Counts(p).Total() == 0 {
+		if p == Comparison && r.Counts(p).Total() == 0 {
 			continue
 		}
 		s.Profiles = append(s.Profiles, profileSummary{Name: p, Result: r.Conclusion(p), Counts: r.Counts(p)})

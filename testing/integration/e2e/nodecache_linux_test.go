@@ -33,7 +33,7 @@ const (
 // dnsCache is a cluster in which a test asks DNS for names.
 type dnsCache struct {
 	*recipe
-	asked int
+	asked *int // the number of names that were asked for
 }
 
 // TestNodeLocalDNSCache runs NodeLocal DNSCache beside kube-proxy, and beside cmd/kube-proxy in two modes. On every
@@ -53,21 +53,22 @@ func TestNodeLocalDNSCache(t *testing.T) {
 	archive := filepath.Join(t.TempDir(), "images.tar")
 	require.NoError(t, e2e.WriteArchive(options.Root(), archive, []e2e.Image{
 		{Name: nodeCacheImage, Programs: map[string]string{"/node-cache": program}}}))
-	d := &dnsCache{recipe: newRecipe(t, options, archive, folder)}
-	d.startClients()
+	asked := 0
+	all := &dnsCache{recipe: newRecipe(t, options, archive, folder), asked: &asked}
+	all.startClients()
 	ours := filepath.Join(folder, "kube-proxy")
-	for i, proxy := range []struct{ name, program, mode string }{
+	for _, proxy := range []struct{ name, program, mode string }{
 		{"kube-proxy", "kube-proxy", "nftables"},
 		{"kube-proxy-lib in mode nftables", ours, "nftables"},
 		{"kube-proxy-lib in mode iptables", ours, "iptables"},
 	} {
 		t.Run(proxy.name, func(t *testing.T) {
-			r := *d.recipe
+			r := *all.recipe
 			r.t = t
-			d := &dnsCache{recipe: &r, asked: 100 * i}
+			d := &dnsCache{recipe: &r, asked: &asked}
 			d.startProxy(proxy.program, proxy.mode)
 			d.shell("kubectl -n kube-system rollout status deployment coredns --timeout=5m")
-			d.awaitDNS()
+			d.awaitDNS(dnsClusterIP)
 			d.ask(dnsClusterIP)
 
 			d.apply(nodeCacheManifest, map[string]string{"Image": nodeCacheImage, "Own": nodeCacheIP,
@@ -76,7 +77,10 @@ func TestNodeLocalDNSCache(t *testing.T) {
 			d.awaitCache()
 			d.cacheAnswers()
 			d.startProxy(proxy.program, proxy.mode)
-			d.awaitDNS()
+			upstream, err := d.client.CoreV1().Services(metav1.NamespaceSystem).Get(t.Context(), "kube-dns-upstream",
+				metav1.GetOptions{})
+			require.NoError(t, err)
+			d.awaitDNS(upstream.Spec.ClusterIP) // by the new proxy's rules: the cache does not answer there
 			d.cacheAnswers()
 
 			d.shell("kubectl -n kube-system delete daemonset node-local-dns")
@@ -111,22 +115,22 @@ func (d *dnsCache) startClients() {
 
 var dnsClients = []string{"client-n1", "client-n1-host", "client-n2", "client-n2-host"}
 
-// awaitDNS waits until every client resolves a name.
-func (d *dnsCache) awaitDNS() {
+// awaitDNS waits until every client resolves a name at a server.
+func (d *dnsCache) awaitDNS(server string) {
 	d.t.Helper()
 	for _, client := range dnsClients {
 		require.Eventually(d.t, func() bool {
-			_, err := d.dig(client, dnsClusterIP)
+			_, err := d.dig(client, server)
 			return err == nil
-		}, waitTimeout, 200*time.Millisecond, "%s resolves names", client)
+		}, waitTimeout, 200*time.Millisecond, "%s resolves names at %s", client, server)
 	}
 }
 
 // dig asks a server for a name that nobody has asked for, and returns it. The name has an address in it, which is the
 // answer of CoreDNS.
 func (d *dnsCache) dig(client, server string, flags ...string) (name string, err error) {
-	d.asked++
-	address := fmt.Sprintf("10.0.%d.%d", d.asked/250, 1+d.asked%250)
+	*d.asked++
+	address := fmt.Sprintf("10.0.%d.%d", *d.asked/250, 1+*d.asked%250)
 	name = strings.ReplaceAll(address, ".", "-") + ".default.pod.cluster.local"
 	out, err := d.kubectlExec(client, append([]string{"dig", "+short", "@" + server, name}, flags...)...)
 	if err == nil && strings.TrimSpace(out) != address {

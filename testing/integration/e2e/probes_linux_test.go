@@ -30,6 +30,8 @@ type probedPod struct {
 	Name, App, Node string
 	// HostNetwork puts it into the network of its node.
 	HostNetwork bool
+	// Port is the number of its TCP port.
+	Port int
 	// Args, Readiness and Liveness are YAML: the arguments of agnhost, and the two probes.
 	Args, Readiness, Liveness string
 }
@@ -39,19 +41,19 @@ func probedPods() []probedPod {
 	const server = "[netexec, --http-port=8080]"
 	get := "httpGet: {path: /healthz, port: 8080}"
 	pods := []probedPod{
-		{Name: "http", Node: "n1", Args: server, Readiness: get, Liveness: get},
-		{Name: "tcp", Node: "n1", Args: server, Readiness: "tcpSocket: {port: 8080}",
+		{Name: "http", Node: "n1", Port: 8080, Args: server, Readiness: get, Liveness: get},
+		{Name: "tcp", Node: "n1", Port: 8080, Args: server, Readiness: "tcpSocket: {port: 8080}",
 			Liveness: "tcpSocket: {port: 8080}"},
-		{Name: "grpc", Node: "n1", Args: "[grpc-health-checking]", Readiness: "grpc: {port: 5000}",
+		{Name: "grpc", Node: "n1", Port: 5000, Args: "[grpc-health-checking]", Readiness: "grpc: {port: 5000}",
 			Liveness: "grpc: {port: 5000}"},
-		{Name: "host", Node: "n1", HostNetwork: true, Args: "[netexec, --http-port=8090, --udp-port=8091]",
+		{Name: "host", Node: "n1", HostNetwork: true, Port: 8090, Args: "[netexec, --http-port=8090, --udp-port=8091]",
 			Readiness: "httpGet: {path: /healthz, port: 8090}", Liveness: "tcpSocket: {port: 8090}"},
 	}
 	for i := range pods {
 		pods[i].App = pods[i].Name
 	}
 	for _, node := range []string{"n1", "n2"} {
-		pods = append(pods, probedPod{Name: "exec-" + node, App: "exec", Node: node, Args: server,
+		pods = append(pods, probedPod{Name: "exec-" + node, App: "exec", Node: node, Port: 8080, Args: server,
 			Readiness: "exec: {command: [test, '!', -e, /tmp/unready]}", Liveness: "exec: {command: ['true']}"})
 	}
 	return pods
@@ -76,17 +78,29 @@ func TestProbes(t *testing.T) {
 			r.shell("kubectl wait --for=condition=Ready pod --all --timeout=5m")
 			r.probesSucceed("http", "tcp", "grpc", "host", "exec-n1", "exec-n2")
 
-			values["Policies"] = map[string]string{"exec": "Cluster", "http": "Local", "tcp": "Local", "grpc": "Local",
-				"host": "Local"}
+			services := map[string]int{}
+			for _, p := range probedPods() {
+				services[p.App] = p.Port
+			}
+			values["Services"], values["Policy"] = services, "Cluster"
+			r.apply(probesManifest, values)
+			for _, app := range []string{"http", "tcp"} {
+				r.answers("n2", "http://"+r.clusterIP(app)+"/hostname", app)
+			}
+			values["Policy"] = "Local"
 			r.apply(probesManifest, values)
 			for _, app := range []string{"http", "tcp"} {
 				url := "http://" + r.clusterIP(app) + "/hostname"
+				require.Eventually(t, func() bool {
+					_, err := r.try("n2", "curl", "--silent", "--max-time", "5", url)
+					return err != nil
+				}, waitTimeout, 200*time.Millisecond, "a node without an endpoint of %s, with policy Local", app)
 				r.answers("n1", url, app)
-				_, err := r.try("n2", "curl", "--silent", "--max-time", "5", url)
-				assert.Error(t, err, "a node without an endpoint, with policy Local")
 			}
 			r.probesSucceed("http", "tcp", "grpc", "host", "exec-n1", "exec-n2")
 
+			values["Policy"] = "Cluster"
+			r.apply(probesManifest, values)
 			url := "http://" + r.clusterIP("exec") + "/hostname"
 			for _, node := range []string{"n1", "n2"} {
 				r.answers(node, url, "exec-n1", "exec-n2")
@@ -165,10 +179,14 @@ func (r *recipe) answers(node, url string, pods ...string) {
 func (r *recipe) probesSucceed(names ...string) {
 	r.t.Helper()
 	const more = 5
-	before := r.probeResults()
+	before, err := r.probeResults()
+	require.NoError(r.t, err)
 	ready := r.readySince(names)
+	now := before
 	require.Eventually(r.t, func() bool {
-		now := r.probeResults()
+		if now, err = r.probeResults(); err != nil {
+			return false
+		}
 		for _, name := range names {
 			for _, kind := range []string{"Readiness", "Liveness"} {
 				succeeded := name + " " + kind + " successful"
@@ -179,7 +197,6 @@ func (r *recipe) probesSucceed(names ...string) {
 		}
 		return true
 	}, waitTimeout, 500*time.Millisecond, "the probes succeed")
-	now := r.probeResults()
 	for _, name := range names {
 		for _, kind := range []string{"Readiness", "Liveness"} {
 			failed := name + " " + kind + " failed"
@@ -207,14 +224,19 @@ func (r *recipe) readySince(names []string) map[string]string {
 }
 
 // probeResults returns how many probes of pods had which result, as the kubelets count them.
-func (r *recipe) probeResults() map[string]float64 {
+func (r *recipe) probeResults() (map[string]float64, error) {
 	out := map[string]float64{}
 	for _, node := range []string{"n1", "n2"} {
-		text := r.on(node, "curl", "--silent", "--show-error", "--fail", "--insecure",
+		text, err := r.try(node, "curl", "--silent", "--show-error", "--fail", "--insecure",
 			"https://127.0.0.1:10250/metrics/probes")
+		if err != nil {
+			return nil, err
+		}
 		parser := expfmt.NewTextParser(model.UTF8Validation)
 		families, err := parser.TextToMetricFamilies(strings.NewReader(text))
-		require.NoError(r.t, err)
+		if err != nil {
+			return nil, fmt.Errorf("metrics of the kubelet on %s: %w", node, err)
+		}
 		for _, m := range families["prober_probe_total"].GetMetric() {
 			labels := map[string]string{}
 			for _, l := range m.GetLabel() {
@@ -223,5 +245,5 @@ func (r *recipe) probeResults() map[string]float64 {
 			out[labels["pod"]+" "+labels["probe_type"]+" "+labels["result"]] += m.GetCounter().GetValue()
 		}
 	}
-	return out
+	return out, nil
 }

@@ -63,6 +63,9 @@ func (c *Cluster) Test(ctx context.Context, s owntests.Suite, tested owntests.Te
 	}
 	r.LoadAfter = load()
 	addTo(r, results)
+	if r.Selected == 0 {
+		return nil, fmt.Errorf("no test matches %q and not %q", s.Focus, s.Skip)
+	}
 	r.Minutes = int(time.Since(r.Started).Round(time.Minute) / time.Minute)
 	for i := range r.Failures {
 		f := &r.Failures[i]

@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/semantics"
@@ -28,8 +29,25 @@ func HTML(w io.Writer, reports ...*report.Report) error {
 	if err != nil {
 		return err
 	}
+	return p.write(w)
+}
+
+// write fills in the template.
+func (p *page) write(w io.Writer) error {
+	style, err := assets.ReadFile("assets/page.css")
+	if err != nil {
+		return err
+	}
+	script, err := assets.ReadFile("assets/page.js")
+	if err != nil {
+		return err
+	}
+	p.Policy = fmt.Sprintf("default-src 'none'; img-src data:; style-src %s; script-src %s", hash(style), hash(script))
+	p.Style = template.HTML("<style>" + string(style) + "</style>")     //nolint:gosec // a file of this package
+	p.Script = template.HTML("<script>" + string(script) + "</script>") //nolint:gosec // a file of this package
 	t, err := template.New("page.html").Funcs(template.FuncMap{
-		"markdown": markdown, "class": class[report.Verdict], "answer": class[report.Answer],
+		"markdown": markdown, "class": class[string], "answer": class[report.Answer],
+		"lower": strings.ToLower,
 	}).ParseFS(assets, "assets/page.html")
 	if err == nil {
 		_, err = t.Parse(chartsTemplate)
@@ -44,16 +62,54 @@ func HTML(w io.Writer, reports ...*report.Report) error {
 type page struct {
 	Policy        string
 	Style, Script template.HTML
-	Reports       []*report.Report
-	Supports      []supportRow // empty for comparisons
-	Groups        []group
-	Details       []detail
-	Rules         []ruleText
-	Charts        *charts // nil without speed figures
-	Several       bool
-	Differences   bool // all reports are comparisons of two programs
-	OwnTests      bool // all reports are of Kubernetes' own tests
+	texts
+	Cards    []card
+	Supports []supportRow // empty for comparisons
+	Groups   []group
+	Details  []detail
+	Rules    []ruleText
+	Charts   *charts // nil without speed figures
 }
+
+// texts are the words that depend on what the page is about.
+type texts struct {
+	Title, Heading string
+	// Case is the heading of the first column; Search the hint of the search, and Failed and Others the filters.
+	Case, Search, Failed, Others string
+	// Results is the heading of the details, and Nothing says that there are none.
+	Results, Nothing string
+}
+
+// textsOf returns the words for reports of the suite, or for comparisons.
+func textsOf(differences bool) texts {
+	t := texts{Title: "Conformance", Heading: "Service proxy conformance", Case: "Case", Search: "Case or rule",
+		Failed: "failed or slow", Others: "not supported, not judged or not run", Results: "Failures",
+		Nothing: "Nothing failed, and everything was tried."}
+	if differences {
+		t.Title, t.Heading = "Side by side", "Service proxies side by side"
+		t.Results, t.Nothing = "Differences", "Nothing is different, and everything was tried."
+	}
+	return t
+}
+
+// card is what the page says of one report as a whole.
+type card struct {
+	Title   string
+	Column  string   // heading of the report in tables
+	Facts   [][]fact // lines, before the counts
+	Warning string
+	Command string
+	Log     string
+	Counts  []count
+	More    []fact // after the counts
+	Speed   *report.Speed
+}
+
+// fact is a text around a value that stands out. Either may be empty.
+type fact struct{ Before, Value, After string }
+
+// count is a row of the table of a card: a part of the results, in one word and in numbers.
+type count struct{ Part, Result, Numbers string }
 
 // supportRow is a feature of Kubernetes, with what each report says of it.
 type supportRow struct {
@@ -78,82 +134,73 @@ type row struct {
 
 // cell is the verdict of a case in one report; "" if the report does not have it.
 type cell struct {
-	Verdict report.Verdict
-	ID      string // of the detail, "" if there is none
-	Why     string
+	Verdict, Class string
+	ID             string // of the detail, "" if there is none
+	Why            string
 }
 
 // detail is a result with failures or an explanation.
 type detail struct {
 	ID string
 	report.Result
+	Class string // of its verdict
 	Title string // of the report
 }
 
 type ruleText struct{ Rule, Text string }
 
-// conclusion summarizes a profile of a report.
-type conclusion struct {
-	Name   report.Profile
-	Result string
-	report.Counts
-}
-
-// Conclusions lists the profiles of a report that have cases.
-func (p page) Conclusions(r *report.Report) (list []conclusion) {
+// newCard describes a report.
+func newCard(r *report.Report) card {
+	c := card{Title: r.Title(), Column: r.Implementation.String(), Command: r.Implementation.Command, Log: r.Log,
+		Speed: r.Speed}
+	facts := []fact{{"suite", r.Suite, ""}, {"kernel", r.Kernel, ""}, {"seed", strconv.FormatUint(r.Seed, 10), ""}}
+	if url := r.Implementation.URL; url != "" {
+		facts = append(facts, fact{Before: url})
+	}
+	c.Facts = append(c.Facts, facts)
+	if newer := r.Newer(); len(newer) > 0 {
+		c.Facts = append(c.Facts, []fact{{"of an older suite: version " + report.SuiteVersion + " has",
+			strconv.Itoa(len(newer)), "cases more"}})
+	}
+	if r.Machine != nil {
+		c.Facts = append(c.Facts, []fact{{Before: r.Machine.String()}})
+	}
+	if r.Problem != "" {
+		c.Warning = "The run ended early: " + r.Problem
+	}
 	for _, profile := range report.Profiles() {
-		if c := r.Counts(profile); c.Total() > 0 {
-			list = append(list, conclusion{profile, r.Conclusion(profile), c})
+		if n := r.Counts(profile); n.Total() > 0 {
+			c.Counts = append(c.Counts, count{string(profile), r.Conclusion(profile), n.String()})
 		}
 	}
-	return list
-}
-
-// Features describes the features of a report.
-func (p page) Features(r *report.Report) []ruleText {
-	var list []ruleText
 	supported, failed, unsupported := r.Features()
 	for i, features := range [][]string{supported, failed, unsupported} {
 		if len(features) > 0 {
-			list = append(list, ruleText{[]string{"supports", "fails at", "lacks"}[i], strings.Join(features, ", ")})
+			c.More = append(c.More, fact{[]string{"supports", "fails at", "lacks"}[i], strings.Join(features, ", "), ""})
 		}
 	}
-	return list
+	return c
 }
 
-// Suite returns the version of this suite.
-func (p page) Suite() string { return report.SuiteVersion }
+// Several tells whether there is more than one report.
+func (p page) Several() bool { return len(p.Cards) != 1 }
 
 // Columns returns the number of columns of the matrix.
-func (p page) Columns() int { return len(p.Reports) + 1 }
+func (p page) Columns() int { return len(p.Cards) + 1 }
 
 func newPage(reports []*report.Report) (*page, error) {
-	style, err := assets.ReadFile("assets/page.css")
-	if err != nil {
-		return nil, err
-	}
-	script, err := assets.ReadFile("assets/page.js")
-	if err != nil {
-		return nil, err
-	}
-	p := &page{
-		Policy:  fmt.Sprintf("default-src 'none'; img-src data:; style-src %s; script-src %s", hash(style), hash(script)),
-		Style:   template.HTML("<style>" + string(style) + "</style>"),    //nolint:gosec // a file of this package
-		Script:  template.HTML("<script>" + string(script) + "</script>"), //nolint:gosec // a file of this package
-		Several: len(reports) != 1,
-	}
-	all := func(is func(*report.Report) bool) bool {
-		return len(reports) > 0 && !slices.ContainsFunc(reports, func(r *report.Report) bool { return !is(r) })
-	}
-	p.Differences = all(func(r *report.Report) bool { return r.Beside != nil })
-	p.OwnTests = all(func(r *report.Report) bool { return r.Counts(report.Kubernetes).Total() > 0 })
+	alone := func(r *report.Report) bool { return r.Beside == nil }
+	differences := len(reports) > 0 && !slices.ContainsFunc(reports, alone)
+	p := &page{texts: textsOf(differences)}
+	var all []*report.Report
 	failed := map[string]string{}
 	for _, r := range reports {
 		r, err := r.Normalized()
 		if err != nil {
 			return nil, err
 		}
-		p.Reports = append(p.Reports, r)
+		all = append(all, r)
+		p.Cards = append(p.Cards, newCard(r))
 		for rule, text := range r.FailedRules() {
 			failed[rule] = text
 		}
@@ -163,19 +210,19 @@ func newPage(reports []*report.Report) (*page, error) {
 			p.Rules = append(p.Rules, ruleText{rule, failed[rule]})
 		}
 	}
-	p.Charts = newCharts(p.Reports)
-	p.fill()
-	if !p.Differences && !p.OwnTests {
-		p.support()
+	p.Charts = newCharts(all)
+	p.fill(all)
+	if !differences {
+		p.support(all)
 	}
 	return p, nil
 }
 
 // fill adds the rows: all cases of the reports, in report order.
-func (p *page) fill() {
+func (p *page) fill(reports []*report.Report) {
 	var all report.Report
 	known := map[string]bool{}
-	for _, r := range p.Reports {
+	for _, r := range reports {
 		for _, result := range r.Results {
 			if !known[result.Case] {
 				known[result.Case] = true
@@ -193,7 +240,7 @@ func (p *page) fill() {
 			p.Groups = append(p.Groups, group{Profile: result.Profile, Title: title})
 		}
 		g := &p.Groups[len(p.Groups)-1]
-		g.Rows = append(g.Rows, p.row(result))
+		g.Rows = append(g.Rows, p.row(reports, result))
 	}
 	urgency := []report.Verdict{report.Failed, report.Slow, report.NotJudged, report.Unsupported, report.NotRun}
 	slices.SortStableFunc(p.Details, func(a, b detail) int {
@@ -202,33 +249,33 @@ func (p *page) fill() {
 }
 
 // support adds the features of Kubernetes.
-func (p *page) support() {
+func (p *page) support(reports []*report.Report) {
 	for _, f := range report.ServiceFeatures() {
 		p.Supports = append(p.Supports, supportRow{ServiceFeature: f})
 	}
-	for _, r := range p.Reports {
+	for _, r := range reports {
 		for i, s := range r.Support() {
 			p.Supports[i].Cells = append(p.Supports[i].Cells, s)
 		}
 	}
 }
 
-func (p *page) row(of report.Result) row {
+func (p *page) row(reports []*report.Report, of report.Result) row {
 	line := row{Case: of.Case, Rules: of.Rules}
 	classes := map[string]bool{}
-	for i, r := range p.Reports {
+	for i, r := range reports {
 		n := slices.IndexFunc(r.Results, func(other report.Result) bool { return other.Case == of.Case })
 		if n < 0 {
 			line.Cells = append(line.Cells, cell{})
 			continue
 		}
 		result := r.Results[n]
-		c := cell{Verdict: result.Verdict, Why: result.Why}
+		c := cell{Verdict: string(result.Verdict), Class: class(result.Verdict), Why: result.Why}
 		if result.Verdict != report.Passed {
 			c.ID = fmt.Sprintf("result-%d-%d", i+1, n+1)
-			p.Details = append(p.Details, detail{c.ID, result, r.Title()})
+			p.Details = append(p.Details, detail{c.ID, result, c.Class, r.Title()})
 		}
-		classes[class(result.Verdict)] = true
+		classes[c.Class] = true
 		line.Cells = append(line.Cells, c)
 	}
 	for _, v := range report.Verdicts() {

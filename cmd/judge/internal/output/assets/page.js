@@ -11,7 +11,8 @@
       row.hidden = !words.every((word) => text.includes(word));
       if (!row.hidden && getComputedStyle(row).display !== 'none') shown++;
     }
-    document.getElementById('count').textContent = shown === 1 ? '1 case' : `${shown} cases`;
+    const count = document.getElementById('count');
+    count.textContent = `${shown} ${count.dataset.noun.toLowerCase()}${shown === 1 ? '' : 's'}`;
   };
   search.hidden = false;
   search.addEventListener('input', update);
