@@ -59,7 +59,8 @@ func OwnTestsHTML(w io.Writer, reports ...*owntests.Report) error {
 
 // ownTestsTitle names what was tested.
 func ownTestsTitle(r *owntests.Report) string {
-	return report.Clean(report.Implementation{Name: r.Tested.Name, Version: r.Tested.Version, Mode: r.Tested.Mode}.String())
+	tested := report.Implementation{Name: r.Tested.Name, Version: r.Tested.Version, Mode: r.Tested.Mode}
+	return report.Clean(tested.String())
 }
 
 func ownTestsCard(r *owntests.Report) card {
