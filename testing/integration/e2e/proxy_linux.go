@@ -48,7 +48,8 @@ func (c nodeConfig) replace(of *Cluster, command string) string {
 
 // Beside runs a command for a shell on the machine that all nodes are connected to, as the API server does, until the
 // context ends: for example a brain for the nodes' proxies. {kubeconfig} and {machine} are as for [Cluster.Proxy]. It
-// returns at once; the result tells how the command ended, which it does when the context has.
+// returns at once; the result tells how the command ended, which it does when the context has. Programs are found as on
+// the nodes.
 func (c *Cluster) Beside(ctx context.Context, command string) (ended <-chan error, err error) {
 	log, err := os.Create(c.Options.file("beside.log"))
 	if err != nil {
@@ -57,6 +58,7 @@ func (c *Cluster) Beside(ctx context.Context, command string) (ended <-chan erro
 	command = strings.NewReplacer("{kubeconfig}", c.Options.file("kubeconfig-inside"), "{machine}", machineIPv4).
 		Replace(command)
 	cmd := c.inside(ctx, nil, "sh", "-c", "exec "+command)
+	cmd.Env = append(os.Environ(), "PATH="+c.nodes[0].Path) // of the nodes' programs
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, log.Close())
