@@ -32,8 +32,13 @@ func HTML(w io.Writer, reports ...*report.Report) error {
 	return p.write(w)
 }
 
-// write fills in the template.
+// write sorts the details by urgency, and fills in the template.
 func (p *page) write(w io.Writer) error {
+	urgency := []string{class(report.Failed), class(report.Slow), class(report.NotJudged), class(report.Unsupported),
+		class(report.NotRun)}
+	slices.SortStableFunc(p.Details, func(a, b detail) int {
+		return slices.Index(urgency, a.Class) - slices.Index(urgency, b.Class)
+	})
 	style, err := assets.ReadFile("assets/page.css")
 	if err != nil {
 		return err
@@ -242,10 +247,6 @@ func (p *page) fill(reports []*report.Report) {
 		g := &p.Groups[len(p.Groups)-1]
 		g.Rows = append(g.Rows, p.row(reports, result))
 	}
-	urgency := []report.Verdict{report.Failed, report.Slow, report.NotJudged, report.Unsupported, report.NotRun}
-	slices.SortStableFunc(p.Details, func(a, b detail) int {
-		return slices.Index(urgency, a.Verdict) - slices.Index(urgency, b.Verdict)
-	})
 }
 
 // support adds the features of Kubernetes.

@@ -56,6 +56,12 @@ func TestThePageHasEverything(t *testing.T) {
 		"<strong>depart</strong>"} {
 		assert.Contains(t, html, want)
 	}
+	assertWhole(t, html)
+}
+
+// assertWhole fails if a page has a link that leads nowhere, or something from elsewhere.
+func assertWhole(t *testing.T, html string) {
+	t.Helper()
 	for _, link := range regexp.MustCompile(`href="#([^"]*)"`).FindAllStringSubmatch(html, -1) {
 		assert.Contains(t, html, `id="`+link[1]+`"`, "a link that leads nowhere")
 	}

@@ -50,10 +50,6 @@ func OwnTestsHTML(w io.Writer, reports ...*owntests.Report) error {
 		tests.Rows = append(tests.Rows, *rows[name])
 	}
 	p.Groups = []group{tests}
-	urgency := []string{"failed", "slow", "not-judged", "not-run"}
-	slices.SortStableFunc(p.Details, func(a, b detail) int {
-		return slices.Index(urgency, a.Class) - slices.Index(urgency, b.Class)
-	})
 	return p.write(w)
 }
 
