@@ -1,5 +1,29 @@
-# For scripts that download packages of other releases of Debian, or for other processors, by name. Nothing is
-# installed, and nothing of the machine's own apt changes.
+# For scripts that need packages of Debian, by name: they install them, or download those of other releases and for
+# other processors, for which nothing is installed, and nothing of the machine's own apt changes.
+
+# retry COMMAND tries a command that needs the network three times.
+retry() {
+	local try
+	for try in 1 2 3; do
+		"$@" && return
+		[ "$try" = 3 ] || { echo "failed, trying again in 10 s: $*" >&2; sleep 10; }
+	done
+	return 1
+}
+
+# install_packages PACKAGE... installs packages of this machine's release. It waits for others who do, and mends what
+# one who was stopped has left.
+install_packages() {
+	echo "installing $*" >&2
+	retry try_to_install "$@"
+}
+
+try_to_install() {
+	local -x DEBIAN_FRONTEND=noninteractive
+	apt-get -o Acquire::Retries=3 update -qq &&
+		apt-get -o Acquire::Retries=3 -o DPkg::Lock::Timeout=600 install -y -qq --no-install-recommends "$@" >/dev/null ||
+		{ dpkg --configure -a; return 1; }
+}
 
 # debian_mirror prints the mirror of Debian in the machine's own sources.
 debian_mirror() {
