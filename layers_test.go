@@ -18,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 )
 
 const module = "sigs.k8s.io/kube-proxy-lib"
@@ -43,6 +45,7 @@ func list(t *testing.T, goos string) map[string]listed {
 }
 
 func runList(goos string) (map[string]listed, error) {
+	testkit.Uncached()
 	cmd := exec.Command("go", "list", "-deps",
 		"-json=ImportPath,Dir,Standard,GoFiles,Imports,Deps,Module", "./...")
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")

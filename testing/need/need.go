@@ -52,6 +52,7 @@ func Program(t testing.TB, name string) string {
 
 // Find searches for an executable like [Program], for tests that have an alternative.
 func Find(name string) (path string, found bool) {
+	testkit.Uncached()
 	path, err := exec.LookPath(name)
 	return path, err == nil
 }
