@@ -111,9 +111,7 @@ func TestPreflightAnnouncesWhatPacketsShow(t *testing.T) {
 						"%s\n%+v\n%s\npreflight says:\n%+v", result.Case, *f.Flow, f.Objects, announced)
 				}
 			}
-			if n := r.Counts(report.Comparison).NotJudged; shown == 0 && n > 0 {
-				t.Skip("SKIPPED: the machine was too busy to compare two proxies")
-			}
+			need.That(t, shown > 0 || r.Counts(report.Comparison).NotJudged == 0, "a machine that is less busy, to compare proxies")
 			t.Logf("%d kinds of differences", shown)
 			assert.True(t, shown > 0 || !m.different, "%s", out)
 		})
