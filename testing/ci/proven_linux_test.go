@@ -14,7 +14,7 @@ import (
 )
 
 // .ci/deep notes which parts have passed whole, and on what: the same content has the same name in any commit, and what
-// is not committed has none.
+// is not committed has none. With other flags for the tests a step shows less.
 func TestPartsThatHavePassedAreNoted(t *testing.T) {
 	git := need.Program(t, "git")
 	r := newRunner(t, "a one - first\nb one - second\nc two - third\n", `[ ! -e "fails-$1" ]`)
@@ -54,6 +54,10 @@ func TestPartsThatHavePassedAreNoted(t *testing.T) {
 
 	r.deep("a")
 	assert.Empty(t, noted(), "half a part")
+	r.env = append(r.env, "GOFLAGS=-skip=.")
+	assert.Contains(t, r.deep("one").out, "Not noted in .ci/proven: GOFLAGS or FUZZTIME is set")
+	assert.Empty(t, noted())
+	r.env = append(r.env, "GOFLAGS=")
 	r.deep("one")
 	assert.Equal(t, []string{"one " + first}, noted())
 	commit()

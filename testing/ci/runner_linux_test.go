@@ -33,7 +33,7 @@ type result struct {
 // what follows is the test that runs again.
 func newRunner(t *testing.T, steps, step string) *runner {
 	t.Parallel()
-	r := &runner{t: t, dir: t.TempDir()}
+	r := &runner{t: t, dir: t.TempDir(), env: []string{"GOFLAGS=", "FUZZTIME="}}
 	for _, name := range []string{"run", "deep", "failed", "content"} {
 		text, err := os.ReadFile(filepath.Join("..", "..", ".ci", name))
 		require.NoError(t, err)
@@ -63,9 +63,10 @@ func (r *runner) change(before, after string) {
 	r.write(".ci/run", strings.Replace(string(text), before, after, 1))
 }
 
-func (r *runner) command(args ...string) *exec.Cmd {
-	script := filepath.Join(r.dir, ".ci", "run")
-	cmd := exec.CommandContext(r.t.Context(), script, args...)
+func (r *runner) command(args ...string) *exec.Cmd { return r.script("run", args...) }
+
+func (r *runner) script(name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(r.t.Context(), filepath.Join(r.dir, ".ci", name), args...)
 	cmd.Env = append(os.Environ(), r.env...)
 	return cmd
 }
@@ -77,8 +78,7 @@ func (r *runner) run(args ...string) result {
 }
 
 func (r *runner) deep(args ...string) result {
-	script := filepath.Join(r.dir, ".ci", "deep")
-	out, err := exec.CommandContext(r.t.Context(), script, args...).CombinedOutput()
+	out, err := r.script("deep", args...).CombinedOutput()
 	return r.result(out, err)
 }
 

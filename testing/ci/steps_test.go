@@ -34,12 +34,8 @@ func TestTheStepsAreWhatRuns(t *testing.T) {
 		name, tier := fields[0], fields[1]
 		assert.Regexp(t, `^[a-z0-9][a-z0-9.-]*$`, name)
 		assert.NotContains(t, tierOf, name, "%s is there twice", name)
-		run := tier
-		switch tier {
-		case "change":
-		case "beside":
-			run = "change"
-		default:
+		run := tier // what waits for a step to end, or runs beside it
+		if tier != "change" && tier != "beside" {
 			run = "deep"
 		}
 		for need := range strings.SplitSeq(fields[2], ",") {
@@ -93,7 +89,7 @@ func TestEveryKernelHasItsSteps(t *testing.T) {
 }
 
 // TestEveryTestRunsInATier: each module of the repository has a step that runs all of its tests, those that need
-// Windows run under Wine, and those that call need.Deep run in .ci/deep.
+// Windows run under Wine, those that need IPVS on a kernel that has it, and those that call need.Deep run in .ci/deep.
 func TestEveryTestRunsInATier(t *testing.T) {
 	root := filepath.Join("..", "..")
 	text, err := os.ReadFile(filepath.Join(root, ".ci", "step"))
@@ -111,8 +107,10 @@ func TestEveryTestRunsInATier(t *testing.T) {
 	assert.Contains(t, function("step_test"), "./...")
 	assert.Contains(t, function("step_deep"), "KPL_DEEP=1")
 	underWine := function("step_wine") + function("step_wine-all")
+	withIPVS := function("step_ipvs") + function("step_ipvs-random")
+	needsIPVS := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\) \{\n\tneedIPVS\(t\)`)
 
-	modules, windows := 0, 0
+	modules, windows, ipvs := 0, 0, 0
 	err = fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -134,10 +132,18 @@ func TestEveryTestRunsInATier(t *testing.T) {
 		case strings.HasSuffix(d.Name(), "_windows_test.go"):
 			windows++
 			assert.Regexp(t, `\./`+regexp.QuoteMeta(folder)+`[ \n]`, underWine, name)
+		case folder == "backends/ipvs" && strings.HasSuffix(d.Name(), "_test.go"):
+			text, err := os.ReadFile(filepath.Join(root, name))
+			require.NoError(t, err)
+			for _, match := range needsIPVS.FindAllSubmatch(text, -1) {
+				ipvs++
+				assert.Regexp(t, `[(^|]`+string(match[1])+`[)$|]`, withIPVS, "it needs a kernel that has IPVS")
+			}
 		}
 		return nil
 	})
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, modules, 3)
 	assert.NotZero(t, windows)
+	assert.NotZero(t, ipvs)
 }
