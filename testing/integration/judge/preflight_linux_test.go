@@ -111,7 +111,7 @@ func TestPreflightAnnouncesWhatPacketsShow(t *testing.T) {
 						"%s\n%+v\n%s\npreflight says:\n%+v", result.Case, *f.Flow, f.Objects, announced)
 				}
 			}
-			need.That(t, shown > 0 || r.Counts(report.Comparison).NotJudged == 0, "a machine that is less busy, to compare proxies")
+			need.That(t, shown > 0 || r.Counts(report.Comparison).NotJudged == 0, "a machine that is less busy")
 			t.Logf("%d kinds of differences", shown)
 			assert.True(t, shown > 0 || !m.different, "%s", out)
 		})
