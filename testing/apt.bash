@@ -25,13 +25,23 @@ try_to_install() {
 		{ dpkg --configure -a; return 1; }
 }
 
-# debian_mirror prints the mirror of Debian in the machine's own sources.
+# debian_mirror [FOLDER] prints the mirror of Debian in the machine's own sources, those in /etc/apt.
 debian_mirror() {
+	local etc=${1:-/etc/apt} mirrors
 	# Often one of these files is missing.
-	(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources} 2>/dev/null || true) |
-		grep -o '^[^#]*' | grep -om 1 '[^ ]*://[^ ]*/debian/\?\( \|$\)' ||
-		{ echo "no mirror of Debian in apt's sources" >&2; return 1; }
+	mirrors=$( (cat "$etc"/sources.list "$etc"/sources.list.d/*.{list,sources} 2>/dev/null || true) | words |
+		while read -r word; do
+			case $word in
+			# A file with a URL on each line, as in Debian's cloud images.
+			mirror+file:*) cat "/${word#mirror+file:}" | words || true ;;
+			*) echo "$word" ;;
+			esac
+		done | grep -x '.*://.*/debian/\?') || { echo "no mirror of Debian in apt's sources" >&2; return 1; }
+	echo "${mirrors%%$'\n'*}"
 }
+
+# words prints the words of its input that are not in comments, one a line.
+words() { sed 's/#.*//' | tr -s '[:space:]' '\n'; }
 
 # apt_of RELEASE ARCH FOLDER sets apt to the options for apt's programs that make them know this release alone, for a
 # processor, with the mirror of the machine's own sources. What they keep is in the folder; run apt-get update first.
