@@ -41,11 +41,11 @@ type dnsCache struct {
 // the cache ends, CoreDNS answers there again.
 //
 // It runs where KPL_CLUSTER=1 asks for it and KPL_NODE_CACHE names the program node-cache of k8s.io/dns, which the
-// script build does not make.
+// script build does not make: it says so, because .ci/deep shows nothing of a test that skips.
 func TestNodeLocalDNSCache(t *testing.T) {
 	program := os.Getenv("KPL_NODE_CACHE")
 	if program == "" {
-		t.Skip("runs with KPL_NODE_CACHE, the path of the program node-cache")
+		t.Skip("NOT RUN: NodeLocal DNSCache: KPL_NODE_CACHE does not name the program node-cache, which no script makes")
 	}
 	options := e2e.Options{Programs: needCluster(t), Nodes: 2, Dir: filepath.Join(t.TempDir(), "cluster")}
 	need.Program(t, "ip")
