@@ -42,19 +42,49 @@ func cgroupMounts() ([]cgroupMount, error) {
 	return all, nil
 }
 
-// enterCgroups makes a cgroup of the node in every hierarchy, and puts its first process there.
-func (n *node) enterCgroups() error {
+// clusterWeight is how many times the processor time of an ordinary cgroup a cluster gets on a busy machine: it is
+// several machines, and tests wait for seconds.
+const clusterWeight = 10
+
+// enterCgroups makes a cgroup below the cluster's in every hierarchy, and puts a process there; 0 is this one. Beside
+// the cluster's other ones it gets weight times the processor time.
+func (o Options) enterCgroups(name string, pid, weight int) error {
 	all, err := cgroupMounts()
 	if err != nil {
 		return err
 	}
 	for _, m := range all {
-		dir := filepath.Join(m.at, n.m.o.cgroup(), n.Name)
+		cluster := filepath.Join(m.at, o.cgroup())
+		dir := filepath.Join(cluster, name)
 		if err := makeCgroup(m, dir); err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, n.PID), 0o644); err != nil {
+		if err := errors.Join(setWeight(cluster, clusterWeight), setWeight(dir, weight)); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, pid), 0o644); err != nil {
 			return fmt.Errorf("enter a cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+// setWeight gives a cgroup weight times the processor time of an ordinary one, in a hierarchy for that.
+func setWeight(dir string, weight int) error {
+	for _, file := range []struct {
+		name          string // of version 1 and 2
+		ordinary, max int
+	}{{"cpu.shares", 1024, 262144}, {"cpu.weight", 100, 10000}} {
+		f, err := os.OpenFile(filepath.Join(dir, file.name), os.O_WRONLY, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			_, err = f.Write(fmt.Append(nil, min(weight*file.ordinary, file.max)))
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			return fmt.Errorf("weight of a cgroup: %w", err)
 		}
 	}
 	return nil

@@ -54,6 +54,10 @@ func runMachine(o Options) error {
 	if err := mountMachine(); err != nil {
 		return err
 	}
+	// The control plane gets as much as all nodes together.
+	if err := o.enterCgroups(machineCommand, 0, o.Nodes); err != nil {
+		return err
+	}
 	if err := makeBridge(); err != nil {
 		return err
 	}

@@ -117,7 +117,7 @@ func (n *node) start(ctx context.Context) error {
 			started(err)
 		}
 	}()
-	if err := n.enterCgroups(); err != nil {
+	if err := n.m.o.enterCgroups(n.Name, n.PID, 1); err != nil {
 		return err
 	}
 	if err := n.connect(); err != nil {
