@@ -34,6 +34,7 @@ var told = map[string]string{
 	"testing/integration/benchmarks/sidebyside_linux_test.go": "runs what it has built",
 	"testing/integration/benchmarks/brain_linux_test.go":      "runs what it has built",
 	"testing/integration/e2e/cluster_linux.go":                "runs itself; its test asks for what else it runs",
+	"testing/integration/e2e/cluster/main_linux.go":           "runs nsenter, which its test asks for",
 	"testing/integration/e2e/node_linux.go":                   "runs itself; its test asks for what else it runs",
 	"testing/integration/e2e/init_linux.go":                   "runs itself; its test asks for what else it runs",
 }

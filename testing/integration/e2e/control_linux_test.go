@@ -3,34 +3,9 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 )
-
-// Command returns a command that runs in the namespaces of a node or, if the name is empty, of the machine that all are
-// connected to, which is outside of the cluster. It sees the files of this machine, except that a node has /var, /run,
-// /proc and /sys of its own.
-func (c *Cluster) Command(ctx context.Context, node string, args ...string) (*exec.Cmd, error) {
-	if node == "" {
-		return c.inside(ctx, nil, args...), nil
-	}
-	i, err := c.index(node)
-	if err != nil {
-		return nil, err
-	}
-	return c.inside(ctx, &c.nodes[i], args...), nil
-}
-
-// index is where c.nodes has a node.
-func (c *Cluster) index(node string) (int, error) {
-	i := slices.IndexFunc(c.nodes, func(n nodeConfig) bool { return n.Name == node })
-	if i < 0 {
-		return 0, fmt.Errorf("there is no node %q", node)
-	}
-	return i, nil
-}
 
 // Reboot ends all processes of a node at once, as a reset does, and returns when containerd runs again. What the node
 // has in /var is still there, its network and its rules are not, nor is a proxy that [Cluster.Proxy] has started. It

@@ -10,9 +10,12 @@
 //
 //	go build -o /tmp/cluster ./e2e/cluster
 //	/tmp/cluster up --nodes 3
-//	/tmp/cluster proxy 'kube-proxy --kubeconfig {kubeconfig} --hostname-override {node} --proxy-mode nftables'
-//	/tmp/cluster test --name kube-proxy --version v1.37.2 --mode nftables --report report.yaml
+//	/tmp/cluster proxy 'kube-proxy --kubeconfig {kubeconfig} --hostname-override {node} --conntrack-max-per-core 0'
+//	/tmp/cluster exec n1 iptables-save
+//	/tmp/cluster test --name kube-proxy --version v1.37.2 --mode iptables --report report.yaml
 //	/tmp/cluster down
+//
+// A node cannot set the kernel's nf_conntrack_max, so proxies get --conntrack-max-per-core 0.
 //
 // # What runs where
 //
@@ -23,9 +26,10 @@
 // proxy. The nodes are in three zones. Pods get their addresses from the plugins ptp and host-local, and host ports
 // from portmap. DNS is CoreDNS.
 //
-// Nothing is written outside one folder, and one cgroup in each hierarchy. When the first process ends, the kernel ends
-// all others, and no interface or mount is left. Sysctls that do not belong to a namespace are left as they are: to
-// kubelet they seem to have the values that it would set.
+// Nothing is written outside one folder, and one cgroup in each hierarchy, which gets ten times the processor time of
+// an ordinary one while the machine is busy. When the first process ends, the kernel ends all others, and no interface
+// or mount is left. If a run fails, its logs stay in the folder until the next cluster there. Sysctls that do not
+// belong to a namespace are left as they are: to kubelet they seem to have the values that it would set.
 //
 // # What differs from a real cluster
 //

@@ -36,17 +36,19 @@ func main() {
 const usage = `Runs a Kubernetes cluster on this machine, as root, with any service proxy on its nodes.
 
   cluster up --nodes 3                  starts one, and prints what to set for kubectl
-  cluster proxy 'kube-proxy --kubeconfig {kubeconfig} --hostname-override {node}'
+  cluster proxy 'kube-proxy --kubeconfig {kubeconfig} --hostname-override {node} --conntrack-max-per-core 0'
                                         ends the proxy of every node, and starts this one
   cluster test --name NAME --report FILE
                                         runs Kubernetes' own network tests
+  cluster exec n1 nft list ruleset      runs a command on a node, or where clients outside are: outside curl URL
   cluster down                          ends it, and removes its folder
   cluster run --nodes 6 --name NAME 'COMMAND'
-                                        all four: a cluster for one run of the tests
+                                        a cluster for one run of the tests: up, proxy, test and down
 
 In a command {kubeconfig} stands for a file with all rights, {node}, {nodeIPs} and {podCIDRs} for the node's own,
 {clusterCIDRs} for the addresses of all pods, {machine} for the address of the machine outside, {dir} for a folder of
-the node. Logs are in the folder --dir.
+the node. --conntrack-max-per-core 0, because a node cannot set the kernel's nf_conntrack_max.
+Logs are in the folder --dir. If something fails, run ends the cluster but keeps them; the next up or run removes them.
 Before the first one, testing/integration/e2e/build makes what it needs.
 
 Flags, with the commands that they are for:
@@ -114,33 +116,67 @@ func (c command) run(ctx context.Context, name string, args []string) error {
 		return err
 	case name == "run" && len(args) == 1:
 		return c.once(ctx, args[0])
-	case name == "proxy" && len(args) == 1, (name == "test" || name == "down") && len(args) == 0:
+	case name == "proxy" && len(args) == 1, (name == "test" || name == "down") && len(args) == 0,
+		name == "exec" && len(args) > 1:
 	default:
 		return fmt.Errorf("no such command: %q; --help shows them", append([]string{name}, args...))
 	}
 	open, err := e2e.Open(c.options.Dir)
-	if err != nil {
+	if err != nil && (name != "down" || !errors.Is(err, e2e.ErrEnded)) {
 		return err
 	}
 	switch name {
 	case "proxy":
 		return open.Proxy(ctx, args[0], c.cleanup)
 	case "test":
-		return c.test(ctx, open)
+		_, err := c.test(ctx, open)
+		return err
+	case "exec":
+		return execute(ctx, open, args[0], args[1:])
 	}
 	return open.Down(ctx)
 }
 
-// once makes a cluster for one run of the tests.
-func (c command) once(ctx context.Context, proxy string) (err error) {
+// execute replaces this program by one that runs on a node, or outside: so it has the input, output and exit status of
+// that.
+func execute(ctx context.Context, on *e2e.Cluster, where string, args []string) error {
+	if where == "outside" {
+		where = ""
+	}
+	cmd, err := on.Command(ctx, where, args...)
+	if err == nil {
+		err = cmd.Err
+	}
+	if err != nil {
+		return err
+	}
+	return syscall.Exec(cmd.Path, cmd.Args, cmd.Environ())
+}
+
+// once makes a cluster for one run of the tests. The logs stay if something fails.
+func (c command) once(ctx context.Context, proxy string) error {
 	made, err := e2e.Up(ctx, c.options)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, made.Down(context.WithoutCancel(ctx))) }()
 	fmt.Println("A cluster is there. To look at it: export KUBECONFIG=" + made.Kubeconfig())
+	report, err := c.testProxy(ctx, made, proxy)
+	ctx = context.WithoutCancel(ctx)
+	if err == nil && len(report.FailedAgain()) == 0 {
+		return made.Down(ctx)
+	}
+	kept := fmt.Sprintf("The logs stay in %s until the next cluster there.", c.options.Dir)
+	if err := errors.Join(err, made.End(ctx)); err != nil {
+		return fmt.Errorf("%w\n%s", err, kept)
+	}
+	fmt.Println(kept)
+	return nil
+}
+
+// testProxy runs the tests against a proxy, and what runs beside it.
+func (c command) testProxy(ctx context.Context, made *e2e.Cluster, proxy string) (*owntests.Report, error) {
 	if err := made.Proxy(ctx, proxy, ""); err != nil {
-		return err
+		return nil, err
 	}
 	if c.tested.Beside == "" {
 		return c.test(ctx, made)
@@ -149,7 +185,7 @@ func (c command) once(ctx context.Context, proxy string) (err error) {
 	defer cancel(nil)
 	ended, err := made.Beside(ctx, c.tested.Beside)
 	if err != nil {
-		return fmt.Errorf("--beside: %w", err)
+		return nil, fmt.Errorf("--beside: %w", err)
 	}
 	go func() {
 		cancel(fmt.Errorf("--beside: the command has ended: %w", cmp.Or(<-ended, errors.New("exit status 0"))))
@@ -158,7 +194,7 @@ func (c command) once(ctx context.Context, proxy string) (err error) {
 }
 
 // test runs tests, writes the report to a file, and compares it with the baseline, if there is one.
-func (c command) test(ctx context.Context, on *e2e.Cluster) error {
+func (c command) test(ctx context.Context, on *e2e.Cluster) (*owntests.Report, error) {
 	var than *owntests.Report
 	if c.baseline != "" {
 		text, err := os.ReadFile(c.baseline)
@@ -166,30 +202,31 @@ func (c command) test(ctx context.Context, on *e2e.Cluster) error {
 			than, err = owntests.Read(text)
 		}
 		if err != nil {
-			return fmt.Errorf("the baseline %s: %w", c.baseline, err)
+			return nil, fmt.Errorf("the baseline %s: %w", c.baseline, err)
 		}
 	}
 	report, err := on.Test(ctx, c.suite, c.tested)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	fmt.Println(report.Summary())
 	file, err := os.Create(c.report)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := errors.Join(owntests.WriteYAML(file, report), file.Close()); err != nil {
-		return err
+		return nil, err
 	}
 	if than == nil {
-		return nil
+		return report, nil
 	}
 	fmt.Println("baseline:", than.Summary())
 	if !than.Comparable(report) {
-		return fmt.Errorf("%s has other tests or another version of Kubernetes: the results cannot be compared", c.baseline)
+		return nil, fmt.Errorf("%s has other tests or another version of Kubernetes: the results cannot be compared",
+			c.baseline)
 	}
 	if worse := report.Worse(than); len(worse) > 0 {
-		return fmt.Errorf("tests failed also alone, and not in %s:\n%s", c.baseline, strings.Join(worse, "\n"))
+		return nil, fmt.Errorf("tests failed also alone, and not in %s:\n%s", c.baseline, strings.Join(worse, "\n"))
 	}
-	return nil
+	return report, nil
 }
