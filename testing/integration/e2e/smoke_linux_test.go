@@ -2,9 +2,11 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -46,20 +48,21 @@ var (
 )
 
 // A pod reaches another one by the name of its Service, which it asks CoreDNS for: kubelet and containerd run both, and
-// cmd/kube-proxy serves the Service, that of CoreDNS, and that of the API server, which CoreDNS needs. At the end a
-// node reboots.
+// cmd/kube-proxy serves the Service, that of CoreDNS, and that of the API server, which CoreDNS needs. The command
+// cluster runs programs on the nodes, and the plugin of kubectl says what the proxies do. At the end a node reboots.
 //
 // It runs where KPL_CLUSTER=1 asks for it: what it needs takes long to build.
 func TestAPodReachesAServiceByItsName(t *testing.T) {
 	programs := needCluster(t)
-	folder := cluster.Build(t, "kube-proxy")
+	folder := cluster.Build(t, "kube-proxy", "kubectl-serviceproxy")
 	options := e2e.Options{Dir: filepath.Join(t.TempDir(), "cluster"), Nodes: 2, Programs: programs}
 	r := newRecipe(t, options, "", folder)
 	c := r.c
+	r.hasItsWeight()
 	assert.Equal(t, "n1 n2", r.shell("kubectl get nodes --output=jsonpath='{.items[*].metadata.name}'"))
 
 	require.NoError(t, c.Proxy(t.Context(), filepath.Join(folder, "kube-proxy")+" --kubeconfig={kubeconfig} "+
-		"--hostname-override={node} --proxy-mode=nftables --cluster-cidr={clusterCIDRs}", ""))
+		"--hostname-override={node} --page --conntrack-max-per-core=0 "+smokeFlags, ""))
 	pods := r.client.CoreV1().Pods("default")
 	create := func(p *corev1.Pod) {
 		_, err := pods.Create(t.Context(), p, metav1.CreateOptions{})
@@ -94,11 +97,65 @@ func TestAPodReachesAServiceByItsName(t *testing.T) {
 	page, err := io.ReadAll(logs)
 	require.NoError(t, err)
 	assert.Contains(t, string(page), "Welcome to nginx!")
+	r.commandsRunOnNodes()
+	r.thePluginAnswers()
 
 	require.NoError(t, c.Reboot(t.Context(), "n2"))
 	restarts, err := c.Restarts()
 	require.NoError(t, err)
 	assert.Equal(t, 1, restarts, "this one, and none by itself")
+}
+
+// smokeFlags are flags of the proxies that decide what happens to traffic.
+const smokeFlags = "--proxy-mode=nftables --cluster-cidr=10.244.0.0/16,fd00:244::/48"
+
+// hasItsWeight looks at the processor time of the cluster's cgroup, and at the control plane's cgroup.
+func (r *recipe) hasItsWeight() {
+	name := "kube-proxy-lib-" + filepath.Base(filepath.Dir(r.c.Kubeconfig()))
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", r.c.PID))
+	require.NoError(r.t, err)
+	assert.Contains(r.t, string(groups), "/"+name+"/machine\n")
+	for pattern, want := range map[string]string{"/sys/fs/cgroup/*/" + name + "/cpu.shares": "10240\n",
+		"/sys/fs/cgroup/" + name + "/cpu.weight": "1000\n"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(r.t, err)
+		for _, file := range files {
+			got, err := os.ReadFile(file)
+			require.NoError(r.t, err)
+			assert.Equal(r.t, want, string(got), file)
+		}
+	}
+}
+
+// commandsRunOnNodes runs `cluster exec`.
+func (r *recipe) commandsRunOnNodes() {
+	program := filepath.Join(r.dir, "cluster")
+	out, err := exec.CommandContext(r.t.Context(), "go", "build", "-o", program, "./cluster").CombinedOutput()
+	require.NoError(r.t, err, "%s", out)
+	execute := func(input string, args ...string) (output string, status int) {
+		cmd := exec.CommandContext(r.t.Context(), program, append([]string{"exec", "--dir",
+			filepath.Dir(r.c.Kubeconfig())}, args...)...)
+		cmd.Stdin = strings.NewReader(input)
+		out, err := cmd.CombinedOutput()
+		if !errors.As(err, new(*exec.ExitError)) {
+			require.NoError(r.t, err)
+		}
+		return string(out), cmd.ProcessState.ExitCode()
+	}
+	for _, node := range []string{"n1", "n2"} {
+		out, status := execute("its input\n", node, "sh", "-c", "uname -n; cat; exit 3")
+		assert.Equal(r.t, node+"\nits input\n", out)
+		assert.Equal(r.t, 3, status)
+	}
+	rules, status := execute("", "n1", "nft", "list", "table", "ip", "kube-proxy-lib")
+	assert.Zero(r.t, status, rules)
+	assert.Regexp(r.t, `\b10\.96\.0\.1\b`, rules, "the Service of the API server")
+	health, status := execute("", "outside", "curl", "--silent", "--fail", "http://"+r.address("n1")+":10256/healthz")
+	assert.Zero(r.t, status, health)
+	assert.Contains(r.t, health, "nodeEligible")
+	said, status := execute("", "n3", "true")
+	assert.Equal(r.t, 1, status)
+	assert.Contains(r.t, said, `there is no node "n3"`)
 }
 
 // needCluster skips a test unless KPL_CLUSTER=1 asks for it, and returns the folder of the programs of a cluster.
