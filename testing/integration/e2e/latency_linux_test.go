@@ -21,8 +21,9 @@ import (
 
 // BenchmarkNetworkProgrammingLatency creates a Deployment of 300 pods behind a Service, on six nodes, and reports
 // quantiles of kubeproxy_network_programming_duration_seconds of all nodes: what SIG Scalability takes, from the
-// readiness of a pod, as the controller of EndpointSlices notes it, to the rules. Between two limits of the histogram's
-// buckets quantiles are interpolated, as Prometheus does. Run it with -benchtime 1x: every cluster runs until the end.
+// readiness of a pod, as the controller of EndpointSlices notes it, to the end of the proxy's Sync, which has written
+// the rules. They do not end with a packet. Between two limits of the histogram's buckets quantiles are interpolated,
+// as Prometheus does. Run it with -benchtime 1x: every cluster runs until the end.
 func BenchmarkNetworkProgrammingLatency(b *testing.B) {
 	const nodes, pods = 6, 300
 	programs := needCluster(b)
