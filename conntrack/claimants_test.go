@@ -17,14 +17,12 @@ var claimedAddress = netip.MustParseAddrPort("198.51.100.1:53")
 const claimedNodePort = 30053
 
 // claimant is one of thousands of services that claim one address and one node port, each with an endpoint of its own.
-func claimant(i int) (model.ServiceName, []*udpPort, func(model.PortName) targets) {
+func claimant(i int) (model.ServiceName, *udpService, func(model.PortName) targets) {
 	name := model.ServiceName{Namespace: "default", Name: fmt.Sprint("service-", i)}
-	p := &udpPort{
-		name:      model.PortName{Service: name, Protocol: model.UDP},
-		addresses: []netip.AddrPort{claimedAddress},
-		nodePort:  claimedNodePort,
-	}
-	return name, []*udpPort{p}, func(model.PortName) targets { return targets{claimedEndpoint(i): struct{}{}} }
+	s := &udpService{addresses: []netip.Addr{claimedAddress.Addr()}}
+	s.ports = []*udpPort{{service: s, name: model.PortName{Service: name, Protocol: model.UDP},
+		number: claimedAddress.Port(), nodePort: claimedNodePort}}
+	return name, s, func(model.PortName) targets { return targets{claimedEndpoint(i): struct{}{}} }
 }
 
 func claimedEndpoint(i int) netip.AddrPort {
@@ -34,8 +32,8 @@ func claimedEndpoint(i int) netip.AddrPort {
 func claimants(n int) *index {
 	x := newIndex()
 	for i := range n {
-		name, ports, serving := claimant(i)
-		x.set(name, ports, serving, &pending{})
+		name, service, serving := claimant(i)
+		x.set(name, service, serving, &pending{})
 	}
 	return x
 }
@@ -47,9 +45,9 @@ func TestAChangeCostsTheSameHoweverManyServicesClaimTheAddress(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for i := range changes {
-		name, ports, serving := claimant(i)
-		x.set(name, nil, nil, &pending{})
-		x.set(name, ports, serving, &pending{})
+		name, service, serving := claimant(i)
+		x.set(name, &udpService{}, nil, &pending{})
+		x.set(name, service, serving, &pending{})
 	}
 	runtime.ReadMemStats(&after)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(changes*services*8/4),
@@ -70,7 +68,7 @@ func TestAFlowMayGoToAnEndpointOfAnyServiceThatClaimsItsAddress(t *testing.T) {
 	require.True(t, x.stale(flow(services)))
 	for i := range services { // the one that came first goes first
 		name, _, _ := claimant(i)
-		x.set(name, nil, nil, &pending{})
+		x.set(name, &udpService{}, nil, &pending{})
 		for j := range services {
 			require.Equal(t, j <= i, x.stale(flow(j)), "%d without %d", j, i)
 		}
@@ -83,13 +81,14 @@ func TestAFlowMayGoToAnEndpointOfAnyServiceThatClaimsItsAddress(t *testing.T) {
 // A service from an API server that checks nothing may have a port twice.
 func TestAPortThatAServiceHasTwiceLeavesNothingBehind(t *testing.T) {
 	x := newIndex()
-	name, ports, serving := claimant(1)
-	_, again, _ := claimant(1)
-	again[0].addresses, again[0].nodePort = []netip.AddrPort{netip.MustParseAddrPort("198.51.100.2:53")}, 30054
+	name, service, serving := claimant(1)
+	again := *service.ports[0]
+	again.number, again.nodePort = 54, 30054
+	service.ports = append(service.ports, &again)
 	for range 2 {
-		x.set(name, append(ports, again...), serving, &pending{})
+		x.set(name, service, serving, &pending{})
 	}
-	x.set(name, nil, nil, &pending{})
+	x.set(name, &udpService{}, nil, &pending{})
 	require.Empty(t, x.addresses)
 	require.Empty(t, x.nodePorts)
 	require.Empty(t, x.ports)
@@ -103,9 +102,9 @@ func BenchmarkClaimants(b *testing.B) {
 		b.Run(fmt.Sprintf("change/services=%d", services), func(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				name, ports, serving := claimant(i % services)
-				x.set(name, nil, nil, &pending{})
-				x.set(name, ports, serving, &pending{})
+				name, service, serving := claimant(i % services)
+				x.set(name, &udpService{}, nil, &pending{})
+				x.set(name, service, serving, &pending{})
 			}
 		})
 		b.Run(fmt.Sprintf("flow/services=%d", services), func(b *testing.B) {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand"
-	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,29 +35,33 @@ func TestTheIndexHasWhatASyncApplied(t *testing.T) {
 				require.NoError(t, r.Sync(t.Context()))
 				want := newIndex()
 				for _, e := range after {
-					want.set(e.Service.Name, udpPorts(e.Service, f), servingIn(e, f), &pending{})
+					want.set(e.Service.Name, udpServiceOf(e.Service, f), servingIn(e, f), &pending{})
 				}
 				require.Len(t, r.families[0].index.ports, len(want.ports), "step %d", step)
 				for name, p := range want.ports {
 					got := r.families[0].index.ports[name]
-					require.True(t, p.sameDestinations(got), "step %d: %v", step, name)
+					require.True(t, p.sameNumbers(got) && p.service.sameDestinations(got.service), "step %d: %v", step, name)
 					require.Len(t, got.serving, len(p.serving), "step %d: %v", step, name)
 					for target := range p.serving {
 						require.Contains(t, got.serving, target, "step %d: %v", step, name)
 					}
 				}
 				got := r.families[0].index
-				for _, sets := range [][2]map[netip.AddrPort]portSet{
-					{want.servedBy, got.servedBy}, {want.addresses, got.addresses},
-				} {
-					require.Len(t, sets[1], len(sets[0]), "step %d", step)
-					for key, ports := range sets[0] {
-						require.Equal(t, ports.len(), sets[1][key].len(), "step %d: %v", step, key)
-					}
-				}
+				requireSameSizes(t, want.servedBy, got.servedBy)
+				requireSameSizes(t, want.addresses, got.addresses)
+				requireSameSizes(t, want.numbers, got.numbers)
+				requireSameSizes(t, want.nodePorts, got.nodePorts)
 				require.Empty(t, r.families[0].services)
 				require.Empty(t, r.families[0].endpoints)
 			}
 		})
+	}
+}
+
+func requireSameSizes[K comparable, E any](t *testing.T, want, got map[K]set[E]) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	for key, s := range want {
+		require.Equal(t, s.len(), got[key].len(), "%v", key)
 	}
 }

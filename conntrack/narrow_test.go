@@ -204,13 +204,13 @@ func deleteAll(t *testing.T, table Table, f model.Family, before, after []*sink.
 	x := newIndex()
 	x.nodeAddresses = nodePorts().Of(f)
 	for _, e := range before {
-		x.set(e.Service.Name, udpPorts(e.Service, f), servingIn(e, f), &pending{})
+		x.set(e.Service.Name, udpServiceOf(e.Service, f), servingIn(e, f), &pending{})
 	}
 	for _, e := range before {
-		x.set(e.Service.Name, nil, nil, &pending{})
+		x.set(e.Service.Name, &udpService{}, nil, &pending{})
 	}
 	for _, e := range after {
-		x.set(e.Service.Name, udpPorts(e.Service, f), servingIn(e, f), &pending{})
+		x.set(e.Service.Name, udpServiceOf(e.Service, f), servingIn(e, f), &pending{})
 	}
 	return pass(t.Context(), table, f, nil, x.stale)
 }
@@ -269,20 +269,20 @@ func randomFlow(random *rand.Rand, f model.Family, services []*sink.ServiceEntry
 	to := netip.AddrPortFrom(host(f, clusterIP+random.Intn(8)), []uint16{53, 30053, 30054}[random.Intn(3)])
 	x := newIndex()
 	for _, e := range services {
-		x.set(e.Service.Name, udpPorts(e.Service, f), servingIn(e, f), &pending{})
+		x.set(e.Service.Name, udpServiceOf(e.Service, f), servingIn(e, f), &pending{})
 	}
-	ports := x.addresses[to]
-	if local := to.Addr() == host(f, nodeIP); ports.len() == 0 && local {
-		ports = x.nodePorts[to.Port()]
+	ports := slices.Collect(x.claimants(to))
+	if local := to.Addr() == host(f, nodeIP); len(ports) == 0 && local {
+		ports = slices.Collect(x.nodePorts[to.Port()].all())
 	}
 	byName := func(p, q *udpPort) int { return strings.Compare(p.name.String(), q.name.String()) }
-	for _, p := range slices.SortedFunc(ports.all(), byName) {
+	for _, p := range slices.SortedFunc(slices.Values(ports), byName) {
 		if len(p.serving) > 0 {
 			serving := slices.SortedFunc(maps.Keys(p.serving), model.CompareTargets)
 			return flowTo(f, client, to, serving[random.Intn(len(serving))])
 		}
 	}
-	if ports.len() > 0 { // it would be rejected
+	if len(ports) > 0 { // it would be rejected
 		to = netip.AddrPortFrom(host(f, 99), 53)
 	}
 	return flowTo(f, client, to, netip.AddrPort{})

@@ -246,7 +246,7 @@ func (r *Reconciler) deleteEndpoint(key model.EndpointKey) {
 
 func (r *Reconciler) touch(name model.ServiceName) {
 	for _, f := range r.families {
-		if r.services[name] != nil || f.index != nil && len(f.index.services[name]) > 0 {
+		if r.services[name] != nil || f.index != nil && f.index.services[name] != nil {
 			f.services[name] = struct{}{}
 		} else {
 			delete(f.services, name)
@@ -314,7 +314,7 @@ func (r *Reconciler) apply(f *familyState) {
 		f.due.addAll()
 	}
 	for name := range f.services {
-		f.index.set(name, udpPorts(r.services[name], f.family), func(port model.PortName) targets {
+		f.index.set(name, udpServiceOf(r.services[name], f.family), func(port model.PortName) targets {
 			ofFamily := targets{}
 			for target := range r.serving[port] {
 				if model.FamilyOf(target.Addr()) == f.family {

@@ -45,6 +45,23 @@ func (p *pending) add(s Selection) {
 	}
 }
 
+// addDestinations adds the flows to a port at some addresses.
+func (p *pending) addDestinations(addresses []netip.Addr, port uint16) {
+	for _, a := range addresses {
+		if p.all {
+			return
+		}
+		p.add(Selection{Destination: netip.AddrPortFrom(a, port)})
+	}
+}
+
+// addNodePort adds the flows to a node port, unless it is 0.
+func (p *pending) addNodePort(port uint16) {
+	if port != 0 {
+		p.add(Selection{Destination: netip.AddrPortFrom(netip.Addr{}, port)})
+	}
+}
+
 func (p *pending) addAll() { *p = pending{all: true} }
 
 // take returns the pending selections, nil for all flows, and resets them.

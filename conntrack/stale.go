@@ -1,19 +1,20 @@
 package conntrack
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 )
 
 // stale reports whether a flow is stale (S40, S41).
 func (x *index) stale(f Flow) bool {
-	if ports, ok := x.addresses[f.Destination]; ok {
+	if x.isClaimed(f.Destination) {
 		if owner := x.owner(f.Destination); owner != nil {
 			return !owner.serving.has(f.ReplySource)
 		}
-		return !x.anyServes(ports, f.ReplySource) && !x.nodePortServes(f)
+		return !x.addressServes(f) && !x.nodePortServes(f)
 	}
-	if _, gone := x.goneAddresses[f.Destination]; gone && f.rewritten() {
+	if f.rewritten() && x.isGone(f.Destination) {
 		return !x.nodePortServes(f)
 	}
 	if ports, ok := x.nodePorts[f.Destination.Port()]; ok {
@@ -23,6 +24,56 @@ func (x *index) stale(f Flow) bool {
 	}
 	_, gone := x.goneNodePorts[f.Destination.Port()]
 	return gone && f.rewritten()
+}
+
+// claimants returns the ports with an address and port number. Thousands of services may claim an address, and thousands
+// have the same port number, so it iterates over the fewer.
+func (x *index) claimants(d netip.AddrPort) iter.Seq[*udpPort] {
+	services, ports := x.addresses[d.Addr()], x.numbers[d.Port()]
+	return func(yield func(*udpPort) bool) {
+		if services.len() > ports.len() {
+			for p := range ports.all() {
+				if services.has(p.service) && !yield(p) {
+					return
+				}
+			}
+			return
+		}
+		for s := range services.all() {
+			for _, p := range s.numbered(d.Port()) {
+				if !yield(p) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (x *index) isClaimed(d netip.AddrPort) bool {
+	for range x.claimants(d) {
+		return true
+	}
+	return false
+}
+
+// addressServes reports whether a flow goes to an endpoint of any of the ports that claim its destination. Thousands may share
+// an endpoint as well.
+func (x *index) addressServes(f Flow) bool {
+	services, serving := x.addresses[f.Destination.Addr()], x.servedBy[f.ReplySource]
+	if serving.len() < min(services.len(), x.numbers[f.Destination.Port()].len()) {
+		for p := range serving.all() {
+			if p.number == f.Destination.Port() && services.has(p.service) {
+				return true
+			}
+		}
+		return false
+	}
+	for p := range x.claimants(f.Destination) {
+		if serving.has(p) {
+			return true
+		}
+	}
+	return false
 }
 
 // owner returns the port that owns an address or node port, if several claim it and the owner is reported.
