@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// claimedAddress is the address and port that all services of [claimants] claim.
+// claimedAddress is the address and port that all services of [claimedBy] claim.
 var claimedAddress = netip.MustParseAddrPort("198.51.100.1:53")
 
 const claimedNodePort = 30053
@@ -29,7 +29,7 @@ func claimedEndpoint(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 53)
 }
 
-func claimants(n int) *index {
+func claimedBy(n int) *index {
 	x := newIndex()
 	for i := range n {
 		name, service, serving := claimant(i)
@@ -41,7 +41,7 @@ func claimants(n int) *index {
 // One tenant can make thousands of services claim one address.
 func TestAChangeCostsTheSameHoweverManyServicesClaimTheAddress(t *testing.T) {
 	const services, changes = 4000, 1000
-	x := claimants(services)
+	x := claimedBy(services)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for i := range changes {
@@ -56,7 +56,7 @@ func TestAChangeCostsTheSameHoweverManyServicesClaimTheAddress(t *testing.T) {
 
 func TestAFlowMayGoToAnEndpointOfAnyServiceThatClaimsItsAddress(t *testing.T) {
 	const services = 3
-	x := claimants(services)
+	x := claimedBy(services)
 	flow := func(i int) Flow {
 		client := netip.MustParseAddrPort("192.0.2.9:4000")
 		return Flow{Source: client, Destination: claimedAddress, ReplySource: claimedEndpoint(i),
@@ -98,7 +98,7 @@ func TestAPortThatAServiceHasTwiceLeavesNothingBehind(t *testing.T) {
 // BenchmarkClaimants changes one service, and looks up one flow to an address that many services claim.
 func BenchmarkClaimants(b *testing.B) {
 	for _, services := range []int{10, 1000, 10000} {
-		x := claimants(services)
+		x := claimedBy(services)
 		b.Run(fmt.Sprintf("change/services=%d", services), func(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {

@@ -271,7 +271,8 @@ func randomFlow(random *rand.Rand, f model.Family, services []*sink.ServiceEntry
 	for _, e := range services {
 		x.set(e.Service.Name, udpServiceOf(e.Service, f), servingIn(e, f), &pending{})
 	}
-	ports := slices.Collect(x.claimants(to))
+	claimants := x.claimantsOf(to)
+	ports := slices.Collect(claimants.all())
 	if local := to.Addr() == host(f, nodeIP); len(ports) == 0 && local {
 		ports = slices.Collect(x.nodePorts[to.Port()].all())
 	}

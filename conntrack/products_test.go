@@ -71,7 +71,9 @@ func (d *destinations) stale(f Flow) bool {
 func TestStaleAsInAListOfAllDestinations(t *testing.T) {
 	number := func(random *rand.Rand, of string, n int) string { return fmt.Sprint(of, random.Intn(n)) }
 	address := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 0, byte(i)}) }
-	endpoint := func(i int) netip.AddrPort { return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, 0, byte(i)}), 53) }
+	endpoint := func(i int) netip.AddrPort {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, 0, byte(i)}), 53)
+	}
 	for seed := range int64(200) {
 		random := rand.New(rand.NewSource(seed))
 		x := newIndex()

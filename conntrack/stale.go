@@ -8,11 +8,11 @@ import (
 
 // stale reports whether a flow is stale (S40, S41).
 func (x *index) stale(f Flow) bool {
-	if x.isClaimed(f.Destination) {
+	if c := x.claimantsOf(f.Destination); !c.isEmpty() {
 		if owner := x.owner(f.Destination); owner != nil {
 			return !owner.serving.has(f.ReplySource)
 		}
-		return !x.addressServes(f) && !x.nodePortServes(f)
+		return !c.serve(x.servedBy[f.ReplySource]) && !x.nodePortServes(f)
 	}
 	if f.rewritten() && x.isGone(f.Destination) {
 		return !x.nodePortServes(f)
@@ -26,21 +26,35 @@ func (x *index) stale(f Flow) bool {
 	return gone && f.rewritten()
 }
 
-// claimants returns the ports with an address and port number. Thousands of services may claim an address, and thousands
-// have the same port number, so it iterates over the fewer.
-func (x *index) claimants(d netip.AddrPort) iter.Seq[*udpPort] {
-	services, ports := x.addresses[d.Addr()], x.numbers[d.Port()]
+// claimants has the ports with an address and a port number.
+type claimants struct {
+	services set[udpService] // with the address
+	ports    portSet         // with the number; empty if only one service has the address
+	number   uint16
+}
+
+func (x *index) claimantsOf(d netip.AddrPort) claimants {
+	c := claimants{services: x.addresses[d.Addr()], number: d.Port()}
+	if c.services.len() > 1 {
+		c.ports = x.numbers[d.Port()]
+	}
+	return c
+}
+
+// all returns the claimants. Thousands of services may claim an address, and thousands have the same port number, so it
+// iterates over the fewer.
+func (c *claimants) all() iter.Seq[*udpPort] {
 	return func(yield func(*udpPort) bool) {
-		if services.len() > ports.len() {
-			for p := range ports.all() {
-				if services.has(p.service) && !yield(p) {
+		if c.services.len() > 1 && c.services.len() > c.ports.len() {
+			for p := range c.ports.all() {
+				if c.services.has(p.service) && !yield(p) {
 					return
 				}
 			}
 			return
 		}
-		for s := range services.all() {
-			for _, p := range s.numbered(d.Port()) {
+		for s := range c.services.all() {
+			for _, p := range s.numbered(c.number) {
 				if !yield(p) {
 					return
 				}
@@ -49,27 +63,29 @@ func (x *index) claimants(d netip.AddrPort) iter.Seq[*udpPort] {
 	}
 }
 
-func (x *index) isClaimed(d netip.AddrPort) bool {
-	for range x.claimants(d) {
-		return true
+func (c *claimants) isEmpty() bool {
+	if s := c.services.one; s != nil && len(s.numbered(c.number)) > 0 { // nearly always there is no other
+		return false
 	}
-	return false
+	for range c.all() {
+		return false
+	}
+	return true
 }
 
-// addressServes reports whether a flow goes to an endpoint of any of the ports that claim its destination. Thousands may share
-// an endpoint as well.
-func (x *index) addressServes(f Flow) bool {
-	services, serving := x.addresses[f.Destination.Addr()], x.servedBy[f.ReplySource]
-	if serving.len() < min(services.len(), x.numbers[f.Destination.Port()].len()) {
-		for p := range serving.all() {
-			if p.number == f.Destination.Port() && services.has(p.service) {
+// serve reports whether any of the claimants is one of the ports that an endpoint serves. Thousands may share an
+// endpoint as well.
+func (c *claimants) serve(served portSet) bool {
+	if served.len() <= min(c.services.len(), max(1, c.ports.len())) {
+		for p := range served.all() {
+			if p.number == c.number && c.services.has(p.service) {
 				return true
 			}
 		}
 		return false
 	}
-	for p := range x.claimants(f.Destination) {
-		if serving.has(p) {
+	for p := range c.all() {
+		if served.has(p) {
 			return true
 		}
 	}
