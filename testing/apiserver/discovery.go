@@ -93,7 +93,7 @@ func (s *Server) serveResources(w http.ResponseWriter, r *http.Request, gv schem
 		}
 		list.APIResources = append(list.APIResources, metav1.APIResource{Name: resource.Resource, Kind: k.gvk.Kind,
 			SingularName: strings.ToLower(k.gvk.Kind), Namespaced: k.isNamespaced(), Verbs: verbs,
-			ShortNames: shortNames(k.gvk.Kind)})
+			ShortNames: shortNames(k.gvk.Kind), Categories: categories(k.gvk.Kind)})
 	}
 	if list.APIResources == nil {
 		return writeError(w, r, apierrors.NewNotFound(gv.WithResource("").GroupResource(), ""))

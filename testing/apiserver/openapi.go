@@ -3,6 +3,7 @@ package apiserver
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -10,14 +11,29 @@ import (
 
 // shortNames returns the short names that kubectl accepts for a kind.
 func shortNames(kind string) []string {
-	names := map[string]string{"ConfigMap": "cm", "CronJob": "cj", "DaemonSet": "ds", "Deployment": "deploy",
+	names := map[string]string{"CertificateSigningRequest": "csr", "ComponentStatus": "cs", "ConfigMap": "cm",
+		"CronJob": "cj", "DaemonSet": "ds", "Deployment": "deploy",
 		"Endpoints": "ep", "Event": "ev", "HorizontalPodAutoscaler": "hpa", "IPAddress": "ip", "Ingress": "ing",
 		"LimitRange": "limits", "Namespace": "ns", "NetworkPolicy": "netpol", "Node": "no", "PersistentVolume": "pv",
 		"PersistentVolumeClaim": "pvc", "Pod": "po", "PodDisruptionBudget": "pdb", "PriorityClass": "pc",
 		"ReplicaSet": "rs", "ReplicationController": "rc", "ResourceQuota": "quota", "Service": "svc",
-		"ServiceAccount": "sa", "StatefulSet": "sts", "StorageClass": "sc"}
+		"ServiceAccount": "sa", "StatefulSet": "sts", "StorageClass": "sc",
+		"VolumeAttributesClass": "vac"}
 	if name, ok := names[kind]; ok {
 		return []string{name}
+	}
+	return nil
+}
+
+// categories returns the groups of kinds to which a kind belongs, as in kubectl get all.
+func categories(kind string) []string {
+	switch {
+	case slices.Contains([]string{"CronJob", "DaemonSet", "Deployment", "HorizontalPodAutoscaler", "Job", "Pod",
+		"ReplicaSet", "ReplicationController", "Service", "StatefulSet"}, kind):
+		return []string{"all"}
+	case strings.HasPrefix(kind, "ValidatingAdmissionPolicy"), strings.HasPrefix(kind, "MutatingAdmissionPolicy"),
+		strings.HasSuffix(kind, "WebhookConfiguration"):
+		return []string{"api-extensions"}
 	}
 	return nil
 }

@@ -4,14 +4,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"mime"
+	"net/http"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/applyconfigurations"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
@@ -30,9 +33,18 @@ func patched(contentType string, old object, k kind, patch []byte) ([]byte, erro
 	case types.MergePatchType:
 		after, err = jsonpatch.MergePatch(before, patch)
 	case types.JSONPatchType:
-		var operations jsonpatch.Patch
-		if operations, err = jsonpatch.DecodePatch(patch); err == nil {
-			after, err = operations.Apply(before)
+		operations, decodeErr := jsonpatch.DecodePatch(patch)
+		switch {
+		case decodeErr != nil:
+			err = decodeErr
+		case len(operations) > maxOperations:
+			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
+				"The allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(operations)))
+		default:
+			if after, err = operations.Apply(before); err != nil { // what it names is not there, or is something else
+				return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "",
+					err.Error(), 0, false)
+			}
 		}
 	default:
 		return nil, notServed(resourceOf(k.gvk).GroupResource(), old.GetName(), "a patch of type "+mediaType)
@@ -41,6 +53,21 @@ func patched(contentType string, old object, k kind, patch []byte) ([]byte, erro
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	return after, nil
+}
+
+// maxOperations is the maximum number of operations of a JSON patch.
+const maxOperations = 10_000
+
+// invalidPatch returns the error for a patch that makes something else of an object than one of its kind.
+func invalidPatch(contentType string, patch, after []byte, err error) error {
+	value := string(after)
+	if mediaType, _, _ := mime.ParseMediaType(contentType); types.PatchType(mediaType) == types.StrategicMergePatchType {
+		var fields map[string]any
+		_ = json.Unmarshal(patch, &fields) // it has been parsed before
+		value = fmt.Sprintf("%+v", fields)
+	}
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{
+		field.Invalid(field.NewPath("patch"), value, err.Error())})
 }
 
 // isApply reports whether a request is a server-side apply.

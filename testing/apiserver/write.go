@@ -81,8 +81,13 @@ func (s *Server) desired(r Request, k kind, old object, body []byte) (o object, 
 	case isApply(r):
 		o, err = s.apply(r, k, old, body)
 	case r.Verb == "patch":
-		if body, err = patched(r.Header.Get("Content-Type"), old, k, body); err == nil {
-			o, err = decode(body, k, r.write.strict)
+		contentType := r.Header.Get("Content-Type")
+		after, patchErr := patched(contentType, old, k, body)
+		if patchErr != nil {
+			return nil, patchErr
+		}
+		if o, err = parseObject(after, k, r.write.strict); err != nil {
+			err = invalidPatch(contentType, body, after, err)
 		}
 	default:
 		if err = mayDecode(r); err == nil {
@@ -187,6 +192,16 @@ func notServed(resource schema.GroupResource, name, what string) error {
 
 // decode parses the object in a body.
 func decode(body []byte, k kind, strict bool) (object, error) {
+	o, err := parseObject(body, k, strict)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %[1]s: %[3]v", k.gvk.Kind,
+			k.gvk.Version, err))
+	}
+	return o, nil
+}
+
+// parseObject parses an object of a kind.
+func parseObject(body []byte, k kind, strict bool) (object, error) {
 	decoder := scheme.Codecs.UniversalDeserializer()
 	if strict && !bytes.HasPrefix(body, []byte("k8s\x00")) { // protobuf
 		decoder = serializerjson.NewSerializerWithOptions(serializerjson.DefaultMetaFactory, scheme.Scheme, scheme.Scheme,
@@ -194,12 +209,11 @@ func decode(body []byte, k kind, strict bool) (object, error) {
 	}
 	decoded, gvk, err := decoder.Decode(body, &k.gvk, nil)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %[1]s: %[3]v", k.gvk.Kind,
-			k.gvk.Version, err))
+		return nil, err
 	}
 	o, ok := decoded.(object)
 	if !ok || *gvk != k.gvk {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%v in a request for %v", gvk, k.gvk))
+		return nil, fmt.Errorf("it is a %v", gvk)
 	}
 	o.GetObjectKind().SetGroupVersionKind(k.gvk)
 	return o, nil

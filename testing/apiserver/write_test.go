@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -209,15 +210,55 @@ func TestServerSideApply(t *testing.T) {
 	assert.True(t, apierrors.IsBadRequest(err), "%v", err)
 }
 
+// A patch that cannot be applied to the object is refused like by a real server: with 422, not 400 as one that is no
+// patch.
+func TestWrongPatches(t *testing.T) {
+	s, config := newServer(t)
+	require.NoError(t, s.Set(kube.Service("web").ClusterIP("10.96.0.1").Port("http", 80).Build()))
+	before := s.Version()
+	for _, tc := range []struct {
+		kind  types.PatchType
+		patch string
+		want  int
+	}{
+		{types.JSONPatchType, `[{"op":"replace","path":"/metadata/labels/none","value":"x"}]`, 422},
+		{types.JSONPatchType, `[{"op":"test","path":"/metadata/name","value":"other"}]`, 422},
+		{types.JSONPatchType, `[{"op":"replace","path":"/spec/ports","value":7}]`, 422},
+		{types.JSONPatchType, "[" + strings.Repeat(`{"op":"test","path":"/metadata/name","value":"web"},`, 10_000) +
+			`{"op":"test","path":"/metadata/name","value":"web"}]`, 413},
+		{types.JSONPatchType, `{`, 400},
+		{types.MergePatchType, `{"spec":{"ports":7}}`, 422},
+		{types.MergePatchType, `{"kind":"Node"}`, 422},
+		{types.MergePatchType, `{`, 400},
+		{types.StrategicMergePatchType, `{"spec":{"sessionAffinity":{}}}`, 422},
+		{types.StrategicMergePatchType, `{`, 400},
+	} {
+		got := do(t, config, http.MethodPatch, "/api/v1/namespaces/default/services/web", string(tc.kind), tc.patch)
+		assert.Equal(t, tc.want, got, "%s %.100s", tc.kind, tc.patch)
+	}
+	assert.Equal(t, before, s.Version())
+	client := clientOf(t, config).CoreV1().Services("default")
+	_, err := client.Patch(t.Context(), "web", types.StrategicMergePatchType, []byte(`{"spec":{"sessionAffinity":{}}}`),
+		metav1.PatchOptions{})
+	assert.True(t, apierrors.IsInvalid(err), "%v", err)
+	assert.ErrorContains(t, err, "patch: Invalid value: \"map[spec:map[sessionAffinity:map[]]]\"")
+}
+
 // With strict validation, unknown fields are errors.
 func TestUnknownFieldsCanBeErrors(t *testing.T) {
-	_, config := newServer(t)
+	s, config := newServer(t)
 	const service = `{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"portz":[]}}`
 	const path = "/api/v1/namespaces/default/services?dryRun=All&fieldValidation="
 	assert.Equal(t, http.StatusBadRequest, do(t, config, http.MethodPost, path+"Strict", "application/json",
 		service))
 	assert.Equal(t, http.StatusCreated, do(t, config, http.MethodPost, path+"Ignore", "application/json",
 		service))
+	require.NoError(t, s.Set(kube.Service("web").ClusterIP("10.96.0.1").Build()))
+	const web = "/api/v1/namespaces/default/services/web?dryRun=All&fieldValidation="
+	for validation, want := range map[string]int{"Strict": 422, "Ignore": 200} {
+		assert.Equal(t, want, do(t, config, http.MethodPatch, web+validation, string(types.MergePatchType),
+			`{"spec":{"portz":[]}}`), "a patch, %s", validation)
+	}
 	assert.Equal(t, http.StatusUnsupportedMediaType, do(t, config, http.MethodPost, path+"Ignore", "application/cbor",
 		service))
 	assert.Equal(t, http.StatusNotAcceptable, do(t, config, http.MethodGet, "/api/v1/services", "application/cbor",
@@ -286,11 +327,14 @@ func TestDiscoveryNamesWhatIsServed(t *testing.T) {
 	groups, lists, err := client.ServerGroupsAndResources()
 	require.NoError(t, err)
 	assert.Greater(t, len(groups), 10)
-	served, short := map[string]bool{}, map[string][]string{}
+	served, short, all := map[string]bool{}, map[string][]string{}, []string{}
 	for _, list := range lists {
 		for _, r := range list.APIResources {
 			served[list.GroupVersion+" "+r.Name] = r.Namespaced
 			short[list.GroupVersion+" "+r.Name] = r.ShortNames
+			if slices.Contains(r.Categories, "all") {
+				all = append(all, list.GroupVersion+" "+r.Name)
+			}
 		}
 	}
 	for resource, namespaced := range map[string]bool{
@@ -305,6 +349,11 @@ func TestDiscoveryNamesWhatIsServed(t *testing.T) {
 	}
 	assert.NotContains(t, served, "discovery.k8s.io/v1beta1 endpointslices")
 	assert.Equal(t, []string{"svc"}, short["v1 services"])
+	assert.Equal(t, []string{"csr"}, short["certificates.k8s.io/v1 certificatesigningrequests"])
+	assert.Equal(t, []string{"vac"}, short["storage.k8s.io/v1 volumeattributesclasses"])
+	assert.ElementsMatch(t, []string{"v1 pods", "v1 services", "v1 replicationcontrollers", "apps/v1 daemonsets",
+		"apps/v1 deployments", "apps/v1 replicasets", "apps/v1 statefulsets", "autoscaling/v1 horizontalpodautoscalers",
+		"autoscaling/v2 horizontalpodautoscalers", "batch/v1 cronjobs", "batch/v1 jobs"}, all, "as kubectl get all")
 	version, err := client.ServerVersion()
 	require.NoError(t, err)
 	assert.Equal(t, "1", version.Major)

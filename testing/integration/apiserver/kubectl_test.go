@@ -50,6 +50,11 @@ func TestKubectl(t *testing.T) {
 	first, second := write("first.yaml", fmt.Sprintf(slices, "10.244.1.5")), write("second.yaml", fmt.Sprintf(slices,
 		"10.244.1.6"))
 	unknown := write("unknown.yaml", fmt.Sprintf(slices, "10.244.1.5], colour: [red"))
+	service := write("service.yaml", `apiVersion: v1
+kind: Service
+metadata: {name: web, labels: {app: web}}
+spec: {ports: [{name: http, port: 80, protocol: TCP, targetPort: 80}]}
+`)
 	const address = "-o=jsonpath={.endpoints[*].addresses[*]} {.metadata.labels}"
 	for _, args := range [][]string{
 		{"create", "-f", first, "--dry-run=server"},
@@ -79,6 +84,9 @@ func TestKubectl(t *testing.T) {
 		{"patch", "endpointslice", "a", "--type=merge", "-p", `{"metadata":{"labels":{"by":"merge"}}}`},
 		{"patch", "endpointslice", "a", "--type=json", "-p",
 			`[{"op":"replace","path":"/metadata/labels/by","value":"json"}]`},
+		{"patch", "endpointslice", "a", "--type=json", "-p",
+			`[{"op":"replace","path":"/metadata/labels/none","value":"x"}]`},
+		{"patch", "endpointslice", "a", "--type=json", "-p", `[{"op":"test","path":"/metadata/name","value":"b"}]`},
 		{"label", "endpointslice", "a", "more=yes"},
 		{"get", "endpointslice", "a", address},
 		{"wait", "endpointslice/a", "--for=jsonpath={.metadata.labels.by}=json", "--timeout=30s"},
@@ -90,6 +98,16 @@ func TestKubectl(t *testing.T) {
 		{"wait", "endpointslice/a", "--for=delete", "--timeout=30s"},
 		{"delete", "-f", second, "--ignore-not-found"},
 		{"get", "svc", "none", "-o", "name"},
+		{"create", "-f", service},
+		{"get", "all", "-l", "app=web", "-o", "name"},
+		{"get", "all", "-l", "app=web", "--no-headers", "-o=custom-columns=:metadata.name,:spec.ports[*].port"},
+		{"patch", "svc", "web", "-p", `{"spec":{"ports":[{"port":81,"name":"other"}]}}`},
+		{"patch", "svc", "web", "--type=merge", "-p", `{"metadata":{"labels":{"more":null,"by":"merge"}}}`},
+		{"get", "svc", "web", "-o=jsonpath={.spec.ports[*].port} {.metadata.labels}"},
+		{"label", "svc", "web", "by-"},
+		{"delete", "svc", "web"},
+		{"get", "csr", "-o", "name"},
+		{"get", "vac", "-o", "name"},
 		{"get", "nonsense"},
 	} {
 		assert.Equal(t, kubectl(t, upstream.AdminKubeconfig(upstream.Port()), args), kubectl(t, ours, args), "%q", args)
