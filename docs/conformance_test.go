@@ -153,6 +153,60 @@ func supportTable(reports []conformanceReport) string {
 	return b.String() + "\nIn part:\n\n" + parts.String()
 }
 
+// featureTable says in which features the reports of the newest suite differ, with the cases of each, and which
+// features all have.
+func featureTable(reports []conformanceReport) string {
+	reports = slices.DeleteFunc(slices.Clone(reports), func(r conformanceReport) bool { return r.Suite != reports[0].Suite })
+	cases, answers := map[string][]string{}, map[string][]string{} // by feature
+	var b strings.Builder
+	b.WriteString("| feature |")
+	for i, r := range reports {
+		fmt.Fprintf(&b, " %s %s, %s |", tableCell(r.Implementation.Name), tableCell(r.Implementation.Version),
+			tableCell(r.Implementation.Mode))
+		right := map[string]bool{} // features of which a case passed
+		for _, result := range r.Results {
+			if result.Profile != report.Extended {
+				continue
+			}
+			if !slices.Contains(cases[result.Feature], result.Case) {
+				cases[result.Feature] = append(cases[result.Feature], result.Case)
+			}
+			right[result.Feature] = right[result.Feature] || result.Verdict == report.Passed || result.Verdict == report.Slow
+		}
+		has, fails, lacks := r.Features()
+		for feature := range cases {
+			answer := "not known"
+			switch {
+			case slices.Contains(has, feature):
+				answer = "yes"
+			case slices.Contains(fails, feature) && right[feature]:
+				answer = "in part"
+			case slices.Contains(fails, feature) || slices.Contains(lacks, feature):
+				answer = "no"
+			}
+			for len(answers[feature]) < i {
+				answers[feature] = append(answers[feature], "not known")
+			}
+			answers[feature] = append(answers[feature], answer)
+		}
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(reports)) + "\n")
+	alike := map[string][]string{} // by the answer of all
+	for _, feature := range slices.Sorted(maps.Keys(cases)) {
+		if same := slices.Compact(slices.Clone(answers[feature])); len(same) == 1 {
+			alike[same[0]] = append(alike[same[0]], "`"+tableCell(feature)+"`")
+			continue
+		}
+		slices.Sort(cases[feature])
+		fmt.Fprintf(&b, "| `%s`: %s | %s |\n", tableCell(feature), tableCell(strings.Join(cases[feature], "; ")),
+			strings.Join(answers[feature], " | "))
+	}
+	for _, answer := range slices.Sorted(maps.Keys(alike)) {
+		fmt.Fprintf(&b, "\n%s for all of them: %s\n", strings.ToUpper(answer[:1])+answer[1:], strings.Join(alike[answer], ", "))
+	}
+	return b.String()
+}
+
 // shown are the reports that the repository's README names.
 func shown() []string {
 	return []string{"0.3/kube-proxy-lib/main-nftables.yaml", "0.3/kube-proxy/v1.37.2-nftables.yaml",
@@ -207,6 +261,11 @@ func TestTheConformanceTables(t *testing.T) {
 	} {
 		madeFromReports(t, path, table(conformanceReports(t)))
 	}
+}
+
+// TestTheTableOfFeatures: the page says in which features the newest reports differ.
+func TestTheTableOfFeatures(t *testing.T) {
+	madeFromReports(t, "conformance-results.md", featureTable(conformanceReports(t)))
 }
 
 // TestConformanceReportsAreWhereTheyBelong: by suite and name, and each can be repeated.
