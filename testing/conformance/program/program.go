@@ -80,7 +80,8 @@ const (
 	SameHistory Return = iota
 	// HistoryGone: earlier resource versions have expired, so watches get 410 Gone.
 	HistoryGone
-	// LowerVersions: they have expired, and all objects have lower ones, as from a storage that was replaced.
+	// LowerVersions: they have expired, and all objects have lower ones. The server says so, unlike a real one whose
+	// storage was restored from a backup, which is silent.
 	LowerVersions
 )
 
