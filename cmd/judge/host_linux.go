@@ -25,8 +25,10 @@ type host struct {
 	values  map[string]string
 	o       *options
 	all     members    // what runs on the node
-	mu      sync.Mutex // for process
+	mu      sync.Mutex // for process and spent
 	process *process   // nil if it does not run
+	// spent is the processor time, since the last start, of commands that have ended, and of the program if it has.
+	spent   time.Duration
 	logFile *os.File
 	lister  listing
 }
@@ -83,16 +85,11 @@ func (h *host) Start(context.Context) error {
 	fmt.Fprintf(h.logFile, "--- %s: %s\n", time.Now().Format(time.TimeOnly), command)
 	p, err := start(h.shell(context.Background(), command), h.logFile)
 	if err == nil {
-		h.set(p)
+		h.mu.Lock()
+		h.process, h.spent = p, 0
+		h.mu.Unlock()
 	}
 	return err
-}
-
-// set sets the running program, nil if there is none.
-func (h *host) set(p *process) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.process = p
 }
 
 // shell returns a shell command on the node. Each node has its own iptables lock: otherwise the nodes, and the machine
@@ -134,8 +131,12 @@ func (h *host) Stop(context.Context) error {
 	if p == nil {
 		return nil
 	}
+	used, _ := p.usage() // of daemons as well, for which no shell waits
 	killed := p.stop()
-	h.set(nil) // not before: its time counts until it has ended
+	h.mu.Lock()
+	h.process = nil // not before: its time counts until it has ended
+	h.spent += max(used, timeOf(p.cmd))
+	h.mu.Unlock()
 	if killed {
 		fmt.Fprintln(h.logFile, "--- killed: it did not end within 10 s of SIGTERM")
 	}
@@ -161,7 +162,11 @@ func (h *host) run(ctx context.Context, command string) error {
 	}
 	cmd := h.shell(ctx, command)
 	cmd.Stdout, cmd.Stderr = h.logFile, h.logFile
-	if err := cmd.Run(); err != nil {
+	err = cmd.Run()
+	h.mu.Lock()
+	h.spent += timeOf(cmd)
+	h.mu.Unlock()
+	if err != nil {
 		return fmt.Errorf("%s: %w\n%s", command, err, indent(tail(h.logFile.Name(), info.Size())))
 	}
 	return nil
@@ -209,12 +214,13 @@ func (h *host) Dump(ctx context.Context) (string, error) {
 // Usage implements [program.Host].
 func (h *host) Usage() (processor time.Duration, memory int64) {
 	h.mu.Lock()
-	p := h.process
+	p, spent := h.process, h.spent
 	h.mu.Unlock()
 	if p == nil {
-		return 0, 0
+		return spent + h.all.time(), 0 // a clean-up may run
 	}
-	return p.usage()
+	processor, memory = p.usage()
+	return spent + processor, memory
 }
 
 // Close implements [program.Host].

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -130,4 +132,45 @@ func TestADaemonsTimeIsTheProgramsTime(t *testing.T) {
 		used, _ := p.usage()
 		return used > 20*time.Millisecond
 	}, time.Minute, time.Millisecond)
+}
+
+// The processor time of a clean-up, which runs while the program does not, is the program's as well, and stays when the
+// clean-up has ended.
+func TestACleanUpsTimeIsTheProgramsTime(t *testing.T) {
+	need.Root(t)
+	h := &host{folder: t.TempDir()}
+	log, err := os.Create(filepath.Join(h.folder, "log"))
+	require.NoError(t, err)
+	defer func() { _ = log.Close() }()
+	h.logFile = log
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var seen time.Duration
+	onNode(t, func() {
+		h.all = membersOf(0)
+		go func() {
+			defer cancel()
+			assert.Eventually(t, func() bool {
+				seen, _ = h.Usage()
+				return seen > 20*time.Millisecond
+			}, time.Minute, time.Millisecond)
+		}()
+		assert.ErrorContains(t, h.run(ctx, "while :; do :; done"), "killed")
+	})
+	ended, _ := h.Usage()
+	assert.GreaterOrEqual(t, ended, seen)
+}
+
+// What a program uses before it exits, on SIGTERM as well, stays its time until it is started again.
+func TestTheTimeOfAProgramThatHasEnded(t *testing.T) {
+	output, log, err := os.Pipe()
+	require.NoError(t, err)
+	defer func() { _ = output.Close() }()
+	h := &host{process: started(t, "trap 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; exit' TERM; "+
+		"echo ready; while :; do sleep 0.01; done", log), logFile: log}
+	_, err = io.ReadFull(output, make([]byte, len("ready\n")))
+	require.NoError(t, err)
+	require.NoError(t, h.Stop(t.Context()))
+	used, _ := h.Usage()
+	assert.GreaterOrEqual(t, used, 20*time.Millisecond)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -11,9 +12,15 @@ import (
 	"time"
 )
 
-// usage returns the CPU time of the group, including children that have exited, and its peak memory.
+// usage returns the CPU time of the program, and its peak memory.
 func (p *process) usage() (processor time.Duration, memory int64) {
-	p.each(func(proc string, fields []string) {
+	p.memory.look(p.cmd.Process.Pid)
+	return p.time(), p.memory.most.Load()
+}
+
+// time returns the CPU time of the members, including that of their children that have exited.
+func (m members) time() (processor time.Duration) {
+	m.each(func(proc string, fields []string) {
 		ticks := func(from int) (sum time.Duration) { // utime and stime, or cutime and cstime
 			for _, field := range fields[from : from+2] {
 				n, _ := strconv.Atoi(field)
@@ -24,8 +31,15 @@ func (p *process) usage() (processor time.Duration, memory int64) {
 		// Ticks are coarse, but only they include threads that have exited.
 		processor += max(ticks(11), threadTime(proc)) + ticks(13)
 	})
-	p.memory.look(p.cmd.Process.Pid)
-	return processor, p.memory.most.Load()
+	return processor
+}
+
+// timeOf returns the CPU time of a command that has exited, and of the children that it has waited for.
+func timeOf(cmd *exec.Cmd) time.Duration {
+	if cmd.ProcessState == nil {
+		return 0 // it could not be started
+	}
+	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }
 
 // threadTime returns the CPU time of a process's current threads.

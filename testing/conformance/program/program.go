@@ -62,9 +62,9 @@ type Host interface {
 	Break(ctx context.Context) error
 	// Dump returns the node's rules, for messages.
 	Dump(ctx context.Context) (string, error)
-	// Usage returns the program's CPU time and peak memory in bytes since its start, or zeros if unknown or stopped. The
-	// time includes all processes that the program has started, so that on a busy machine its load can be distinguished
-	// from that of others.
+	// Usage returns the program's CPU time and peak memory in bytes since its last start, or zeros if unknown. The time
+	// includes all processes that the program has started, and what Cleanup and Break have run since then, so that on a
+	// busy machine their load can be distinguished from that of others. It stays when the program is stopped.
 	Usage() (processor time.Duration, memory int64)
 	// Requests describes the program's requests to the API server, for messages.
 	Requests() string

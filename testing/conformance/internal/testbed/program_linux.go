@@ -115,6 +115,9 @@ func (p *Program) ask(ctx context.Context) error {
 			return &ProgramError{Err: fmt.Errorf("start the program: %w", err)}
 		}
 		p.running = true
+		if p.Spent != nil {
+			p.Spent.started(p.Host)
+		}
 	}
 	for _, f := range p.Families {
 		if err := p.await(ctx, wave, f, written, limit); err != nil {
@@ -162,11 +165,9 @@ func (p *Program) Close() error {
 	}
 	p.running = false
 	p.Figures.addUsage(p.Host.Usage())
-	if p.Spent == nil {
-		return p.Host.Stop(context.Background())
+	if p.Spent != nil {
+		p.Spent.Total() // a host may not know any more what a program used that has ended
 	}
-	defer p.Spent.stopped(p.Host)
-	p.Spent.Total() // otherwise what it has used since the last reading would not be counted
 	return p.Host.Stop(context.Background())
 }
 

@@ -12,7 +12,7 @@ import (
 // Spending counts the processor time of the judge and its programs.
 type Spending struct {
 	mu    sync.Mutex
-	ended time.Duration                  // of programs that were stopped
+	ended time.Duration                  // of programs that were started again, and of hosts that are gone
 	most  map[program.Host]time.Duration // of those that may run
 }
 
@@ -25,15 +25,15 @@ func (s *Spending) Add(h program.Host) (end func()) {
 	}
 	s.most[h] = 0
 	return func() {
-		s.stopped(h)
+		s.started(h)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.most, h)
 	}
 }
 
-// stopped notes that a host's program has been stopped: the next one's time begins at 0.
-func (s *Spending) stopped(h program.Host) {
+// started notes that a host's program has been started: its time has begun at 0.
+func (s *Spending) started(h program.Host) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if most, counted := s.most[h]; counted {

@@ -38,7 +38,7 @@ func TestTheTimeOfStoppedPrograms(t *testing.T) {
 	h.used = 4 * time.Hour // a child has exited
 	assert.InDelta(t, 5*time.Hour, s.Total()-before, float64(time.Second))
 	h.used = 0
-	s.stopped(h)
+	s.started(h)
 	h.used = time.Hour // it was started again
 	assert.InDelta(t, 6*time.Hour, s.Total()-before, float64(time.Hour))
 	h.used = 0 // and stopped
