@@ -156,38 +156,23 @@ func supportTable(reports []conformanceReport) string {
 // featureTable says in which features the reports of the newest suite differ, with the cases of each, and which
 // features all have.
 func featureTable(reports []conformanceReport) string {
-	reports = slices.DeleteFunc(slices.Clone(reports), func(r conformanceReport) bool { return r.Suite != reports[0].Suite })
+	newest := reports[0].Suite
+	reports = slices.DeleteFunc(slices.Clone(reports), func(r conformanceReport) bool { return r.Suite != newest })
 	cases, answers := map[string][]string{}, map[string][]string{} // by feature
 	var b strings.Builder
 	b.WriteString("| feature |")
-	for i, r := range reports {
+	for _, r := range reports {
 		fmt.Fprintf(&b, " %s %s, %s |", tableCell(r.Implementation.Name), tableCell(r.Implementation.Version),
 			tableCell(r.Implementation.Mode))
-		right := map[string]bool{} // features of which a case passed
 		for _, result := range r.Results {
-			if result.Profile != report.Extended {
-				continue
-			}
-			if !slices.Contains(cases[result.Feature], result.Case) {
+			if result.Profile == report.Extended && !slices.Contains(cases[result.Feature], result.Case) {
 				cases[result.Feature] = append(cases[result.Feature], result.Case)
 			}
-			right[result.Feature] = right[result.Feature] || result.Verdict == report.Passed || result.Verdict == report.Slow
 		}
-		has, fails, lacks := r.Features()
-		for feature := range cases {
-			answer := "not known"
-			switch {
-			case slices.Contains(has, feature):
-				answer = "yes"
-			case slices.Contains(fails, feature) && right[feature]:
-				answer = "in part"
-			case slices.Contains(fails, feature) || slices.Contains(lacks, feature):
-				answer = "no"
-			}
-			for len(answers[feature]) < i {
-				answers[feature] = append(answers[feature], "not known")
-			}
-			answers[feature] = append(answers[feature], answer)
+	}
+	for feature := range cases {
+		for _, r := range reports {
+			answers[feature] = append(answers[feature], featureAnswer(r, feature))
 		}
 	}
 	b.WriteString("\n|---|" + strings.Repeat("---|", len(reports)) + "\n")
@@ -202,9 +187,28 @@ func featureTable(reports []conformanceReport) string {
 			strings.Join(answers[feature], " | "))
 	}
 	for _, answer := range slices.Sorted(maps.Keys(alike)) {
-		fmt.Fprintf(&b, "\n%s for all of them: %s\n", strings.ToUpper(answer[:1])+answer[1:], strings.Join(alike[answer], ", "))
+		fmt.Fprintf(&b, "\n%s%s for all of them: %s\n", strings.ToUpper(answer[:1]), answer[1:],
+			strings.Join(alike[answer], ", "))
 	}
 	return b.String()
+}
+
+// featureAnswer says whether a report shows that a program has a feature.
+func featureAnswer(r conformanceReport, feature string) string {
+	has, fails, lacks := r.Features()
+	switch {
+	case slices.Contains(has, feature):
+		return "yes"
+	case slices.Contains(lacks, feature):
+		return "no"
+	case !slices.Contains(fails, feature):
+		return "not known"
+	case slices.ContainsFunc(r.Results, func(result report.Result) bool {
+		return result.Feature == feature && (result.Verdict == report.Passed || result.Verdict == report.Slow)
+	}):
+		return "in part"
+	}
+	return "no"
 }
 
 // shown are the reports that the repository's README names.

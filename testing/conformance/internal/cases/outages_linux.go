@@ -11,8 +11,9 @@ import (
 )
 
 // outageCases cover API servers that become unreachable and come back. Stale endpoints after that are the worst fault:
-// everything looks fine, but connections go to pods that no longer exist (cilium/cilium#48050). No case is about a server
-// that is silent because its storage was restored (S68): who notices it needs minutes, longer than a whole run.
+// everything looks fine, but connections go to pods that no longer exist (cilium/cilium#48050). No case is about a
+// server that is silent because its storage was restored (S68): a program that notices it needs minutes, longer than a
+// whole run.
 func outageCases() []Case {
 	return []Case{
 		{Name: "what changed while the API server was away is right when it is back, with an expired history",
