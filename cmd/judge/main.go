@@ -44,11 +44,19 @@ func main() {
 	}
 }
 
-// partError says that nothing failed, but that some of the cases that were to run have no verdict.
-type partError struct{ cases int }
+// partError says that nothing failed, but that some of the cases that were to run have no verdict, or that speed was
+// not measured at some sizes.
+type partError struct{ cases, sizes int }
 
 func (e *partError) Error() string {
-	return fmt.Sprintf("nothing failed, but %d cases that were to be run have no verdict", e.cases)
+	var parts []string
+	if e.cases > 0 {
+		parts = append(parts, fmt.Sprintf("%d cases that were to be run have no verdict", e.cases))
+	}
+	if e.sizes > 0 {
+		parts = append(parts, fmt.Sprintf("speed was not measured at %d sizes", e.sizes))
+	}
+	return "nothing failed, but " + strings.Join(parts, ", and ")
 }
 
 // verdict returns what run returns for a report.
@@ -59,8 +67,16 @@ func verdict(r *report.Report) (passed bool, err error) {
 			missing++
 		}
 	}
-	if passed = passes(r); passed && missing > 0 {
-		err = &partError{missing}
+	sizes := 0
+	if r.Speed != nil {
+		for _, s := range r.Speed.Runs {
+			if s.NotMeasured {
+				sizes++
+			}
+		}
+	}
+	if passed = passes(r); passed && missing+sizes > 0 {
+		err = &partError{missing, sizes}
 	}
 	return passed, err
 }
@@ -273,8 +289,8 @@ func passes(r *report.Report) bool {
 	for _, p := range []report.Profile{report.Comparison, report.Core, report.Extended} {
 		failed += r.Counts(p).Failed
 	}
-	return r.Problem == "" && failed == 0 &&
-		(r.Speed == nil || !slices.ContainsFunc(r.Speed.Runs, func(s report.SpeedRun) bool { return s.Problem != "" }))
+	return r.Problem == "" && failed == 0 && (r.Speed == nil || !slices.ContainsFunc(r.Speed.Runs,
+		func(s report.SpeedRun) bool { return s.Problem != "" && !s.NotMeasured }))
 }
 
 // readReports has read add a report each.

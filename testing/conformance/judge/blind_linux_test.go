@@ -86,7 +86,7 @@ func TestTheJudgeCatchesProgramsThatIgnoreFields(t *testing.T) {
 			t.Parallel()
 			simple.CaseNamed(t, name)
 			p := withHost(mutantProxy(t, ""), func(h program.Host) program.Host { return &blindHost{h, forget} })
-			assert.Equal(t, report.Failed, verdictOf(t, Run, p, name))
+			assert.Equal(t, report.Failed, verdictOf(t, judgeAlone, p, name))
 		})
 	}
 }
@@ -142,7 +142,7 @@ func TestTheJudgeCatchesProgramsThatDoNotFollow(t *testing.T) {
 				need.Deep(t)
 			}
 			t.Parallel()
-			assert.Equal(t, report.Failed, verdictOf(t, Run, tt.proxy, tt.name))
+			assert.Equal(t, report.Failed, verdictOf(t, judgeAlone, tt.proxy, tt.name))
 		})
 	}
 	t.Run("none", func(t *testing.T) {
@@ -184,13 +184,13 @@ func (h *missingHost) Back(ctx context.Context, r program.Return) error {
 	return h.Host.(apiServerOutages).Back(ctx, r)
 }
 
-// judgeFunc is Run, or another way to judge.
+// judgeFunc is Run, or another way to judge, on a machine that others keep busy as well.
 type judgeFunc func(context.Context, program.Proxy, Options) (*report.Report, error)
 
-// verdictOf judges a program with one case, on a busy machine as well.
+// verdictOf judges a program with one case.
 func verdictOf(t *testing.T, run judgeFunc, p program.Proxy, name string) report.Verdict {
 	t.Helper()
-	r, err := run(t.Context(), p, Options{Lanes: 1, Seed: 1, EvenIfBusy: true,
+	r, err := run(t.Context(), p, Options{Lanes: 1, Seed: 1,
 		Run: regexp.MustCompile("^" + regexp.QuoteMeta(name) + "$")})
 	require.NoError(t, err)
 	require.Empty(t, r.Problem)

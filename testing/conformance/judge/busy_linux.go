@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/cases"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/cluster"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/testbed"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/program"
@@ -38,6 +39,16 @@ func (j *judging) control(n *network.Network) (end func()) {
 	return func() {
 		cancel()
 		wg.Wait()
+	}
+}
+
+// watch makes control connections on a network, and counts the processor time of a host's programs, until the returned
+// function is called.
+func (j *judging) watch(n *network.Network, h program.Host) (end func()) {
+	endControl, endCount := j.control(n), j.spent.Add(h)
+	return func() {
+		endControl()
+		endCount()
 	}
 }
 
@@ -103,6 +114,19 @@ func (j *judging) start(ctx context.Context, quiet bool, f func() error) error {
 		j.say("%s: start the program again", why)
 		j.machine.AwaitQuiet(ctx, j.quietTimeout)
 	}
+}
+
+// observed starts the program in the default configuration on a quiet machine, and returns the configuration that it
+// behaves like.
+func (l *lane) observed(ctx context.Context) (found cluster.Setup, err error) {
+	err = l.start(ctx, true, func() (err error) {
+		l.end()
+		if err = l.open(ctx, cluster.Setup{}); err == nil {
+			found, err = observe(ctx, l.testbed)
+		}
+		return err
+	})
+	return found, err
 }
 
 // isOthersFault reports whether an error shows by its type that the program is not to blame.

@@ -63,12 +63,13 @@ type comparison struct {
 	until     time.Time
 	tries     int // limit for reducing a finding
 
-	clusters, flows int
-	refusals        int // consecutive configurations refused
-	machine         *machine.Watch
-	notJudged       int    // clusters whose differences were not judged
-	whyNotJudged    string // "" if there are none
-	found           []*finding
+	clusters     int // that were begun
+	done, flows  int // clusters that were judged, and their flows
+	refusals     int // consecutive configurations refused
+	machine      *machine.Watch
+	notJudged    int    // clusters that were not judged, and starts that failed on a busy machine
+	whyNotJudged string // "" if there are none
+	found        []*finding
 }
 
 // side is one of the programs, on its network.
@@ -76,8 +77,10 @@ type side struct {
 	*lane
 	name   string
 	before []string // what the node had before the program started
-	tidied bool     // clean-up was called
+	tidied bool     // clean-up was judged
 	left   error    // what the clean-up left, nil if nothing
+	// untidied says why what a clean-up left was not judged, "" if everything was.
+	untidied string
 }
 
 // both calls do for both sides, concurrently.
@@ -115,6 +118,11 @@ func (c *comparison) run(ctx context.Context) error {
 
 func (c *comparison) tryAllClusters(ctx context.Context) error {
 	fixed, err := c.fixedSetup(ctx)
+	var busy *busyError
+	if errors.As(err, &busy) {
+		c.doNotJudge(busy.why, c.Clusters)
+		return nil
+	}
 	for err == nil && c.more(ctx) {
 		set := c.generator.Setup()
 		switch {
@@ -123,25 +131,23 @@ func (c *comparison) tryAllClusters(ctx context.Context) error {
 		case c.clusters == 0:
 			set = cluster.Setup{}
 		}
-		began := time.Now()
-		err = c.episode(ctx, set)
-		if why := c.machine.Busy(began); err != nil && why != "" && ctx.Err() == nil && c.notJudged < c.Clusters {
-			c.doNotJudge(why)
+		if err = c.episode(ctx, set); errors.As(err, &busy) && ctx.Err() == nil {
+			c.doNotJudge(busy.why, 1)
 			err = nil
 		}
 	}
 	return err
 }
 
-// doNotJudge records that a cluster was not judged.
-func (c *comparison) doNotJudge(why string) {
-	c.notJudged++
+// doNotJudge records that clusters were not judged.
+func (c *comparison) doNotJudge(why string, clusters int) {
+	c.notJudged += clusters
 	c.whyNotJudged = why
 	c.say("not judged: %s", why)
 }
 
 func (c *comparison) more(ctx context.Context) bool {
-	return ctx.Err() == nil && c.clusters < c.Clusters && time.Now().Before(c.until)
+	return ctx.Err() == nil && max(c.clusters, c.notJudged) < c.Clusters && time.Now().Before(c.until)
 }
 
 func (c *comparison) say(format string, args ...any) {
@@ -158,10 +164,7 @@ func (c *comparison) fixedSetup(ctx context.Context) (fixed *cluster.Setup, err 
 			continue
 		}
 		if s.Assume == nil {
-			err := s.open(ctx, cluster.Setup{})
-			if err == nil {
-				s.base, err = observe(ctx, s.testbed)
-			}
+			s.base, err = s.observed(ctx)
 			s.end()
 			if err != nil {
 				return nil, &sideError{s.name, err}
@@ -173,17 +176,31 @@ func (c *comparison) fixedSetup(ctx context.Context) (fixed *cluster.Setup, err 
 	return fixed, nil
 }
 
-// episode tries a few clusters in turn, with freshly started programs.
+// episode tries a few clusters in turn, with freshly started programs. If something goes wrong on a busy machine, the
+// error is a busyError.
 func (c *comparison) episode(ctx context.Context, set cluster.Setup) error {
 	defer func() { _ = c.both(func(_ int, s *side) error { s.end(); return nil }) }()
-	began := time.Now()
 	if err := c.both(func(_ int, s *side) error { return s.begin(ctx, set) }); err != nil {
-		if c.machine.Busy(began) != "" {
+		var busy *busyError
+		if errors.As(err, &busy) {
 			return err
 		}
 		return c.refused(ctx, set, err)
 	}
 	c.refusals = 0
+	began := time.Now()
+	err := c.tryClusters(ctx, set)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	if why := c.machine.Busy(began); why != "" {
+		return &busyError{why}
+	}
+	return err
+}
+
+// tryClusters tries the clusters of an episode, and then what the clean-up leaves behind.
+func (c *comparison) tryClusters(ctx context.Context, set cluster.Setup) error {
 	var services []cluster.Service
 	for range random.EpisodeLength {
 		if !c.more(ctx) {
@@ -216,14 +233,17 @@ func (c *comparison) refused(ctx context.Context, set cluster.Setup, err error) 
 }
 
 // begin starts the program on a new network.
-func (s *side) begin(ctx context.Context, set cluster.Setup) (err error) {
-	if err := s.prepare(ctx, set); err != nil {
-		return err
-	}
-	if s.before, err = s.testbed.Inventory(ctx); err != nil {
-		return err
-	}
-	return s.begun(ctx, set)
+func (s *side) begin(ctx context.Context, set cluster.Setup) error {
+	return s.start(ctx, false, func() (err error) {
+		s.end()
+		if err := s.prepare(ctx, set); err != nil {
+			return err
+		}
+		if s.before, err = s.testbed.Inventory(ctx); err != nil {
+			return err
+		}
+		return s.begun(ctx, set)
+	})
 }
 
 // tidy stops the program and checks what its clean-up leaves behind. It keeps only the first such finding.
@@ -231,7 +251,7 @@ func (s *side) tidy(ctx context.Context) error {
 	if !s.Cleans {
 		return nil
 	}
-	s.tidied = true
+	began := time.Now()
 	left := s.testbed.Cleanup(ctx)
 	if left == nil {
 		after, err := s.testbed.Inventory(ctx)
@@ -242,7 +262,13 @@ func (s *side) tidy(ctx context.Context) error {
 			left = errors.New("the node after clean-up is not the node before the program:\n" + diff)
 		}
 	}
-	s.left = cmp.Or(s.left, left)
+	if left != nil {
+		if why := s.machine.Busy(began); why != "" {
+			s.untidied = why
+			return nil
+		}
+	}
+	s.tidied, s.left = true, cmp.Or(s.left, left)
 	return nil
 }
 
@@ -272,14 +298,20 @@ func (c *comparison) cluster(ctx context.Context, sc random.Script, list []rando
 	if err != nil {
 		return err
 	}
-	c.flows += len(flows)
 	differ, err := c.judged(ctx, flows)
+	var busy *busyError
+	if errors.As(err, &busy) {
+		c.doNotJudge(busy.why, 1)
+		return errors.Join(ctx.Err(), c.alive())
+	}
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(ctx.Err(), c.alive()); err != nil {
 		return err
 	}
+	c.done++
+	c.flows += len(flows)
 	c.say("cluster %d of %d: %d flows, %d end differently", c.clusters, c.Clusters, len(flows),
 		len(slices.DeleteFunc(slices.Clone(differ), (*compared).alike)))
 	reduced := false
@@ -296,7 +328,8 @@ func (c *comparison) cluster(ctx context.Context, sc random.Script, list []rando
 	return ctx.Err()
 }
 
-// judged returns the flows that end differently, none if the machine was too busy at each of several tries.
+// judged returns the flows that end differently. If the machine was too busy at each of several tries, the error is a
+// busyError.
 func (c *comparison) judged(ctx context.Context, flows []*compared) ([]*compared, error) {
 	for tries := 1; ; tries++ {
 		began := time.Now()
@@ -305,14 +338,16 @@ func (c *comparison) judged(ctx context.Context, flows []*compared) ([]*compared
 			return nil, err
 		}
 		why := c.machine.Busy(began)
+		if why == "" && tries == 1 {
+			why = c.machine.Shared(began)
+		}
 		if why == "" || ctx.Err() != nil {
 			return differ, ctx.Err()
 		}
 		if tries == mostTries {
-			c.flows -= len(flows)
-			c.doNotJudge(why)
-			return nil, nil
+			return nil, &busyError{why}
 		}
+		c.say("%s, so the differences are sought again", why)
 		c.machine.AwaitQuiet(ctx, c.sides[0].quietTimeout)
 		for _, f := range flows {
 			f.forget()

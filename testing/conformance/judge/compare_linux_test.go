@@ -24,9 +24,12 @@ func compareSimple(t *testing.T, other program.Proxy, seed uint64, clusters int)
 	simple.NeedNetwork(t)
 	c, err := newComparison([2]program.Proxy{mutantProxy(t, ""), other}, CompareOptions{
 		Names:    [2]string{"one", "other"},
-		Clusters: clusters, Time: time.Hour, Seed: seed, EvenIfBusy: true, Say: func(text string) { t.Log(text) }})
+		Clusters: clusters, Time: time.Hour, Seed: seed, Say: func(text string) { t.Log(text) }})
 	require.NoError(t, err)
-	c.tries = 4
+	c.tries, c.machine = 4, ownMachine()
+	for _, s := range c.sides {
+		s.machine = c.machine
+	}
 	return c.report(c.run(t.Context()))
 }
 

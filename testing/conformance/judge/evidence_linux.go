@@ -86,7 +86,8 @@ func (l *lane) explain(ctx context.Context, r *report.Result, err error, reduce 
 		}
 	}
 	if flow := firstFlow(err); reduce && flow != nil && b.Sink != nil && !isProgramError(err) {
-		if small := shrunk(ctx, b, flow); small != nil {
+		began := time.Now()
+		if small := shrunk(ctx, b, flow); small != nil && l.machine.Busy(began) == "" {
 			objects = small
 		}
 	}

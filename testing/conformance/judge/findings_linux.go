@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -51,8 +52,12 @@ func (c *comparison) explain(ctx context.Context, f *compared, sc random.Script)
 		r.Profile = report.Note
 	}
 	small, example := sc, f
-	if time.Now().Before(c.until) {
-		if small, example = c.shrunk(ctx, f, sc); example == nil {
+	if began := time.Now(); began.Before(c.until) {
+		small, example = c.shrunk(ctx, f, sc)
+		if why := c.machine.Busy(began); why != "" {
+			r.Why = "not reduced, " + why + "; "
+			small, example = sc, f
+		} else if example == nil {
 			r.Why = "it could not be repeated with these objects alone, so it takes what happened before as well; "
 			small, example = sc, f
 		}
@@ -195,16 +200,16 @@ func (c *comparison) report(err error) *report.Report {
 	for _, f := range c.found {
 		if f.Failures[0].Flow != nil {
 			f.Why += fmt.Sprintf("; %d of %d flows ended like this, in %d of %d clusters", f.flows, c.flows, len(f.clusters),
-				c.clusters)
+				c.done)
 		}
 		r.Results = append(r.Results, f.Result)
 	}
-	judged := max(0, c.clusters-c.notJudged)
-	all := report.Result{Case: fmt.Sprintf("%d flows in %d random clusters", c.flows, judged),
+	all := report.Result{Case: fmt.Sprintf("%d flows in %d random clusters", c.flows, c.done),
 		Profile: report.Comparison, Verdict: report.Passed}
+	early := cmp.Or(c.whyNotJudged, endedEarly)
 	switch {
-	case judged == 0:
-		all.Verdict, all.Why, all.Interrupted = report.NotRun, "the run ended early", true
+	case c.done == 0:
+		all.Verdict, all.Why, all.Interrupted = report.NotRun, early, true
 	case len(c.found) > 0:
 		all.Case += ", but for what is different"
 	}
@@ -222,8 +227,10 @@ func (c *comparison) report(err error) *report.Report {
 			tidy.Failures = []report.Failure{{Seen: s.left.Error()}}
 		case !s.Cleans:
 			tidy.Verdict, tidy.Why = report.NotRun, "there is no command that cleans up"
+		case !s.tidied && s.untidied != "":
+			tidy.Verdict, tidy.Why = report.NotJudged, s.untidied
 		case !s.tidied:
-			tidy.Verdict, tidy.Why = report.NotRun, "the run ended early"
+			tidy.Verdict, tidy.Why = report.NotRun, early
 		}
 		r.Results = append(r.Results, tidy)
 	}

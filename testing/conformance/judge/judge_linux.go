@@ -40,10 +40,17 @@ func (j *judging) judge(ctx context.Context) (*report.Report, error) {
 	if len(j.queue) == 0 && len(j.Sizes) == 0 {
 		return nil, fmt.Errorf("there is no case to run: %s", j.whyNone())
 	}
-	if err := j.withMachine(func() error { return j.run(ctx) }); err != nil {
+	var measured *report.Speed
+	err := j.withMachine(func() error {
+		if err := j.run(ctx); err != nil {
+			return err
+		}
+		measured = j.measureSpeed(ctx, speed.DefaultPlan())
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
-	measured := j.measureSpeed(ctx, speed.DefaultPlan())
 	r := j.report()
 	if measured != nil && r.Speed != nil {
 		measured.Runs = append(r.Speed.Runs, measured.Runs...)

@@ -38,29 +38,24 @@ func (l *lane) begin(ctx context.Context) error {
 		set = l.queue[0].Setup
 	}
 	l.usual = set
-	observes := !l.Configures && l.Assume == nil
-	found := set
-	err := l.start(ctx, observes, func() (err error) {
-		l.end()
-		if err = l.open(ctx, set); err == nil && observes {
-			found, err = observe(ctx, l.testbed)
+	if !l.Configures && l.Assume == nil {
+		found, err := l.observed(ctx)
+		if err != nil {
+			return err
 		}
-		return err
+		l.say("the program behaves like this: %v", found)
+		set, l.base = found, found
+	}
+	err := l.start(ctx, false, func() error {
+		l.end()
+		return l.open(ctx, set)
 	})
 	if err != nil {
 		return err
 	}
 	l.asked = l.queue[0].Setup
 	l.say("the program is ready after %v", l.figures.Starts[0].Round(10*time.Millisecond))
-	if !observes {
-		return nil
-	}
-	l.say("it behaves like this: %v", found)
-	l.base = found
-	return l.start(ctx, false, func() error {
-		l.end()
-		return l.open(ctx, found)
-	})
+	return nil
 }
 
 // open creates a network with a running program.
@@ -120,11 +115,7 @@ func (l *lane) setUp(ctx context.Context, set cluster.Setup) (err error) {
 		return fmt.Errorf("prepare the program: %w", err)
 	}
 	b.Program = p
-	endControl, endCount := l.control(n), l.spent.Add(p.Host)
-	l.release = func() {
-		endControl()
-		endCount()
-	}
+	l.release = l.watch(n, p.Host)
 	b.Factory.New = func(context.Context, backend.Env) (sink.Sink, error) { return p, nil }
 	b.Factory.Dump = func(ctx context.Context, _ backend.Env) (string, error) { return p.Host.Dump(ctx) }
 	if l.Cleans {

@@ -80,5 +80,6 @@ func (j *judging) measureSpeed(ctx context.Context, plan speed.Plan) *report.Spe
 		Network: j.families, Families: env.Families,
 		Objects: append(j.base.Objects(env.Families), otherNodes(env.Families)...),
 		Cleans:  j.Cleans, StartTimeout: j.StartTimeout, Rates: j.Rates, Seed: j.Seed, Say: j.say,
+		Watch: j.watch, Busy: j.machine.Busy,
 	}, plan, j.Sizes)
 }

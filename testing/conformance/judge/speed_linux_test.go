@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/machine"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/simple"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/speed"
@@ -23,14 +24,19 @@ import (
 
 // speedOf measures a program briefly, at one size.
 func speedOf(t *testing.T, p program.Proxy, plan speed.Plan) report.SpeedRun {
+	return speedOn(t, machineWith(func() (int, bool) { return 2, true }), p, plan)
+}
+
+// speedOn measures it on a fake machine.
+func speedOn(t *testing.T, m *machine.Watch, p program.Proxy, plan speed.Plan) report.SpeedRun {
 	need.Program(t, "nft")
 	simple.NeedNetwork(t)
 	families, err := network.Families()
 	require.NoError(t, err)
 	sizes := []program.Size{{Services: 3, Endpoints: 2}}
 	j := &judging{Proxy: p, Options: Options{Sizes: sizes, Rates: []int{10, 250}},
-		families: families,
-		figures:  &testbed.Figures{}}
+		families: families, machine: m, spent: &testbed.Spending{},
+		figures: &testbed.Figures{}}
 	measured := j.measureSpeed(t.Context(), plan)
 	require.Len(t, measured.Runs, 1)
 	assert.NotEmpty(t, measured.Machine)
@@ -144,6 +150,12 @@ func TestSpeedOfBadPrograms(t *testing.T) {
 	r := speedOf(t, deaf, plan)
 	assert.Contains(t, r.Problem, "one change: the program took too long; 1 changes do not show")
 	assert.Positive(t, r.Start)
+	assert.False(t, r.NotMeasured)
+	busy := machineWith(func() (int, bool) { return 50, false })
+	r = speedOn(t, busy, deaf, plan)
+	assert.True(t, r.NotMeasured, "another program kept the machine busy")
+	assert.Contains(t, r.Problem, "not measured, the machine was too busy")
+	assert.Contains(t, r.Problem, "1 changes do not show")
 	r = speedOf(t, exits, shortPlan())
 	assert.Contains(t, r.Problem, "start: it has ended: exit status 2")
 	assert.Zero(t, r.Start)

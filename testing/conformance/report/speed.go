@@ -45,8 +45,10 @@ type SpeedRun struct {
 	Memory int64   `json:"memoryBytes,omitempty"`
 	// Gap is the longest time between two packets of a background connection that sends continuously.
 	Gap float64 `json:"gapMilliseconds,omitempty"`
-	// Problem says why the measurement ended early.
-	Problem string `json:"problem,omitempty"`
+	// Problem says why the measurement ended early. NotMeasured: the machine was too busy meanwhile, so that it says
+	// nothing about the program.
+	Problem     string `json:"problem,omitempty"`
+	NotMeasured bool   `json:"notMeasured,omitempty"`
 }
 
 // Rest describes a program while nothing changes, in milliseconds.

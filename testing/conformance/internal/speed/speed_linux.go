@@ -42,6 +42,10 @@ type Program struct {
 	// Rates are the change rates to measure, in changes per second, and Seed determines the source ports.
 	Rates []int
 	Seed  uint64
+	// Watch is called with the network and the host of each size. What it begins for them ends with end. Busy says why
+	// the machine was too busy for the program since a time, or "".
+	Watch func(*network.Network, program.Host) (end func())
+	Busy  func(since time.Time) string
 	// Say is called with progress messages.
 	Say func(format string, args ...any)
 }
@@ -75,6 +79,7 @@ type measurement struct {
 	host   program.Host
 	ask    asker
 	steady *steadyConnection
+	began  time.Time // when the part that is being measured began
 }
 
 // Measure measures a program at each size, one after the other. Problems are recorded in the figures.
@@ -120,7 +125,14 @@ func measureSize(ctx context.Context, p Program, plan Plan, size program.Size, f
 		return fmt.Errorf("prepare the program: %w", err)
 	}
 	defer r.host.Close()
+	defer r.Watch(n, r.host)()
 	err = r.measure(ctx, figures)
+	if err != nil && ctx.Err() == nil {
+		if why := r.Busy(r.began); why != "" {
+			figures.NotMeasured = true
+			err = fmt.Errorf("not measured, %s: %w", why, err)
+		}
+	}
 	for _, rate := range figures.Rates {
 		figures.Gap = max(figures.Gap, rate.Gap)
 		if rate.PerSecond == 10 {
@@ -143,6 +155,7 @@ func measureSize(ctx context.Context, p Program, plan Plan, size program.Size, f
 }
 
 func (r *measurement) measure(ctx context.Context, figures *report.SpeedRun) error {
+	r.began = time.Now()
 	if err := r.put(ctx, slices.Concat(r.Objects, r.objects())...); err != nil {
 		return err
 	}
@@ -192,6 +205,7 @@ func (r *measurement) measure(ctx context.Context, figures *report.SpeedRun) err
 // part measures changes that start and end while the program is idle.
 func (r *measurement) part(ctx context.Context, name string, into *report.Latency,
 	do func(context.Context) ([]*change, *report.Judge, error)) error {
+	r.began = time.Now()
 	if err := r.settle(ctx); err != nil {
 		return err
 	}
