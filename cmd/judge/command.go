@@ -55,15 +55,46 @@ func exists(ctx context.Context, command string) error {
 		return nil
 	}
 	call, ok := file.Stmts[0].Cmd.(*syntax.CallExpr)
-	if !ok || len(call.Args) == 0 || len(call.Assigns) > 0 || call.Args[0].Lit() == "" ||
-		strings.Contains(call.Args[0].Lit(), "{") {
+	if !ok {
 		return nil
 	}
-	program := call.Args[0].Lit()
-	if exec.CommandContext(ctx, "sh", "-c", `command -v -- "$1"`, "sh", program).Run() != nil {
+	words := call.Args
+	if len(words) > 1 && words[0].Lit() == "exec" {
+		words = words[1:]
+	}
+	before, ok := assignments(call)
+	if !ok || len(words) == 0 {
+		return nil
+	}
+	program := words[0].Lit()
+	if program == "" || program[0] == '-' || strings.Contains(program, "{") { // "-": an option of exec
+		return nil
+	}
+	if exec.CommandContext(ctx, "sh", "-c", before+`command -v -- "$1"`, "sh", program).Run() != nil {
 		return fmt.Errorf("there is no program %q", program)
 	}
 	return nil
+}
+
+// assignments returns what a call assigns before it looks for its program, such as PATH, as a command of its own. ok is
+// false if that is known only when the call runs.
+func assignments(call *syntax.CallExpr) (command string, ok bool) {
+	ok = true
+	var b strings.Builder
+	for _, a := range call.Assigns {
+		syntax.Walk(a, func(n syntax.Node) bool {
+			switch n.(type) {
+			case *syntax.CmdSubst, *syntax.ProcSubst:
+				ok = false
+			}
+			return true
+		})
+		if err := syntax.NewPrinter().Print(&b, &syntax.CallExpr{Assigns: []*syntax.Assign{a}}); err != nil {
+			return "", false
+		}
+		b.WriteString("\n")
+	}
+	return b.String(), ok && !strings.Contains(b.String(), "{")
 }
 
 // assumption parses --assume.

@@ -62,7 +62,10 @@ func TestPlaceholders(t *testing.T) {
 func TestAProgramThatDoesNotExist(t *testing.T) {
 	const missing = "kube-proxy-of-nobody"
 	for command, want := range map[string]bool{
-		"sh {flags}": true, "exec sh": true, "PATH=/opt " + missing: true, missing + " || sh": true, "{dir}/made": true,
+		"sh {flags}": true, "exec sh": true, missing + " || sh": true, "{dir}/made": true, "exec -a x sh": true,
+		"PATH=/opt " + missing: false, "A=/opt PATH=$A " + missing: false, "PATH=/nowhere:$PATH exec sh": true,
+		"PATH=/nowhere sh": false, "PATH=$(pwd) " + missing: true, "PATH={dir} " + missing: true, "exec " + missing: false,
+		"A='x y' exec " + missing + " {flags}": false, "A=b": true, "exec": true,
 		"for": true, "": true, missing + " --flag {flags}": false, "/nowhere/" + missing: false,
 	} {
 		err := (&options{proxy: command}).findPrograms(t.Context())
@@ -196,6 +199,19 @@ func TestTheStatusOfARun(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A program that was not measured because the machine was too busy has not failed.
+func TestTheStatusOfAMeasurement(t *testing.T) {
+	r := &report.Report{Speed: &report.Speed{Runs: []report.SpeedRun{{Start: 5},
+		{Problem: "too late", NotMeasured: true}}}}
+	passes, err := verdict(r)
+	assert.True(t, passes)
+	require.EqualError(t, err, "nothing failed, but speed was not measured at 1 sizes")
+	r.Speed.Runs[0].Problem = "too late"
+	passes, err = verdict(r)
+	require.NoError(t, err)
+	assert.False(t, passes)
 }
 
 func TestSizes(t *testing.T) {

@@ -14,7 +14,7 @@ func (o *options) progress(out io.Writer, began time.Time) func(report.Result, i
 	done := 0
 	return func(r report.Result, of int) {
 		done++
-		if r.Why == "it was not selected" {
+		if r.Why == "it was not selected" || r.Why == "the run ended early" { // the summary counts these
 			return
 		}
 		fmt.Fprintf(out, "%7.1fs %3d/%d  %-11s %s%s\n", time.Since(began).Seconds(), done, of, r.Verdict, r.Case, about(r))
