@@ -254,10 +254,11 @@ func TestUnknownFieldsCanBeErrors(t *testing.T) {
 	assert.Equal(t, http.StatusCreated, do(t, config, http.MethodPost, path+"Ignore", "application/json",
 		service))
 	require.NoError(t, s.Set(kube.Service("web").ClusterIP("10.96.0.1").Build()))
-	const web = "/api/v1/namespaces/default/services/web?dryRun=All&fieldValidation="
-	for validation, want := range map[string]int{"Strict": 422, "Ignore": 200} {
-		assert.Equal(t, want, do(t, config, http.MethodPatch, web+validation, string(types.MergePatchType),
-			`{"spec":{"portz":[]}}`), "a patch, %s", validation)
+	for _, validation := range []string{metav1.FieldValidationStrict, metav1.FieldValidationIgnore} {
+		_, err := clientOf(t, config).CoreV1().Services("default").Patch(t.Context(), "web", types.MergePatchType,
+			[]byte(`{"spec":{"portz":[]}}`), metav1.PatchOptions{FieldValidation: validation})
+		assert.Equal(t, validation == metav1.FieldValidationStrict, apierrors.IsInvalid(err), "%s: %v", validation, err)
+		assert.Equal(t, validation == metav1.FieldValidationIgnore, err == nil, "%s: %v", validation, err)
 	}
 	assert.Equal(t, http.StatusUnsupportedMediaType, do(t, config, http.MethodPost, path+"Ignore", "application/cbor",
 		service))
