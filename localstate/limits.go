@@ -3,6 +3,7 @@ package localstate
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"slices"
 )
 
@@ -14,8 +15,8 @@ import (
 // A service that asks for more than a limit gets the endpoints of as many of its ports as fit, first by name, and none
 // of the others: see TooManyEndpoints of [model.ServicePort]. If the services of a namespace ask for too many, the
 // oldest come first, then the first by name. The result depends only on the current objects. A service that asks for at
-// most a 64th of Service always gets them, and does not count for its namespace: there are quotas for the number of
-// Services.
+// most a 4,096th of Service, 64 by default, always gets them, and does not count for its namespace: they take some
+// 8 KB, and there are quotas for the number of Services.
 type EndpointLimits struct {
 	// Service is how many a service may ask for. Default, if 0: 262,144, which take 34 MB of a State.
 	Service int
@@ -35,49 +36,60 @@ func (l EndpointLimits) Validate() error {
 	return nil
 }
 
-// limiter records the services that ask for many endpoints. Others cost nothing.
+// limiter records the services that ask for more than a few endpoints, and how many a namespace asks for. What exceeds
+// no limit takes no decision.
 type limiter struct {
 	EndpointLimits
 	uncounted  int64 // endpoints that a service may ask for without being counted
-	services   map[*service]*counted
 	namespaces map[string]*countedNamespace
-	due        []*countedNamespace // in which something changed since the last Flush
+	due        []*countedNamespace // to be decided about
 }
 
-// counted is a service that asks for many endpoints.
+// counted is a service that asks for more than a few endpoints.
 type counted struct {
 	*service
 	created int64 // Unix time; the maximum if it is not known
 	asked   int64 // endpoints
-	ports   int   // how many of its ports, first by name, get theirs
+	limited bool  // not all of its ports get theirs
+	ports   int   // if so, how many, first by name
 }
 
 // countedNamespace has the counted services of a namespace.
 type countedNamespace struct {
-	services []*counted // the oldest first
+	services map[*service]*counted
+	asked    int64      // endpoints, by all of them
+	sorted   []*counted // the oldest first; nil until a limit is exceeded for the first time
+	limited  int        // services that are limited
 	isDue    bool
 }
 
 func newLimiter(l EndpointLimits) limiter {
 	l = l.complete()
-	return limiter{EndpointLimits: l, uncounted: int64(l.Service / 64), services: map[*service]*counted{},
-		namespaces: map[string]*countedNamespace{}}
+	return limiter{EndpointLimits: l, uncounted: int64(l.Service / 4096), namespaces: map[string]*countedNamespace{}}
 }
 
 func (c *counted) compare(o *counted) int {
 	return cmp.Or(cmp.Compare(c.created, o.created), c.name.Compare(o.name))
 }
 
+// of returns the record of a service, nil if it is not counted.
+func (l *limiter) of(svc *service) *counted {
+	if n := l.namespaces[svc.name.Namespace]; n != nil {
+		return n.services[svc]
+	}
+	return nil
+}
+
 // refusesAll reports whether no port of a service gets endpoints.
 func (l *limiter) refusesAll(svc *service) bool {
-	c := l.services[svc]
-	return c != nil && c.ports == 0
+	c := l.of(svc)
+	return c != nil && c.limited && c.ports == 0
 }
 
 // refused reports for each port of a service, by index, whether it gets no endpoints; nil if all get theirs.
 func (l *limiter) refused(svc *service) []bool {
-	c := l.services[svc]
-	if c == nil || c.ports >= len(svc.intake.fields.Ports) {
+	c := l.of(svc)
+	if c == nil || !c.limited {
 		return nil
 	}
 	refused := make([]bool, len(svc.intake.fields.Ports))
@@ -97,53 +109,78 @@ func (l *limiter) count(svc *service) {
 			created = 1<<63 - 1 // it is not known: the last
 		}
 	}
-	c := l.services[svc]
-	if c == nil && asked <= l.uncounted {
-		return // true of nearly all services
-	}
 	n := l.namespaces[svc.name.Namespace]
-	if n == nil {
-		n = &countedNamespace{}
-		l.namespaces[svc.name.Namespace] = n
+	var c *counted
+	if n != nil {
+		c = n.services[svc]
 	}
-	if !n.isDue {
-		n.isDue = true
-		l.due = append(l.due, n)
-	}
-	if c != nil && (asked <= l.uncounted || created != c.created) {
-		n.services = slices.DeleteFunc(n.services, func(o *counted) bool { return o == c })
-		delete(l.services, svc)
-	}
-	if asked <= l.uncounted {
+	switch {
+	case asked <= l.uncounted && c == nil:
+		return // true of most services
+	case asked <= l.uncounted:
+		n.remove(c)
 		if len(n.services) == 0 {
 			delete(l.namespaces, svc.name.Namespace)
 		}
-		return
+	case c == nil:
+		if n == nil {
+			n = &countedNamespace{services: map[*service]*counted{}}
+			l.namespaces[svc.name.Namespace] = n
+		}
+		n.add(&counted{service: svc, created: created, asked: asked})
+	default:
+		if c.created != created {
+			n.remove(c)
+			c.created = created
+			n.add(c)
+		}
+		n.asked += asked - c.asked
+		c.asked = asked
 	}
-	if l.services[svc] == nil {
-		c = &counted{service: svc, created: created}
-		l.services[svc] = c
-		at, _ := slices.BinarySearchFunc(n.services, c, (*counted).compare)
-		n.services = slices.Insert(n.services, at, c)
+	if !n.isDue && (n.limited > 0 || n.asked > int64(l.Namespace) || asked > int64(l.Service)) {
+		n.isDue = true
+		l.due = append(l.due, n)
 	}
-	c.asked = asked
+}
+
+func (n *countedNamespace) add(c *counted) {
+	n.services[c.service] = c
+	n.asked += c.asked
+	if n.sorted != nil {
+		at, _ := slices.BinarySearchFunc(n.sorted, c, (*counted).compare)
+		n.sorted = slices.Insert(n.sorted, at, c)
+	}
+}
+
+func (n *countedNamespace) remove(c *counted) {
+	delete(n.services, c.service)
+	n.asked -= c.asked
+	if at, found := slices.BinarySearchFunc(n.sorted, c, (*counted).compare); found {
+		n.sorted = slices.Delete(n.sorted, at, at+1)
+	}
 }
 
 // decide calls changed for each service whose number of ports that get endpoints has changed.
 func (l *limiter) decide(changed func(*service)) {
 	for _, n := range l.due {
-		n.isDue = false
+		if n.isDue = false; n.sorted == nil {
+			n.sorted = slices.SortedFunc(maps.Values(n.services), (*counted).compare)
+		}
+		n.limited = 0
 		left := int64(l.Namespace)
-		for _, c := range n.services {
-			ports := len(c.intake.fields.Ports)
+		for _, c := range n.sorted {
+			ports, limited := len(c.intake.fields.Ports), false
 			if most := min(left, int64(l.Service)); c.asked > most {
-				ports = int(most / int64(c.size))
+				ports, limited = int(most/int64(c.size)), true
 			}
 			left -= int64(ports) * int64(c.size)
-			if c.ports != ports {
-				c.ports = ports
+			if limited {
+				n.limited++
+			}
+			if c.limited != limited || limited && c.ports != ports {
 				changed(c.service)
 			}
+			c.limited, c.ports = limited, ports
 		}
 	}
 	clear(l.due)

@@ -86,3 +86,55 @@ func TestEndpointLimitsAreNotNegative(t *testing.T) {
 	_, err := New(t.Context(), Options{}, ClusterOptions{EndpointLimits: EndpointLimits{Namespace: -1}})
 	assert.ErrorContains(t, err, "endpoint limits: must not be negative")
 }
+
+// TestSmallProductsCountTogether: many services that each ask for little may ask for much together. Those that ask for
+// next to nothing always get it.
+func TestSmallProductsCountTogether(t *testing.T) {
+	const services, ports, addresses = 10, 8, 8
+	limits := EndpointLimits{Service: 4096 * addresses, Namespace: 100}
+	var objects []metav1.Object
+	for i := range services {
+		svc, slice := product(fmt.Sprintf("s%d", i), ports, addresses)
+		svc.CreationTimestamp = metav1.Unix(int64(100-i), 0)
+		objects = append(objects, svc, slice)
+	}
+	tiny, tinySlice := product("tiny", 1, addresses)
+	tiny.CreationTimestamp = metav1.Unix(200, 0)
+	w := newWorldWith(t, ClusterOptions{EndpointLimits: limits}, append(objects, tiny, tinySlice)...)
+	served := func() (list []int) {
+		for i := range services {
+			list = append(list, len(w.endpoints(fmt.Sprintf("s%d", i))))
+		}
+		return list
+	}
+	require.Equal(t, []int{0, 0, 0, 0, 0, 0, 0, 0, 32, 64}, served(), "the oldest first, whole ports")
+	require.Len(t, w.endpoints("tiny"), addresses)
+
+	w.delete(objects[18], objects[19])
+	w.flush()
+	require.Equal(t, []int{0, 0, 0, 0, 0, 0, 0, 32, 64, 0}, served())
+	w.delete(objects[:16]...)
+	w.flush()
+	require.Equal(t, []int{0, 0, 0, 0, 0, 0, 0, 0, 64, 0}, served())
+	one, another := objects[0], objects[1]
+	w.set(one, another)
+	w.flush()
+	require.Equal(t, []int{32, 0, 0, 0, 0, 0, 0, 0, 64, 0}, served(), "made again")
+}
+
+// TestServicesWithinTheLimitsAreNotDecidedAbout: they are counted, and neither sorted nor looked at again.
+func TestServicesWithinTheLimitsAreNotDecidedAbout(t *testing.T) {
+	var objects []metav1.Object
+	for i := range 20 {
+		svc, slice := product(fmt.Sprintf("s%d", i), 8, 10)
+		objects = append(objects, svc, slice)
+	}
+	w := newWorldWith(t, ClusterOptions{}, objects...)
+	n := w.state.limits.namespaces["ns"]
+	require.Len(t, n.services, 20)
+	require.EqualValues(t, 20*80, n.asked)
+	require.Nil(t, n.sorted)
+	w.delete(objects...)
+	w.flush()
+	require.Empty(t, w.state.limits.namespaces)
+}
