@@ -9,11 +9,14 @@ import (
 
 // contests finds which of the entries of an address win a target of any port (S17). Slices may have thousands of ports
 // that the Service does not have, and list the same addresses. So targets are in classes: those of a class are in the
-// same groups. The classes of all groups together are never more than their ports.
+// same groups. The classes of all groups together are never more than their ports. Thousands of addresses may each be
+// in other slices, and to decide one takes all classes of its groups: so those of a group with many are bits, of which
+// one step decides 64.
 type contests struct {
 	numbered bool
-	stamps   []uint32 // by class: the last round in which it was won
+	won      []uint64 // bits of the classes that are won in the present contest
 	round    uint32
+	steps    int // classes and words that were looked at, for tests
 	// known has which groups win a class, by the groups in the order of their best entries. An address adds one key at
 	// most, of a few bytes for each of its groups.
 	known map[string][]bool
@@ -80,10 +83,26 @@ func (t *portTable) contest() []bool {
 	c := &t.contests
 	wins := make([]bool, len(c.best))
 	for i, x := range c.best {
-		for _, class := range t.groups[t.groupOf[x.slice]].classes {
-			if c.stamps[class] != c.round {
-				c.stamps[class], wins[i] = c.round, true
-			}
+		g := &t.groups[t.groupOf[x.slice]]
+		c.steps += len(g.classes) + len(g.classBits)
+		for w, classes := range g.classBits {
+			wins[i] = wins[i] || classes&^c.won[w] != 0
+			c.won[w] |= classes
+		}
+		for _, class := range g.classes {
+			w, bit := class/64, uint64(1)<<(class%64)
+			wins[i] = wins[i] || c.won[w]&bit == 0
+			c.won[w] |= bit
+		}
+	}
+	for _, x := range c.best { // takes no longer than to set them
+		g := &t.groups[t.groupOf[x.slice]]
+		for _, class := range g.classes {
+			c.won[class/64] = 0
+		}
+		if g.classBits != nil {
+			clear(c.won)
+			break
 		}
 	}
 	return wins
@@ -142,17 +161,29 @@ func (t *portTable) number() {
 		}
 		classOf[target] = split[class] - 1
 	}
-	c.stamps = make([]uint32, classes)
+	c.won = make([]uint64, (classes+63)/64)
+	noted := make([]int32, classes) // by class: the last group that has it, from 1
 	for g, own := range ofGroup {
-		c.round++
 		n := 0
 		for _, target := range own {
-			if class := classOf[target]; c.stamps[class] != c.round {
-				c.stamps[class] = c.round
+			if class := classOf[target]; noted[class] != int32(g+1) {
+				noted[class] = int32(g + 1)
 				own[n] = class
 				n++
 			}
 		}
-		t.groups[g].classes = slices.Clone(own[:n]) // does not keep the longer list
+		t.groups[g].setClasses(own[:n], len(c.won))
+	}
+}
+
+// setClasses stores the classes of a group, as bits if they are fewer words of these.
+func (g *portGroup) setClasses(list []int32, words int) {
+	if len(list) <= words {
+		g.classes = slices.Clone(list) // does not keep a longer list
+		return
+	}
+	g.classBits = make([]uint64, words)
+	for _, class := range list {
+		g.classBits[class/64] |= 1 << (class % 64)
 	}
 }

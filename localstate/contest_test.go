@@ -3,6 +3,7 @@ package localstate
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"unique"
 
@@ -61,7 +62,7 @@ func TestContestsOfManyPairsTakeLittleMemory(t *testing.T) {
 	assert.Less(t, w.Bytes, 256*(number*ports+2*pairs), "bytes")
 	kept := 0
 	for _, g := range e.ports.groups {
-		kept += cap(g.classes)
+		kept += cap(g.classes) + 2*cap(g.classBits)
 	}
 	assert.Less(t, kept, 8*number, "all slices have the same ports, and one more: there are two classes for each")
 }
@@ -86,4 +87,44 @@ func TestContestsOfTheSameSlicesAreDecidedOnce(t *testing.T) {
 	e := entriesOfSlices(list)
 	assert.Equal(t, 1000, e.countLocal())
 	assert.Len(t, e.ports.contests.known, 2)
+}
+
+// Each address may be in slices of its own, which have a different half of thousands of ports each: that takes a step
+// for 64 of the ports of each slice.
+func TestContestsOfManyOrdersTakeFewSteps(t *testing.T) {
+	const number, ports, addresses = 20, 2000, 300
+	d := testkit.Seeded(1)
+	list := contestedSlices(number, ports, func(int, int) bool { return testkit.OneIn(d, 2) })
+	for n := range addresses {
+		for s, slice := range list {
+			if s == 0 || s == number-1 || testkit.OneIn(d, 2) {
+				flags := flagReady
+				if s == number-1 {
+					flags |= flagLocal
+				}
+				slice.contest(n, flags)
+			}
+		}
+	}
+	e := entriesOfSlices(list)
+	assert.Equal(t, addresses, e.countLocal())
+	assert.Greater(t, len(e.ports.contests.known), addresses/2, "orders")
+	assert.Less(t, e.ports.contests.steps, addresses*number*ports/50)
+}
+
+// A slice with few ports takes a step for each of them, however many ports others have.
+func TestAContestOfSmallSlicesTakesFewSteps(t *testing.T) {
+	const number, ports = 12, 2000
+	d := testkit.Seeded(1)
+	list := contestedSlices(number, ports, func(slice, _ int) bool { return slice < number-2 && testkit.OneIn(d, 2) })
+	for n := range 2 {
+		list[number-2].contest(n, flagReady)
+		list[number-1].contest(n, flagReady|flagLocal)
+	}
+	e := entriesOfSlices(list)
+	assert.Equal(t, 2, e.countLocal())
+	assert.Equal(t, 2, e.ports.contests.steps)
+	assert.Greater(t, len(e.ports.contests.won), 8, "words of classes")
+	assert.False(t, slices.ContainsFunc(e.ports.contests.won, func(w uint64) bool { return w != 0 }),
+		"nothing is left of a contest")
 }

@@ -30,8 +30,9 @@ type portGroup struct {
 	positions []int32           // of its entries in the list, for more than fewGroups groups only
 
 	// These are for contests.
-	classes []int32 // of its targets
-	round   uint32  // in which its best entry was found
+	classes   []int32  // of its targets
+	classBits []uint64 // the same, instead, if it has many
+	round     uint32   // in which its best entry was found
 }
 
 // slicePortNumber is the number of the at-th port of a slice.
@@ -52,7 +53,7 @@ const fewGroups = 4
 // reset forgets the entries, and keeps the memory.
 func (t *portTable) reset() {
 	for i := range t.groups {
-		t.groups[i].ports, t.groups[i].classes = nil, nil
+		t.groups[i].ports, t.groups[i].classes, t.groups[i].classBits = nil, nil, nil
 	}
 	t.grouped, t.byPort = false, nil
 	t.contests.reset()
