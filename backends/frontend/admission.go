@@ -65,8 +65,9 @@ func (b *block) holds(left amounts) bool {
 	return !b.isDue
 }
 
-// decide decides which ports of a block are served, and which with affinity. It reports whether any decision changed.
-func (b *block) decide(ports []*port, left amounts, tooManyRanges bool) (isNew bool) {
+// decide decides which ports of a block are served, and which with affinity. It appends those for which the decision
+// has changed.
+func (b *block) decide(ports []*port, left amounts, tooManyRanges bool, changed []*port) []*port {
 	*b = block{}
 	for e := range b.high {
 		b.high[e] = math.MaxInt
@@ -86,10 +87,12 @@ func (b *block) decide(ports []*port, left amounts, tooManyRanges bool) (isNew b
 		if why != noExcess {
 			b.limited++
 		}
-		isNew = isNew || p.excess != why
-		p.excess = why
+		if p.excess != why {
+			p.excess = why
+			changed = append(changed, p)
+		}
 	}
-	return isNew
+	return changed
 }
 
 // exceeded returns the first limit that the next port exceeds, and narrows low and high to the amounts for which that
@@ -148,9 +151,9 @@ func (p *port) touch() {
 	}
 }
 
-// admit decides which ports of a service are served within what is left of its namespace's budget, and reports whether
-// any decision changed.
-func (s *service) admit(f *family, left *Budget, limited *int) (isNew bool) {
+// admit decides which ports of a service are served within what is left of its namespace's budget, and returns those
+// for which the decision has changed.
+func (s *service) admit(f *family, left *Budget, limited *int) (changed []*port) {
 	a, ranges, own, served := s.admission(f), int(s.ranges[f.index]), f.limits.Service, false
 	size := f.limits.blockSize
 	tooMany := ranges > left.SourceRanges
@@ -159,7 +162,7 @@ func (s *service) admit(f *family, left *Budget, limited *int) (isNew bool) {
 		r := left.needs()
 		r[ofOwnDestinations], r[ofOwnSticky] = own.Destinations, own.StickyEndpoints
 		if tooMany != a.tooMany || !b.holds(r) {
-			isNew = b.decide(ports, r, tooMany) || isNew
+			changed = b.decide(ports, r, tooMany, changed)
 			f.limits.decided += len(ports)
 		}
 		*left = left.minus(b.cost)
@@ -170,11 +173,11 @@ func (s *service) admit(f *family, left *Budget, limited *int) (isNew bool) {
 	if a.tooMany = tooMany; served {
 		left.SourceRanges -= ranges
 	}
-	return isNew
+	return changed
 }
 
 // admit decides, for each tenant that exceeds limits or did, which ports are served, and which of them with affinity.
-func (t *Table) admit(update func(*service, *family)) {
+func (t *Table) admit(update func(*service, *family, []*port)) {
 	for _, n := range slices.SortedFunc(maps.Keys(t.budget.due), func(a, b *tenant) int {
 		return cmp.Compare(a.namespace, b.namespace)
 	}) {
@@ -184,8 +187,11 @@ func (t *Table) admit(update func(*service, *family)) {
 		for _, f := range t.families {
 			left, limited := t.budget.Namespace, 0
 			for _, s := range n.sorted {
-				if s.object != nil && s.admit(f, &left, &limited) {
-					update(s, f)
+				if s.object == nil {
+					continue
+				}
+				if changed := s.admit(f, &left, &limited); len(changed) > 0 {
+					update(s, f, changed)
 				}
 			}
 			n.of[f.index].limited = limited // admissions are kept, for tenants that exceed a limit again and again

@@ -65,7 +65,7 @@ type port struct {
 	current, accepted *Port
 
 	endpoints endpoints
-	spec      *model.ServicePort // as wanted, nil like current
+	spec      *model.ServicePort // as its service has it, nil if it has not
 	asked     []Frontend         // all frontends that it asks for, sorted by key
 	owned     counts             // those of asked that it has
 	// frontends has those that were gained, lost or changed since they were last accepted: zero for those that the port
@@ -146,7 +146,7 @@ func (p *port) remove() {
 		return
 	}
 	p.mark()
-	p.current, p.spec = nil, nil
+	p.current = nil
 	p.ask(nil)
 	p.placeAll()
 }

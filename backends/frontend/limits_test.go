@@ -119,6 +119,42 @@ func TestWhatAChangeOfALimitedNamespaceCosts(t *testing.T) {
 	}
 }
 
+// When endpoints make one port exceed a limit, and another one fit, no other port is updated.
+func TestADecisionUpdatesThePortThatItIsAbout(t *testing.T) {
+	const services, ports, refused = 8, 500, 900
+	r := newRig(t)
+	updated := 0
+	r.options.Extra = func(*model.Service) any {
+		updated++ // once or twice for each port that is updated
+		return nil
+	}
+	r.budget.Namespace.Frontends, r.budget.Namespace.Destinations = services*ports-refused, 3
+	r.setManyPorts(services, ports)
+	endpoint := func(service, port, n int) *model.Endpoint {
+		return fakemodel.Endpoint(fmt.Sprintf("evil/s%02d:p%04d/TCP", service, port), fmt.Sprintf("10.1.0.%d:80", n)).Build()
+	}
+	displaced, next := endpoint(5, 7, 0).Port, endpoint(6, 100, 0).Port
+	for n := range 3 {
+		r.set(endpoint(5, 7, n))
+	}
+	require.Len(t, r.exceed(t), refused)
+	for range 2 {
+		updated = 0
+		r.set(endpoint(0, 0, 1), endpoint(0, 0, 2))
+		require.Len(t, r.exceed(t), refused)
+		assert.LessOrEqual(t, updated, 4)
+		assert.NotContains(t, r.v4.ports, displaced)
+		assert.Contains(t, r.v4.ports, next, "it has the frontend now")
+		updated = 0
+		r.DeleteEndpoint(endpoint(0, 0, 1).Key())
+		r.DeleteEndpoint(endpoint(0, 0, 2).Key())
+		require.Len(t, r.exceed(t), refused)
+		assert.LessOrEqual(t, updated, 4)
+		assert.Contains(t, r.v4.ports, displaced)
+		assert.NotContains(t, r.v4.ports, next)
+	}
+}
+
 // A namespace at its limit that goes over it and comes back does not have all of its ports decided about each time.
 func TestWhatComesAndGoesAtALimitCosts(t *testing.T) {
 	const services, ports = 8, 500

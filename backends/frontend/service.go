@@ -53,7 +53,7 @@ func (s *service) leave(p *port) {
 		return
 	}
 	before := p.cost()
-	p.asks, p.demand, p.omitted, p.excess = false, 0, 0, noExcess
+	p.asks, p.spec, p.demand, p.omitted, p.excess = false, nil, 0, 0, noExcess
 	p.touch()
 	p.charge(before)
 	p.family.excesses.note(p, nil)

@@ -3,9 +3,7 @@ package frontend
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
-	"time"
 
 	"k8s.io/klog/v2"
 
@@ -56,10 +54,7 @@ func (t *Table) update(ctx context.Context) {
 		t.calls = t.calls[:0]
 	}
 	if len(t.budget.due) > 0 {
-		t.admit(func(s *service, f *family) {
-			t.round++
-			t.setPorts(ctx, s, f, true)
-		})
+		t.admit(func(s *service, f *family, decided []*port) { t.updateDecided(ctx, s, f, decided) })
 	}
 	for _, f := range t.families {
 		f.settle(func(p Problem) { t.report(ctx, p) })
@@ -134,72 +129,31 @@ func (t *Table) setService(ctx context.Context, s *service, next *model.Service)
 
 // setPorts updates the ports of a service in one family.
 func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) {
-	next := s.object
-	var affinity time.Duration
-	if next.SessionAffinityTimeout > 0 {
-		affinity = max(next.SessionAffinityTimeout, time.Second)
-	}
-	ranges := next.SourceRanges(f.family)
-	for _, p := range s.ports.all { // ports that share a slice are compared at once
-		if p.family == f && p.current != nil && len(p.current.SourceRanges) > 0 {
-			if slices.Equal(p.current.SourceRanges, ranges) {
-				ranges = p.current.SourceRanges
-			}
-			break
-		}
-	}
+	next, shared := s.object, t.sharedBy(s, f)
 	left := t.budget.Service.Frontends
-	tooMany := len(ranges) > t.budget.Service.SourceRanges
-	if tooMany {
-		ranges = nil // for its load-balancer IPs, which are not served
-	}
-	hasRefusedVIPs := tooMany && hasVIP(f.family, next)
-	t.setRanges(s, f, len(ranges))
-	var addrs addresses
-	known := false // whether addrs has been computed
+	t.setRanges(s, f, len(shared.ranges))
 	for i := range next.Ports {
 		sp := &next.Ports[i]
-		wanted := Port{Name: next.PortName(*sp), Routes: *sp.Routes.At(f.family), AffinityTimeout: affinity}
-		if wanted.Routes.Sets() == 0 {
+		name := next.PortName(*sp)
+		if sp.Routes.At(f.family).Sets() == 0 {
 			continue
 		}
 		if sp.Port == 0 || sp.Protocol == 0 {
-			t.found(ctx, s, Problem{Family: f.family, Port: wanted.Name, Reason: InvalidPort,
+			t.found(ctx, s, Problem{Family: f.family, Port: name, Reason: InvalidPort,
 				Message: "it has no port number or protocol"})
 			continue
 		}
 		p := s.makePort(portID{f, sp.Name, sp.Protocol})
 		if p.wantedIn == uint32(t.round) {
-			t.found(ctx, s, Problem{Family: f.family, Port: wanted.Name, Reason: DuplicatePort,
+			t.found(ctx, s, Problem{Family: f.family, Port: name, Reason: DuplicatePort,
 				Message: "the service has two ports of that name and protocol"})
 			continue
 		}
 		p.wantedIn = uint32(t.round)
-		if wanted.Routes.External.Endpoints != 0 {
-			wanted.SourceRanges = ranges
-		}
-		if t.options.Extra != nil {
-			wanted.Extra = t.options.Extra(next)
-		}
-		asked := p.asked
-		if !same || p.spec == nil || *p.spec != *sp || p.omitted > 0 || len(asked) > left {
-			if !known {
-				known, addrs = true, addressesOf(f.family, next, !tooMany)
-			}
-			var omitted int
-			asked, omitted = frontends(&addrs, sp, &wanted, left)
-			p.omitted = int32(min(omitted, math.MaxInt32))
-		}
-		var found []Problem
-		if hasRefusedVIPs && wanted.Routes.External.Endpoints != 0 {
-			found = append(found, Problem{Family: f.family, Port: wanted.Name, Reason: TooManySourceRanges,
-				Message: fmt.Sprintf("its load-balancer IPs are not served: a service may have %d source ranges",
-					t.budget.Service.SourceRanges)})
-		}
-		if p.omitted > 0 {
-			found = append(found, Problem{Family: f.family, Port: wanted.Name, Reason: TooManyFrontends,
-				Message: fmt.Sprintf("%d of its addresses are not served: a service may have %d frontends",
-					p.omitted, t.budget.Service.Frontends)})
+		asked, unchanged := p.asked, same && p.current != nil && *p.spec == *sp
+		p.spec = sp
+		if !unchanged || p.omitted > 0 || len(asked) > left {
+			asked = shared.frontends(p, left)
 		}
 		left -= len(asked)
 		before := p.cost()
@@ -207,28 +161,9 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 		if p.asks, p.demand = true, int32(len(asked)); !wasAsked {
 			p.touch()
 		}
-		p.isSticky = affinity > 0 && t.budget.affinity
+		p.isSticky = shared.affinity > 0 && t.budget.affinity
 		p.charge(before)
-		if p.excess.deniesAffinity() {
-			wanted.AffinityTimeout = 0
-		}
-		if p.excess != noExcess {
-			found = append(found, p.excess.problem(p, &t.budget.Limits))
-		}
-		if sp.TooManyEndpoints {
-			found = append(found, Problem{Family: f.family, Port: wanted.Name, Reason: TooManyEndpoints,
-				Message: "it is not served: its service, or the services of its namespace together, have too many " +
-					"addresses times ports"})
-		}
-		for _, problem := range found {
-			t.found(ctx, s, problem)
-		}
-		if f.excesses.note(p, found); p.excess.refuses() || sp.TooManyEndpoints {
-			p.remove()
-			continue
-		}
-		p.spec = sp
-		p.update(wanted, asked)
+		shared.update(ctx, p, asked)
 	}
 	for _, p := range s.ports.all {
 		if p.family == f && p.wantedIn != uint32(t.round) {
