@@ -29,7 +29,8 @@ func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *m
 		return nil, errors.Join(fmt.Errorf("node ports on loopback addresses: %w", err), kernel.Close())
 	}
 	return &nftablesAndLoopback{TeeSink: loopback.Beside(kernel), follower: kernel, Repairer: kernel,
-		ProblemReporter: kernel, ContestReporter: kernel, kernel: kernel, loopback: loopback}, nil
+		ProblemReporter: kernel, ContestReporter: kernel, ExternalReporter: kernel, kernel: kernel,
+		loopback: loopback}, nil
 }
 
 // proxiesLoopback reports whether a proxy in this process serves node ports on 127.0.0.1 and ::1, as far as
@@ -59,6 +60,7 @@ type nftablesAndLoopback struct {
 	sink.Repairer
 	sink.ProblemReporter
 	sink.ContestReporter
+	sink.ExternalReporter
 	kernel   *nft.Backend
 	loopback *userspace.Loopback
 }

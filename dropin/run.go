@@ -288,9 +288,10 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 		b.OnRepair(flows.CheckAll)
 	}
 	p.registry.MustRegister(flows)
+	external, _ := backend.(sink.ExternalReporter)
 	services := health.NewServices(flows, health.ServicesOptions{
 		Healthy: p.health.Healthy, Addresses: addresses.nodePorts.Addresses, HostAddresses: addresses.All,
-		Events: p.events, NodeName: p.nodeName, RequestSync: requestSync, Listen: p.machine.listen,
+		Events: p.events, NodeName: p.nodeName, RequestSync: requestSync, Listen: p.machine.listen, External: external,
 	})
 	opts := config.RunOptions(p.KubeProxyConfiguration)
 	opts.Feed, opts.SyncRequests = feed, requests

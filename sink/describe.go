@@ -51,6 +51,17 @@ type Contest struct {
 	Owner model.PortName
 }
 
+// ExternalReporter is implemented by backends that know which service ports have lost all of their external addresses to
+// others (S59): the node port, and all VIPs and external IPs. Outside clients then reach nothing of the port. As with
+// [Describer], middleware does not pass it on.
+type ExternalReporter interface {
+	// ReportExternal makes each Sync call report, from its goroutine and before it returns, for every service port that
+	// has lost the last of these addresses in that Sync (owns is false), and for every one of which that is no longer so
+	// (owns is true), also in families that it then fails to apply. report must not call the backend. Call ReportExternal
+	// once, before the first Sync.
+	ReportExternal(report func(port model.PortName, f model.Family, owns bool))
+}
+
 // Repairer is implemented by backends that repair what others change in their dataplane. As with [Describer],
 // middleware does not pass it on.
 type Repairer interface {

@@ -6,8 +6,8 @@
 // [NewFullState] turns it into a Sink that passes it an immutable [Snapshot], which can also list what changed since
 // any earlier one. The cost of both is proportional to what changes, never to the size of the cluster. examples/mock is
 // in the first style, examples/print-state in the second. [NodeSetter], [Resyncer] and [FailureResyncer] are optional
-// interfaces for callers that feed a sink; [Describer], [ProblemReporter], [ContestReporter] and [Repairer] are for
-// programs that want to know what a backend does, which have to ask the backend itself.
+// interfaces for callers that feed a sink; [Describer], [ProblemReporter], [ContestReporter], [ExternalReporter]
+// and [Repairer] are for programs that want to know what a backend does, which have to ask the backend itself.
 //
 // # Middleware
 //

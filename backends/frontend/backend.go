@@ -21,6 +21,7 @@ type Backend interface {
 	sink.Yielder
 	sink.ProblemReporter
 	sink.ContestReporter
+	sink.ExternalReporter
 	// NodePortAddresses returns the addresses of the host that serve node ports, as the next Sync applies them: for
 	// conntrack.Options.
 	NodePortAddresses() nodeaddr.Addresses

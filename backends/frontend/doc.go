@@ -87,7 +87,8 @@
 //	Table     remembers the port in its ledger, delivers it again, and returns one *sink.PortError for each such port
 //	          from every Sync, which says whether the dataplane has something of the port for outside clients: a backend
 //	          that has a part of a port knows, and says so with Report
-//	health    fails the health check of a Service that outside clients reach at no port
+//	health    fails the health check of a Service that outside clients reach at no port, also where others own all of
+//	          its external addresses: see ReportExternal
 //	Run       retries them after a pause that doubles; logs each once until its error changes, and calls OnPortError,
 //	          but of a Service eight at a time and the number of the others; and counts all in
 //	          kubeproxy_service_ports_failed

@@ -3,7 +3,9 @@ package frontend_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -123,7 +125,68 @@ func TestAnErrorOfALimitSaysWhetherOutsideClientsReachThePort(t *testing.T) {
 		"the node port comes back")
 	assert.Empty(t, reached(table, web().SourceRange(ranges[0]).Build()))
 
+	table = newTable(frontend.Limits{Service: frontend.Budget{SourceRanges: 1}})
+	older := fm.Service("default/older").ClusterIP("10.96.0.2").Port("http", 80).ExternalIP("203.0.113.2").
+		Created(time.Unix(1, 0)).Build()
+	assert.Empty(t, reached(table, older))
+	contested := web().ExternalIP("203.0.113.2").SourceRange(ranges...).Build()
+	assert.Equal(t, []bool{false}, reached(table, contested), "its VIP is not served, its external IP is another's")
+	table.DeleteService(older.Name)
+	assert.Equal(t, []bool{true}, reached(table, contested), "its external IP is its own now")
+	table.SetService(older)
+	assert.Equal(t, []bool{true}, reached(table, contested), "and stays its own")
+
 	many := web().NodePort(30080).Build()
 	many.Ports[0].TooManyEndpoints = true
 	assert.Equal(t, []bool{false}, reached(newTable(frontend.Limits{}), many))
+}
+
+// A table reports when a port loses its last external address to others, and when it has one again (S59).
+func TestPortsThatLoseAllExternalAddressesAreReported(t *testing.T) {
+	table, err := frontend.New(frontend.Options{
+		Apply: func(context.Context, *frontend.Changes) error { return nil }})
+	require.NoError(t, err)
+	var told []string
+	table.ReportExternal(func(port model.PortName, f model.Family, owns bool) {
+		told = append(told, fmt.Sprint(port, f, owns))
+	})
+	sync := func(why string, want ...string) {
+		t.Helper()
+		told = nil
+		require.NoError(t, table.Sync(t.Context()))
+		assert.ElementsMatch(t, want, told, why)
+	}
+	of := func(name string, second int64) *fm.ServiceBuilder {
+		return fm.Service("default/"+name).ClusterIP("10.96.0."+fmt.Sprint(second)).Port("http", 80).
+			Created(time.Unix(second, 0))
+	}
+	const lost, has = "default/web:http/TCP IPv4 false", "default/web:http/TCP IPv4 true"
+	web := func() *fm.ServiceBuilder { return of("web", 2).LoadBalancerIP("203.0.113.1") }
+	older := of("older", 1).ExternalIP("203.0.113.1", "203.0.113.2").Build()
+	table.SetService(older)
+	table.SetService(web().Build())
+	sync("it is the younger one", lost)
+	sync("nothing changes")
+	table.SetService(web().ExternalIP("203.0.113.2").Build())
+	sync("another one that is not its own")
+	table.SetService(web().ExternalIP("203.0.113.3").Build())
+	sync("its own external IP", has)
+	table.SetService(web().Build())
+	sync("it goes", lost)
+	table.SetService(web().NodePort(30080).Build())
+	sync("its own node port", has)
+	table.SetService(of("web", 2).Build())
+	sync("it asks for no external address")
+	table.SetService(web().Build())
+	sync("again", lost)
+	table.SetService(of("web", 2).Build())
+	sync("it asks for none: it has lost nothing", has)
+	table.SetService(web().Build())
+	sync("again", lost)
+	table.DeleteService(older.Name)
+	sync("the owner goes", has)
+	table.SetService(older)
+	sync("the former owner has its other address")
+	table.DeleteService(web().Build().Name)
+	sync("it is deleted")
 }

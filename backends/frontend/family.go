@@ -23,6 +23,10 @@ type family struct {
 	dirty        []*port // that may differ from what was last accepted
 	accepted     bool    // changes have been accepted at least once: until then all ports are dirty
 
+	// unreached are the ports whose external frontends all belong to other ports.
+	unreached  map[*port]bool
+	onExternal func(port model.PortName, f model.Family, owns bool) // of Table.ReportExternal; nil without
+
 	ledger   ledger
 	index    int // in the table
 	limits   *budget
@@ -48,6 +52,7 @@ func newFamily(f model.Family, index int, limits *budget, health *healthPorts) *
 		hairpins:     newRefCounted(netip.Addr.Compare),
 		clusterIPs:   newRefCounted(netip.Addr.Compare),
 		healthChecks: newRefCounted(HealthCheck.compare),
+		unreached:    map[*port]bool{},
 		ledger: ledger{refused: map[*port]*refusal{}, inDoubt: map[*port]bool{}, decided: map[*port]*refusal{},
 			obsolete: map[Key]*port{}},
 		full: true,
@@ -174,14 +179,41 @@ func (p *port) ask(next []Frontend) {
 		f.owners.remove(p, before[i])
 	}
 	p.asked = next
-	if f.excesses.of[p] != nil && hasExternal(before) != hasExternal(next) {
-		f.excesses.renew(p)
+	if hasExternal(before) != hasExternal(next) {
+		p.mark() // settle finds out whether it owns any
+		if f.excesses.of[p] != nil {
+			f.excesses.renew(p)
+		}
 	}
 }
 
 // hasExternal reports whether a list has a frontend for outside clients: a node port, a VIP or an external IP.
 func hasExternal(list []Frontend) bool {
 	return slices.ContainsFunc(list, func(fr Frontend) bool { return fr.Kind != ClusterIP })
+}
+
+// isUnreached reports whether others own all external frontends that a port asks for.
+func (p *port) isUnreached() bool {
+	return hasExternal(p.asked) && p.owned[LoadBalancerIP]+p.owned[ExternalIP]+p.owned[NodePort] == 0
+}
+
+// noteUnreached follows whether a port has external frontends.
+func (f *family) noteUnreached(p *port) {
+	now := p.isUnreached()
+	if now == f.unreached[p] {
+		return
+	}
+	if now {
+		f.unreached[p] = true
+	} else {
+		delete(f.unreached, p)
+	}
+	if f.onExternal != nil {
+		f.onExternal(p.name, f.family, !now)
+	}
+	if f.excesses.of[p] != nil {
+		f.excesses.renew(p)
+	}
 }
 
 // edit returns the port as wanted, to be changed in place. The accepted one does not change.
@@ -290,6 +322,7 @@ func (f *family) settle(report func(Problem)) {
 		report(f.inUse(p, lost[p]))
 	}
 	for _, p := range f.dirty {
+		f.noteUnreached(p)
 		p.endpoints.compact()
 		if p.current == nil {
 			continue

@@ -184,5 +184,5 @@ func (e *excesses) renew(p *port) {
 		return
 	}
 	e.errors.set(p, &sink.PortError{Port: p.name, Family: p.family.family, Err: errors.Join(causes...),
-		ServesExternal: hasExternal(p.asked)})
+		ServesExternal: hasExternal(p.asked) && !p.family.unreached[p]})
 }

@@ -38,7 +38,7 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			random, refusals := rand.New(rand.NewPCG(seed, 7)), rand.New(rand.NewPCG(seed, 8))
 			r := newRig(t)
-			reported, contests := r.follow(), r.followContests(t)
+			reported, contests, lost := r.follow(), r.followContests(t), r.followExternal(t)
 			d := described{services: map[model.ServiceName]*model.Service{},
 				endpoints: map[model.EndpointKey]*model.Endpoint{}, inWave: map[model.ServiceName]bool{},
 				versions: map[model.ServiceName]string{}, limit: r.budget.Namespace}
@@ -87,6 +87,7 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 					d.exceedIn(model.IPv4), d.exceedIn(model.IPv6)), refused)
 				d.settle(r.nodeAddrs)
 				r.compareReport(t, reported)
+				r.compareExternal(t, lost)
 				assert.Equal(t, d.owners, contests[model.IPv4])
 				if r.v4.fail == nil {
 					served := map[Key]model.PortName{}
@@ -125,6 +126,7 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 			assert.Empty(t, reported)
 			assert.Empty(t, contests[model.IPv4])
 			assert.Empty(t, contests[model.IPv6])
+			assert.Empty(t, lost)
 			assert.Empty(t, r.reporter.losses)
 			for _, f := range r.families {
 				assert.Empty(t, f.owners.byKey)
@@ -138,6 +140,7 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 				assert.Empty(t, f.ledger.obsolete)
 				assert.NoError(t, f.ledger.errors.error())
 				assert.Empty(t, f.excesses.of)
+				assert.Empty(t, f.unreached)
 				assert.NoError(t, f.excesses.errors.error())
 			}
 		})

@@ -11,8 +11,9 @@ import (
 )
 
 var (
-	_ sink.ProblemReporter = (*Table)(nil)
-	_ sink.ContestReporter = (*Table)(nil)
+	_ sink.ProblemReporter  = (*Table)(nil)
+	_ sink.ContestReporter  = (*Table)(nil)
+	_ sink.ExternalReporter = (*Table)(nil)
 )
 
 // ReportProblems implements [sink.ProblemReporter]. The problems are those of Options.OnProblem, except
@@ -69,6 +70,13 @@ func (t *Table) ReportContests(report func(sink.Contest)) {
 			}
 			report(c)
 		}
+	}
+}
+
+// ReportExternal implements [sink.ExternalReporter].
+func (t *Table) ReportExternal(report func(port model.PortName, f model.Family, owns bool)) {
+	for _, f := range t.families {
+		f.onExternal = report
 	}
 }
 

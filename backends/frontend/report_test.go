@@ -79,6 +79,39 @@ func (r *rig) followContests(t *testing.T) map[model.Family]map[Key]model.PortNa
 	return owners
 }
 
+// followExternal returns the ports that have lost all external addresses, as they are reported. Nothing is reported
+// twice.
+func (r *rig) followExternal(t *testing.T) map[string]bool {
+	lost := map[string]bool{}
+	r.ReportExternal(func(port model.PortName, f model.Family, owns bool) {
+		name := fmt.Sprint(port, f)
+		assert.Equal(t, owns, lost[name], name)
+		if lost[name] = !owns; owns {
+			delete(lost, name)
+		}
+	})
+	return lost
+}
+
+// compareExternal compares what is reported with the owners of what ports ask for.
+func (r *rig) compareExternal(t *testing.T, lost map[string]bool) {
+	want := map[string]bool{}
+	for _, s := range r.services {
+		for _, p := range s.ports.all {
+			asks, owns := false, false
+			for _, fr := range p.asked {
+				if fr.Kind != ClusterIP {
+					asks, owns = true, owns || p.family.owners.owner(fr.Key) == p
+				}
+			}
+			if asks && !owns {
+				want[fmt.Sprint(p.name, p.family.family)] = true
+			}
+		}
+	}
+	assert.Equal(t, want, lost)
+}
+
 func TestAContestIsReportedWhenItBeginsEndsOrHasAnotherOwner(t *testing.T) {
 	r := newRig(t)
 	owners := r.followContests(t)[model.IPv4]

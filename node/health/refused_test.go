@@ -110,6 +110,34 @@ func TestAServiceThatIsNotServedFailsItsHealthCheck(t *testing.T) {
 	}
 }
 
+// A Service of many ports and addresses, of which none is served: its addresses are looked at once, not for each port.
+func TestWhatAServiceThatIsNotServedCosts(t *testing.T) {
+	const ports, each = 500, 500
+	var names []string
+	var errs []error
+	for n := range ports {
+		names = append(names, fmt.Sprint("p", n))
+	}
+	web := external(names...)
+	for n := range web.Ports {
+		web.Ports[n].NodePort = 0
+		errs = append(errs, &sink.PortError{Port: web.PortName(web.Ports[n]), Family: model.IPv4, Err: errors.New("refused")})
+	}
+	for n := range each {
+		a := netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)})
+		web.LoadBalancerIPs, web.ExternalIPs = append(web.LoadBalancerIPs, a), append(web.ExternalIPs, a)
+	}
+	l, next := &listeners{}, &sink.Recorder{}
+	s := NewServices(next, ServicesOptions{Listen: l.listen})
+	defer s.Close()
+	s.SetService(web)
+	next.FailNext(errors.Join(errs...))
+	require.Error(t, s.Sync(t.Context()))
+	code, _, _ := l.get(t, "0.0.0.0:32000")
+	assert.Equal(t, 503, code)
+	assert.LessOrEqual(t, s.outside.looked, 2*each, "addresses")
+}
+
 // failing is a sink whose Sync returns an error.
 type failing struct {
 	*sink.Forward

@@ -17,7 +17,6 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/refusals"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -44,6 +43,10 @@ type ServicesOptions struct {
 	// or external IPs (S65). It is called at every Sync. With a [nodeaddr.Tracker] of a hostaddr.Local it is its
 	// Addresses, and the tracker's Changed should request a Sync, as RequestSync does. Default: none.
 	HostAddresses func() nodeaddr.Addresses
+	// External reports which service ports have lost all external addresses to others (S59). It belongs to the wrapped
+	// sink. Default: the wrapped sink itself, if it is a [sink.ExternalReporter]; backends are, but middleware around
+	// them is not.
+	External sink.ExternalReporter
 	// Events receives an event when a port cannot be opened. Default: it is only logged.
 	Events EventRecorder
 	// RequestSync, if given, is called half a minute after a port could not be opened, or was closed by an error, so
@@ -71,8 +74,9 @@ type ServicesOptions struct {
 // For any path it answers 200 if the proxy is healthy and endpoints of the Service are ready on this node, otherwise
 // 503. The count is the number of distinct addresses of the request's family or, if the Service does not have that
 // family, of its own. It is 0 while outside clients reach no port of the Service on this node, in either family,
-// because the wrapped sink refuses them all: with a [sink.PortError] without ServesExternal, or by limits. The count is
-// in the header X-Load-Balancing-Endpoint-Weight and in the body:
+// because the wrapped sink refuses them all, with a [sink.PortError] without ServesExternal or by limits, or because
+// other Services own all of their node ports, VIPs and external IPs (S59). The count is in the header
+// X-Load-Balancing-Endpoint-Weight and in the body:
 //
 //	{
 //		"service": {
@@ -102,7 +106,7 @@ type Services struct {
 	// Only the goroutine that calls Sink's methods uses these.
 	wanted  map[model.ServiceName]*model.Service // those with a health check
 	touched map[model.ServiceName]struct{}       // those that may differ from what is served
-	refused refusals.Ports                       // that outside clients do not reach
+	outside outside
 
 	mu     sync.Mutex // guards what follows
 	closed bool
@@ -172,9 +176,15 @@ func NewServices(next sink.Sink, opts ServicesOptions) *Services {
 		opts:    opts,
 		wanted:  map[model.ServiceName]*model.Service{},
 		touched: map[model.ServiceName]struct{}{},
+		outside: newOutside(),
 		open:    map[model.ServiceName]*instance{},
-		refused: refusals.Ports{Counts: func(e *sink.PortError) bool { return !e.ServesExternal }},
 		retries: retries{requestSync: opts.RequestSync, pause: failurePause},
+	}
+	if opts.External == nil {
+		opts.External, _ = next.(sink.ExternalReporter)
+	}
+	if opts.External != nil {
+		opts.External.ReportExternal(s.outside.report)
 	}
 	s.ServiceMemory = sink.RememberServices(next, s.wanted, func(s *model.Service) bool { return s.HealthCheck != nil },
 		func(name model.ServiceName) { s.touched[name] = struct{}{} })
@@ -196,7 +206,7 @@ func (s *Services) Sync(ctx context.Context) error {
 	if s.closed || ctx.Err() != nil || len(families) == 0 {
 		return err
 	}
-	for _, name := range s.refused.Note(err) {
+	for _, name := range s.outside.note(err, failed) {
 		if s.wanted[name] != nil {
 			s.touched[name] = struct{}{}
 		}
@@ -283,7 +293,7 @@ func (s *Services) openMissing(ctx context.Context, name model.ServiceName, fami
 		s.open[name] = i
 	}
 	endpoints := service.HealthCheck.LocalEndpoints // counted by localstate, flush_service.go (S38)
-	if !s.isServed(service) {
+	if !s.outside.isServed(service) {
 		endpoints = model.PerFamily[int]{}
 	}
 	for _, f := range model.Families() {
@@ -337,33 +347,6 @@ func (s *Services) openMissing(ctx context.Context, name model.ServiceName, fami
 			"Listen", fmt.Sprintf("node %s failed to start healthcheck %q on port %d: %s",
 				s.opts.NodeName, name, port, strings.ReplaceAll(err.Error(), "\n", "; ")))
 	}
-}
-
-// isServed reports whether outside clients reach at least one port of a service on this node, in at least one family. A
-// service with nothing for them yet, such as one that waits for its VIPs, counts as served.
-func (s *Services) isServed(service *model.Service) bool {
-	refused, offers := s.refused.Of(service.Name), false
-	for n := range service.Ports {
-		for _, f := range model.Families() {
-			sp := &service.Ports[n]
-			switch {
-			case !isExternal(service, sp, f):
-			case !sp.TooManyEndpoints && !refused.Has(sp, f):
-				return true
-			default:
-				offers = true
-			}
-		}
-	}
-	return !offers
-}
-
-// isExternal reports whether a port has a frontend for outside clients in a family: a node port, a VIP or an external
-// IP.
-func isExternal(service *model.Service, sp *model.ServicePort, f model.Family) bool {
-	ofFamily := func(a netip.Addr) bool { return model.FamilyOf(a) == f }
-	return sp.Routes.At(f).External.Endpoints != 0 && (sp.NodePort != 0 ||
-		slices.ContainsFunc(service.LoadBalancerIPs, ofFamily) || slices.ContainsFunc(service.ExternalIPs, ofFamily))
 }
 
 // fail notes that an address could not be opened.
