@@ -47,7 +47,8 @@ type ServicesOptions struct {
 	// sink. Default: the wrapped sink itself, if it is a [sink.ExternalReporter]; backends are, but middleware around
 	// them is not.
 	External sink.ExternalReporter
-	// Events receives an event when a port cannot be opened. Default: it is only logged.
+	// Events receives an event when a port cannot be opened, or a Service has too many addresses. Default: that is only
+	// logged.
 	Events EventRecorder
 	// RequestSync, if given, is called half a minute after a port could not be opened, or was closed by an error, so
 	// that it is tried again even if nothing changes in the cluster: it should send to the SyncRequests of
@@ -67,7 +68,9 @@ type ServicesOptions struct {
 // It listens on the health-check port of each Service: on all addresses of the node, or on those that
 // ServicesOptions.Addresses returns, of both families. A load balancer may probe a Service of one family through the
 // other. On a machine with only one family, it listens in that family. It also listens on the Service's own VIPs and
-// external IPs, for as long as ServicesOptions.HostAddresses has them: some load balancers probe those (S65).
+// external IPs, for as long as ServicesOptions.HostAddresses has them: some load balancers probe those (S65). Of these
+// it listens on 16 in each family, VIPs first; for a Service with more there is an Event, once, with the reason
+// TooManyHealthCheckAddresses.
 //
 // # What it answers
 //
@@ -124,6 +127,7 @@ type instance struct {
 	counted        map[model.Family]model.Family
 	listeners      map[listenKey]*listener
 	problem        string // that has been logged, of opening a port
+	tooMany        bool   // the service has more than maxVIPs; that has been logged
 	// failed has the addresses that could not be opened at the last attempt, and when that was.
 	failed map[listenKey]time.Time
 }
@@ -241,21 +245,22 @@ func (s *Services) takeDue() []model.ServiceName {
 }
 
 // keys returns the addresses and ports to listen on for a service, in the given families; none if the service is nil.
-func (s *Services) keys(service *model.Service, families []model.Family) []listenKey {
-	var keys []listenKey
+// tooMany: it has VIPs and external IPs that are not among them because they are too many.
+func (s *Services) keys(service *model.Service, families []model.Family) (keys []listenKey, tooMany bool) {
 	for _, f := range model.Families() {
 		if !slices.Contains(families, counted(service, f)) {
 			continue
 		}
 		addrs := []netip.Addr{f.Everything().Addr()}
 		if !s.addrs.All.Has(f) {
-			addrs = append(s.addrs.Of(f), s.vips(service, f)...)
+			vips, more := s.vips(service, f)
+			addrs, tooMany = append(s.addrs.Of(f), vips...), tooMany || more
 		}
 		for _, a := range addrs {
 			keys = append(keys, listenKey{f, a, service.HealthCheck.NodePort})
 		}
 	}
-	return keys
+	return keys, tooMany
 }
 
 func (s *Services) closeUnwanted(ctx context.Context, name model.ServiceName, families []model.Family) {
@@ -264,8 +269,9 @@ func (s *Services) closeUnwanted(ctx context.Context, name model.ServiceName, fa
 		return
 	}
 	service := s.wanted[name]
+	list, _ := s.keys(service, families)
 	keys := map[listenKey]struct{}{}
-	for _, key := range s.keys(service, families) {
+	for _, key := range list {
 		keys[key] = struct{}{}
 	}
 	for key, l := range i.listeners {
@@ -302,10 +308,12 @@ func (s *Services) openMissing(ctx context.Context, name model.ServiceName, fami
 			i.localEndpoints.At(f).Store(int64(*endpoints.At(c)))
 		}
 	}
+	keys, tooMany := s.keys(service, families)
+	s.reportTooMany(ctx, i, tooMany, len(families) == len(model.Families()))
 	var errs []error
 	failedBefore := i.failed
 	i.failed = nil
-	for _, key := range s.keys(service, families) {
+	for _, key := range keys {
 		if i.listeners[key] != nil {
 			continue
 		}

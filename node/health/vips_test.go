@@ -179,6 +179,87 @@ func TestAVIPThatHasMovedOnCausesNoEvent(t *testing.T) {
 	})
 }
 
+// Each address that is checked takes a socket and a goroutine, so a Service has few, and an Event says so.
+func TestAServiceIsCheckedAtFewOfItsAddresses(t *testing.T) {
+	const external = 20_000
+	var opened []string
+	e := &events{}
+	next := &sink.Recorder{}
+	host := nodeaddr.Addresses{IPs: []netip.Addr{netip.MustParseAddr("203.0.113.9")}}
+	web := withVIPs("web", 32000, []string{"203.0.113.9"})
+	for i := range external {
+		a := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
+		web.ExternalIPs = append(web.ExternalIPs, a)
+	}
+	host.IPs = append(slices.Clone(web.ExternalIPs), host.IPs...)
+	s := NewServices(next, ServicesOptions{Events: e, NodeName: "node-1",
+		Addresses:     func() nodeaddr.Addresses { return addresses(0, "192.0.2.1") },
+		HostAddresses: func() nodeaddr.Addresses { return host },
+		Listen: func(_ context.Context, _, address string) (net.Listener, error) {
+			opened = append(opened, address)
+			return newIdleListener(), nil
+		}})
+	defer s.Close()
+	s.SetService(web)
+	require.NoError(t, s.Sync(t.Context()))
+	require.Len(t, opened, 1+maxVIPs)
+	require.Equal(t, []string{"192.0.2.1:32000", "203.0.113.9:32000", "10.1.0.0:32000"}, opened[:3], "VIPs come first")
+	const told = `default/web TooManyHealthCheckAddresses Listen: node node-1 serves healthcheck "default/web" at 16 of ` +
+		`its load-balancer and external IPs in each family, not at the others`
+	require.Equal(t, []string{told}, []string(*e))
+
+	before := s.outside.looked
+	again := *web
+	again.HealthCheck = &model.HealthCheck{NodePort: 32000, LocalEndpoints: model.PerFamily[int]{IPv4: 2}}
+	s.SetService(&again)
+	require.NoError(t, s.Sync(t.Context()))
+	require.Len(t, opened, 1+maxVIPs)
+	require.Less(t, s.outside.looked-before, 4*external, "addresses are looked at, not compared with each other")
+	next.FailNext(&sink.FamilyError{Family: model.IPv4, Err: errors.New("not applied")})
+	s.SetService(web)
+	require.Error(t, s.Sync(t.Context()))
+	require.NoError(t, s.Sync(t.Context()))
+	require.Len(t, *e, 1, "it is told once")
+
+	few := *web
+	few.ExternalIPs = web.ExternalIPs[:maxVIPs-1]
+	s.SetService(&few)
+	require.NoError(t, s.Sync(t.Context()))
+	s.SetService(web)
+	require.NoError(t, s.Sync(t.Context()))
+	require.Equal(t, []string{told, told}, []string(*e), "again after it had few")
+}
+
+// An address of the host that comes or goes is searched for in each Service; not all addresses of each are looked at.
+func TestWhatAnAddressOfTheHostCosts(t *testing.T) {
+	const services, each = 20, 1000
+	host := addresses(0, "192.0.2.1")
+	var opened []string
+	s := NewServices(nil, ServicesOptions{
+		Addresses:     func() nodeaddr.Addresses { return addresses(0, "192.0.2.1") },
+		HostAddresses: func() nodeaddr.Addresses { return host },
+		Listen: func(_ context.Context, _, address string) (net.Listener, error) {
+			opened = append(opened, address)
+			return newIdleListener(), nil
+		}})
+	defer s.Close()
+	for i := range services {
+		web := service(fmt.Sprint("web-", i), uint16(32000+i), 1, -1)
+		for j := range each {
+			web.ExternalIPs = append(web.ExternalIPs, netip.AddrFrom4([4]byte{10, byte(i), byte(j >> 8), byte(j)}))
+		}
+		s.SetService(web)
+	}
+	require.NoError(t, s.Sync(t.Context()))
+	for _, a := range []string{"198.51.100.1", "10.3.1.2"} {
+		before := s.outside.looked
+		host, opened = addresses(0, "192.0.2.1", a), nil
+		require.NoError(t, s.Sync(t.Context()))
+		require.Less(t, s.outside.looked-before, 4*services+6*each, "%s; there are %d addresses", a, services*each)
+	}
+	require.Equal(t, []string{"10.3.1.2:32003"}, opened)
+}
+
 // BenchmarkVIPsOfTheHost has an address of the host come or go, on a node with many services and their VIPs, of which
 // the host has none.
 func BenchmarkVIPsOfTheHost(b *testing.B) {
