@@ -48,7 +48,7 @@ func (d *daemonSet) configuration(ctx context.Context) (dropin.Config, error) {
 	if len(d.pod.Containers) == 0 {
 		return dropin.Config{}, errors.New("it has no containers")
 	}
-	d.container = d.pod.Containers[max(0, slices.IndexFunc(d.pod.Containers, runsProxy))]
+	d.container = containerOfProxy(d.pod.Containers)
 	if err := d.readVariables(ctx); err != nil {
 		return dropin.Config{}, err
 	}
@@ -83,11 +83,20 @@ func (d *daemonSet) configuration(ctx context.Context) (dropin.Config, error) {
 	return fromArguments(args)
 }
 
-// runsProxy reports whether a container is the one of the proxy, and not a helper's.
-func runsProxy(c corev1.Container) bool {
-	return c.Name == proxyName || slices.ContainsFunc(slices.Concat(c.Command, c.Args), func(word string) bool {
-		return strings.Contains(word, proxyName)
-	})
+// containerOfProxy returns the container of the proxy: the one with its name, or else the one that runs it. Helpers may
+// name it as well, for example its log.
+func containerOfProxy(all []corev1.Container) corev1.Container {
+	words := func(c corev1.Container) []string { return slices.Concat(c.Command, c.Args) }
+	for _, is := range []func(corev1.Container) bool{
+		func(c corev1.Container) bool { return c.Name == proxyName },
+		func(c corev1.Container) bool { return slices.ContainsFunc(words(c), isProgram) },
+		func(c corev1.Container) bool { return strings.Contains(strings.Join(words(c), " "), proxyName) },
+	} {
+		if i := slices.IndexFunc(all, is); i >= 0 {
+			return all[i]
+		}
+	}
+	return all[0]
 }
 
 // arguments returns the arguments of the proxy in the container.

@@ -203,6 +203,54 @@ containers:
 - name: kube-proxy
   command: [sh, -c, "if [ -e /x ]; then kube-proxy --proxy-mode=ipvs; else kube-proxy; fi"]`, "", "",
 			"its shell script calls kube-proxy 2 times"},
+		"positional parameters": {`
+containers:
+- {name: kube-proxy, command: [sh, -c, 'exec kube-proxy "$*"', --, --proxy-mode=ipvs]}`, "", "",
+			"$* cannot be followed"},
+		"positional parameters in a variable": {`
+containers:
+- {name: kube-proxy, command: [sh, -c, 'FLAGS="$*"; exec kube-proxy $FLAGS', --, --proxy-mode=ipvs]}`, "", "",
+			"$* cannot be followed"},
+		"a command of positional parameters": {`
+containers:
+- name: kube-proxy
+  command: [sh, -c, 'if [ -e /x ]; then exec "$@"; fi; exec kube-proxy', --, kube-proxy, --proxy-mode=ipvs]`,
+			"", "", "its shell script may call kube-proxy with other arguments: $@ cannot be followed"},
+		"a variable that another one names": {`
+containers:
+- {name: kube-proxy, command: [bash, -c, 'exec kube-proxy --proxy-mode=${!NAME}'],
+   env: [{name: NAME, value: MODE}, {name: MODE, value: ipvs}]}`, "", "", "${!NAME} cannot be followed"},
+		"a call with a quoted program beside another one": {`
+containers:
+- name: kube-proxy
+  command: [sh, -c, 'if [ -e /x ]; then exec "$BIN/kube-proxy" --proxy-mode=nftables; else exec kube-proxy; fi']`,
+			"", "", "its shell script calls kube-proxy 2 times"},
+		"a program that may be the proxy": {`
+containers:
+- name: kube-proxy
+  command: [sh, -c, 'if [ -e /x ]; then exec "$PROXY" --proxy-mode=nftables; else exec kube-proxy; fi']`,
+			"", "", "its shell script may call kube-proxy with other arguments: "},
+		"a script in a script beside a call": {`
+containers:
+- name: kube-proxy
+  command: [sh, -c, 'if [ -e /x ]; then sh -c "kube-proxy --proxy-mode=nftables"; else exec kube-proxy; fi']`,
+			"", "", "its shell script may call kube-proxy with other arguments: what sh runs is not followed"},
+		"a folder of programs": {`
+containers:
+- {name: kube-proxy, command: [sh, -c, 'BIN=/usr/local/bin; exec "$BIN/kube-proxy" --proxy-mode=ipvs']}`, "ipvs", "",
+			""},
+		"a variable that is the program": {`
+containers:
+- {name: kube-proxy, command: [sh, -c, '$RUN date; exec $PROXY --proxy-mode=ipvs'],
+   env: [{name: PROXY, value: /usr/local/bin/kube-proxy}, {name: RUN, value: echo}]}`, "ipvs", "", ""},
+		"a helper before the proxy": {`
+containers:
+- {name: logs, command: [tail, -F, /var/log/kube-proxy.log]}
+- {name: kube-proxy, command: [kube-proxy, --proxy-mode=ipvs]}`, "ipvs", "", ""},
+		"a helper before a proxy with another name": {`
+containers:
+- {name: logs, command: [tail, -F, /var/log/kube-proxy.log]}
+- {name: proxy, command: [/usr/local/bin/kube-proxy, --proxy-mode=ipvs]}`, "ipvs", "", ""},
 		"a script of the image": {`
 containers:
 - {name: kube-proxy, command: [sh, -c, "/run.sh"]}`, "", "", "its shell script calls kube-proxy 0 times"},

@@ -71,12 +71,20 @@ func fromScript(script string, env environment) ([]string, error) {
 		return nil, fmt.Errorf("its shell script: %w", err)
 	}
 	var calls []*syntax.CallExpr
+	var unclear error
 	syntax.Walk(file, func(n syntax.Node) bool {
-		if call, ok := n.(*syntax.CallExpr); ok && isCall(call) {
-			calls = append(calls, call)
+		if call, ok := n.(*syntax.CallExpr); ok {
+			is, err := isCall(file, call, env)
+			if is {
+				calls = append(calls, call)
+			}
+			unclear = cmp.Or(unclear, err)
 		}
 		return true
 	})
+	if unclear != nil {
+		return nil, fmt.Errorf("its shell script may call %s with other arguments: %w: %s", proxyName, unclear, instead)
+	}
 	if len(calls) != 1 {
 		return nil, fmt.Errorf("its shell script calls %s %d times: %s", proxyName, len(calls), instead)
 	}
@@ -88,27 +96,81 @@ func fromScript(script string, env environment) ([]string, error) {
 	return args, nil
 }
 
-// isCall reports whether a command runs the proxy, directly or with a program that starts another one.
-func isCall(call *syntax.CallExpr) bool {
-	if len(call.Args) == 0 {
-		return false
-	}
-	words := make([]string, len(call.Args))
+// isCall reports whether a command runs the proxy, directly or with a program that starts another one. It is an error
+// if that depends on something that is not known.
+func isCall(file *syntax.File, call *syntax.CallExpr, env environment) (bool, error) {
+	words, known := make([]string, len(call.Args)), true
 	for i, w := range call.Args {
-		words[i] = w.Lit()
+		words[i] = static(w.Parts)
+		known = known && !isOpen(words[i])
+	}
+	if is, ok := runs(words); is || known || ok {
+		return is, mayHide(words)
+	}
+	words, err := expandCall(file, call, env)
+	if err != nil {
+		return false, err
+	}
+	is, _ := runs(words)
+	return is, mayHide(words)
+}
+
+// runs reports whether the words of a command run the proxy. ok is false if other words in place of those that are
+// not known may run it.
+func runs(words []string) (is, ok bool) {
+	if len(words) == 0 {
+		return false, true // an assignment
 	}
 	wrappers := []string{"exec", "nsenter", "nohup", "nice", "ionice", "chrt", "env", "setsid", "timeout", "stdbuf",
 		"time", "tini", "dumb-init", "go-runner", "command", "hyperkube", "sudo", "setpriv", "unshare", "chroot"}
 	if !isProgram(words[0]) && !slices.Contains(wrappers, path.Base(words[0])) {
-		return false
+		return false, !isOpen(path.Base(words[0]))
 	}
-	_, ok := afterProgram(words)
-	return ok
+	_, is = afterProgram(words)
+	return is, is
+}
+
+// mayHide returns an error for a command that runs a script in its words, which names the proxy.
+func mayHide(words []string) error {
+	script, ok := shellScript(words)
+	if !ok && len(words) > 0 && slices.Contains([]string{"eval", "xargs"}, words[0]) {
+		script, ok = strings.Join(words[1:], " "), true
+	}
+	if ok && strings.Contains(script, proxyName) {
+		return fmt.Errorf("what %s runs is not followed", words[0])
+	}
+	return nil
+}
+
+// unknown stands for a part of a word that the script computes.
+const unknown = "\x00"
+
+func isOpen(word string) bool { return strings.Contains(word, unknown) }
+
+// static returns what a word is without variables and the like, in whose place it has [unknown].
+func static(parts []syntax.WordPart) string {
+	var b strings.Builder
+	for _, p := range parts {
+		switch p := p.(type) {
+		case *syntax.Lit:
+			b.WriteString(p.Value)
+		case *syntax.SglQuoted:
+			b.WriteString(p.Value)
+		case *syntax.DblQuoted:
+			b.WriteString(static(p.Parts))
+		default:
+			b.WriteString(unknown)
+		}
+	}
+	return b.String()
 }
 
 // expandCall expands the words of a command. Every variable in them must come from the container's environment or from
 // an earlier top-level assignment of the script: what depends on conditions, loops, functions or input is unknown.
 func expandCall(file *syntax.File, call *syntax.CallExpr, env environment) ([]string, error) {
+	if err := followable(call); err != nil {
+		return nil, err
+	}
 	values := maps.Clone(env.values)
 	used := usedIn(call)
 	config := &expand.Config{NoUnset: true, Env: expand.FuncEnviron(func(name string) string { return values[name] })}
@@ -172,6 +234,21 @@ func usedIn(call *syntax.CallExpr) map[string]bool {
 	return used
 }
 
+// followable returns an error if something uses what no assignment to a name of its own says: positional parameters,
+// for which package expand has nothing, and not an error, names that are values, and elements of arrays.
+func followable(n syntax.Node) (err error) {
+	syntax.Walk(n, func(n syntax.Node) bool {
+		if p, ok := n.(*syntax.ParamExp); ok && err == nil &&
+			(p.Param == nil || !syntax.ValidName(p.Param.Value) || p.Excl || p.Index != nil) {
+			var text strings.Builder
+			_ = syntax.NewPrinter().Print(&text, n)
+			err = fmt.Errorf("%s cannot be followed", text.String())
+		}
+		return true
+	})
+	return err
+}
+
 // assignments returns the assignments of a statement that does nothing else.
 func assignments(stmt *syntax.Stmt) []*syntax.Assign {
 	switch c := stmt.Cmd.(type) {
@@ -214,6 +291,9 @@ func literal(config *expand.Config, a *syntax.Assign) (string, error) {
 		return "", fmt.Errorf("the value of variable %s cannot be followed", a.Name.Value)
 	case a.Value == nil:
 		return "", nil
+	}
+	if err := followable(a.Value); err != nil {
+		return "", err
 	}
 	return expand.Literal(config, a.Value)
 }
