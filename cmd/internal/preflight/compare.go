@@ -31,7 +31,7 @@ type move struct {
 	node      string
 	ips       []netip.Addr // of the Node object
 	given     []netip.Addr // other addresses of the host, from --host-addresses
-	others    []netip.Addr // of other Node objects
+	others    others       // other nodes
 	objects   replay
 	kubeProxy bool // the first proxy is kube-proxy
 	flows     map[connection]int
@@ -92,8 +92,8 @@ func (m *move) compare(ctx context.Context, before, after dropin.Config) ([]diff
 	for _, a := range slices.Concat(m.old.packets.HostAddresses, m.new.packets.HostAddresses) {
 		m.hostSet[a] = struct{}{}
 	}
-	m.findPods()
 	m.findAPIServers()
+	m.findPods()
 	list := slices.Concat(m.ofObjects(), m.ofRefusals(), m.ofNode())
 	for _, name := range m.services() {
 		s := m.both(name)
@@ -317,26 +317,36 @@ type sender struct {
 	addr netip.Addr
 }
 
-// findPods finds a pod of the node and a pod of another node, in each family.
+// findPods finds a pod of the node and a pod of another node, in each family. Endpoints may be programs in the network
+// of a node, or outside the cluster.
 func (m *move) findPods() {
-	for _, p := range []*proxy{m.old, m.new} {
-		node := p.snapshot.Node()
-		for _, cidr := range node.PodCIDRs {
-			*m.localPod.At(model.FamilyOf(cidr.Addr())) = cidr.Addr().Next().Next()
+	for _, cidr := range m.new.snapshot.Node().PodCIDRs {
+		*m.localPod.At(model.FamilyOf(cidr.Addr())) = podIn(cidr)
+	}
+	for _, f := range model.Families() {
+		if cidr := *m.others.podCIDR.At(f); cidr.IsValid() {
+			*m.remotePod.At(f) = podIn(cidr)
 		}
+	}
+	var foundLocal model.PerFamily[bool]
+	for _, p := range []*proxy{m.old, m.new} {
 		for entry := range p.snapshot.Services() {
 			for _, e := range entry.Endpoints {
-				switch a := e.Target.Addr(); {
-				case slices.Contains(node.IPs, a):
-				case e.Local:
-					*m.localPod.At(model.FamilyOf(a)) = a
-				default:
-					*m.remotePod.At(model.FamilyOf(a)) = a
+				a := e.Target.Addr()
+				found, remote := foundLocal.At(e.Family()), m.remotePod.At(e.Family())
+				switch {
+				case e.Local && !*found && !m.isHost(a):
+					*m.localPod.At(e.Family()), *found = a, true
+				case !e.Local && e.Node != "" && !remote.IsValid() && !m.isHost(a) && !m.isOthers(a):
+					*remote = a
 				}
 			}
 		}
 	}
 }
+
+// podIn returns an address of a pod in a node's range of them.
+func podIn(podCIDR netip.Prefix) netip.Addr { return podCIDR.Addr().Next().Next() }
 
 // outside returns an address outside the cluster, of a documentation range.
 func outside(f model.Family) netip.Addr {

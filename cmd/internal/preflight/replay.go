@@ -15,7 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/lenient"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
@@ -59,16 +61,29 @@ func (r replay) services() (n int) {
 	return n
 }
 
-// addresses returns the addresses of a Node object, and those of the other ones.
-func (r replay) addresses(name string) (ips, others []netip.Addr) {
+// others is what is known of other nodes than one.
+type others struct {
+	ips     []netip.Addr
+	podCIDR model.PerFamily[netip.Prefix] // of one of them
+}
+
+// addresses returns the addresses of a Node object, and what the other ones say.
+func (r replay) addresses(name string) (ips []netip.Addr, o others) {
 	for node := range r.all() {
 		if node.Name == name {
 			ips = localstate.NodeIPs(node)
-		} else {
-			others = append(others, localstate.NodeIPs(node)...)
+			continue
+		}
+		o.ips = append(o.ips, localstate.NodeIPs(node)...)
+		for _, text := range append(slices.Clip(node.Spec.PodCIDRs), node.Spec.PodCIDR) {
+			if cidr, err := lenient.Prefix(text); err == nil {
+				if known := o.podCIDR.At(model.FamilyOf(cidr.Addr())); !known.IsValid() {
+					*known = cidr
+				}
+			}
 		}
 	}
-	return ips, others
+	return ips, o
 }
 
 // known returns an error if no Node has this name: statements about an unknown node would be wrong.
@@ -88,8 +103,8 @@ func (r replay) forNode(name string) replay {
 	})
 }
 
-// collect returns a source's current objects. If the source logs an error, such as a malformed document, collect
-// returns it as well, because objects may be missing.
+// collect returns a source's current objects. If the source logs an error, such as a malformed document, or skips what
+// was meant, collect returns that as well, because objects may be missing.
 func collect(ctx context.Context, src watch.Source, node string) (replay, error) {
 	var logged logged
 	running, cancel := context.WithCancel(klog.NewContext(ctx,
@@ -125,7 +140,7 @@ func (l *logged) err() error {
 	return errors.Join(l.all...)
 }
 
-// errorSink is the log of a source. It keeps the errors.
+// errorSink is the log of a source. It keeps what makes its objects incomplete.
 type errorSink struct {
 	logr.LogSink
 	logged *logged

@@ -162,7 +162,7 @@ func (p *proxy) refusesOtherPorts(m *move, a netip.Addr) bool {
 
 // isOthers reports whether an address is another node's or an API server's, and not this node's.
 func (m *move) isOthers(a netip.Addr) bool {
-	return !m.isHost(a) && (slices.Contains(m.others, a) ||
+	return !m.isHost(a) && (slices.Contains(m.others.ips, a) ||
 		slices.ContainsFunc(m.apiServers, func(s netip.AddrPort) bool { return s.Addr() == a }))
 }
 
