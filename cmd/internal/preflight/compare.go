@@ -457,7 +457,7 @@ func (m *move) ask(
 				after = other
 			}
 		}
-		e := difference{Object: port.String(), Destination: to.String(), Rule: rule}
+		e := difference{Object: port.String(), Destination: to.String(), Rule: rule, service: port.Service}
 		e.Before, e.After = inWords(before, after), inWords(after, before)
 		same := e.Before == e.After && slices.Equal(before.Endpoints, after.Endpoints)
 		if text, rule := m.old.deviation(m, port, before, from); text != "" {

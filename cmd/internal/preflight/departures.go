@@ -19,7 +19,11 @@ func (m *move) ofObjects() []difference {
 	if !m.old.upstream {
 		return nil
 	}
-	return append(slices.Clone(m.new.ignored), m.ofSlices()...)
+	unused := func(d difference) bool { // neither proxy serves the Service of a slice
+		return strings.HasPrefix(d.Object, "EndpointSlice ") && m.old.snapshot.Service(d.service) == nil &&
+			m.new.snapshot.Service(d.service) == nil
+	}
+	return append(slices.DeleteFunc(slices.Clone(m.new.ignored), unused), m.ofSlices()...)
 }
 
 // ofNode returns the differences that do not depend on a service.
@@ -131,7 +135,7 @@ func (p *proxy) hasCIDR(f model.Family) bool {
 // ofService returns the differences that affect a service whatever the connection.
 func (m *move) ofService(s *model.Service) (list []difference) {
 	add := func(before, after, rule string) {
-		list = append(list, difference{Object: s.Name.String(), Before: before, After: after, Rule: rule})
+		list = append(list, difference{Object: s.Name.String(), Before: before, After: after, Rule: rule, service: s.Name})
 	}
 	list = append(m.ofOtherPorts(s), m.ofHealthCheck(s)...)
 	for _, f := range model.Families() {
@@ -171,7 +175,7 @@ func (m *move) ofOtherPorts(s *model.Service) (list []difference) {
 		}
 		if before, after := text(m.old), text(m.new); before != after {
 			list = append(list, difference{Object: s.Name.String(), Destination: "other ports of " + a.String(),
-				Before: before, After: after, Rule: rule})
+				Before: before, After: after, Rule: rule, service: s.Name})
 		}
 	}
 	return list
@@ -191,7 +195,7 @@ func (m *move) ofHealthCheck(s *model.Service) (list []difference) {
 		return nil
 	}
 	add := func(before, after string) {
-		list = append(list, difference{Object: s.Name.String(), Before: before, After: after, Rule: "S38"})
+		list = append(list, difference{Object: s.Name.String(), Before: before, After: after, Rule: "S38", service: s.Name})
 	}
 	node := m.new.snapshot.Node()
 	if m.old.upstream && node.IP(model.IPv4).IsValid() && node.IP(model.IPv6).IsValid() &&
@@ -212,7 +216,7 @@ func (m *move) ofHealthCheck(s *model.Service) (list []difference) {
 				rule = "S65"
 			}
 			list = append(list, difference{Object: s.Name.String(), Destination: to, Before: text(before),
-				After: text(after), Rule: rule})
+				After: text(after), Rule: rule, service: s.Name})
 		}
 	}
 	return list
@@ -244,6 +248,13 @@ func ofLog(line string) []difference {
 	var name struct{ Namespace, Name string }
 	_ = json.Unmarshal(map[string]json.RawMessage{"Service": said.Service, "EndpointSlice": said.EndpointSlice,
 		"Node": said.Node, "ServiceCIDR": said.ServiceCIDR}[kind], &name)
-	return []difference{{Object: kind + " " + strings.TrimPrefix(name.Namespace+"/"+name.Name, "/"),
+	service := model.ServiceName{Namespace: name.Namespace}
+	switch kind {
+	case "Service":
+		service.Name = name.Name
+	case "EndpointSlice":
+		_ = json.Unmarshal(said.Service, &service.Name)
+	}
+	return []difference{{Object: kind + " " + strings.TrimPrefix(name.Namespace+"/"+name.Name, "/"), service: service,
 		Before: "may be used as it is", After: "ignored: " + said.Field + ": " + said.Reason, Rule: "S3 to S5"}}
 }

@@ -79,7 +79,7 @@ metadata: {namespace: shop, name: web-2, labels: {kubernetes.io/service-name: we
 addressType: IPv4
 ports: [{name: http, port: 8080}]
 endpoints:
-- {addresses: [10.244.1.5], nodeName: node-1, conditions: {ready: false, serving: true, terminating: true}}`
+- {addresses: [10.244.1.5], nodeName: node-1, conditions: {ready: false, serving: false}}`
 	withUDP := `{name: http, port: 80}, {name: udp, port: 53, protocol: UDP, nodePort: 30053}`
 	return []shown{
 		{row: "malformed cluster IP", cluster: strings.ReplaceAll(filled("", ""), "10.96.0.10", "nonsense"),

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // difference describes traffic or an object that the two proxies treat differently.
@@ -22,13 +24,16 @@ type difference struct {
 	Connections *int `json:"connections,omitempty"`
 	// Nodes are the nodes with the difference.
 	Nodes []string `json:"nodes"`
-	// NotCompared is why the node was not compared: then this is no difference, and the object is the node.
+	// NotCompared is why the object, which may be a node, was not compared: then this is no difference.
 	NotCompared string `json:"notCompared,omitempty"`
+
+	service model.ServiceName // whose traffic or object it is, if it is one Service's
 }
 
 // key is equal for the same difference on two nodes, whose addresses differ.
 func (d difference) key() string {
-	return strings.Join(append([]string{d.Object, d.Destination, d.Before, d.After, d.Rule}, d.Senders...), "\x00")
+	return strings.Join(append([]string{d.Object, d.Destination, d.Before, d.After, d.Rule, d.NotCompared}, d.Senders...),
+		"\x00")
 }
 
 // union is the differences of all nodes.

@@ -60,7 +60,7 @@ func refusals() map[frontend.Reason]struct{ rule, before string } {
 func (r refusal) difference(before string) difference {
 	is := refusals()[r.reason]
 	return difference{Object: r.port.String(), Before: cmp.Or(before, is.before, "may be programmed as it is"),
-		After: r.text(), Rule: cmp.Or(is.rule, "S4")}
+		After: r.text(), Rule: cmp.Or(is.rule, "S4"), service: r.port.Service}
 }
 
 // text says what is not served.
