@@ -44,6 +44,7 @@ func shop(t *testing.T) *apiserver.Server {
 	s, err := apiserver.New(
 		kube.Node("n1").InternalIP("192.0.2.1").PodCIDR("10.244.1.0/24").Build(),
 		kube.Node("n2").InternalIP("192.0.2.2").PodCIDR("10.244.2.0/24").Build(),
+		kube.ServiceCIDR("kubernetes", "10.96.0.0/12"),
 		kube.Service("shop/web").ClusterIP("10.96.0.10").Port("https", 443).Build(),
 		kube.EndpointSlice("shop/web").Port("https", 8443).Endpoint("10.244.1.5").OnNode("n1").
 			Endpoint("10.244.2.5").OnNode("n2").Build(),

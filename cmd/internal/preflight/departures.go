@@ -39,8 +39,12 @@ func (m *move) ofNode() (list []difference) {
 	if m.old.snapshot.NumServices()+m.new.snapshot.NumServices() > 0 {
 		add("ports of cluster IPs that no service has", ports(m.old), ports(m.new), "S33")
 	}
+	const unallocated = "addresses of the ServiceCIDRs that no service has"
 	if len(m.new.snapshot.Node().ServiceCIDRs) > 0 {
-		add("addresses of the ServiceCIDRs that no service has", cidrs(m.old), cidrs(m.new), "S33")
+		add(unallocated, cidrs(m.old), cidrs(m.new), "S33")
+	} else if m.old.guardsServiceCIDRs() != m.new.guardsServiceCIDRs() {
+		list = append(list, difference{Object: unallocated, NotCompared: "there are no ServiceCIDRs, which every cluster " +
+			"has: is the dump complete, and may they be listed?"})
 	}
 	add("how endpoints are chosen", m.old.scheduler(), m.new.scheduler(), "S57")
 	for _, f := range model.Families() {

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
 )
 
 // shown has, for each departure of docs/departures.md that objects of a cluster can show, a cluster with it and the one
@@ -328,11 +327,20 @@ func TestAClusterWithoutDeparturesYieldsNothing(t *testing.T) {
 		for _, to := range []string{"iptables", "ipvs", "nftables"} {
 			for _, more := range [][]string{nil, {"--same"}} {
 				var want []string
+				guards := func(mode string, upstream bool) bool { return mode == "nftables" || mode == "ipvs" && !upstream }
+				switch before := guards(from, more == nil); {
+				case !before && guards(to, false):
+					want = append(want, "addresses of the ServiceCIDRs that no service has: left to the node's routes; then "+
+						"dropped (S33)")
+				case before && !guards(to, false):
+					want = append(want, "addresses of the ServiceCIDRs that no service has: dropped; then left to the node's "+
+						"routes (S33)")
+				}
 				switch {
 				case from == "iptables" && to != "iptables":
-					want = []string{"ports of cluster IPs that no service has: left to the node's routes; then refused (S33)"}
+					want = append(want, "ports of cluster IPs that no service has: left to the node's routes; then refused (S33)")
 				case from != "iptables" && to == "iptables":
-					want = []string{"ports of cluster IPs that no service has: refused; then left to the node's routes (S33)"}
+					want = append(want, "ports of cluster IPs that no service has: refused; then left to the node's routes (S33)")
 				}
 				assert.Equal(t, want, lines(t, append([]string{"--file", file, "--from", from, "--to", to}, more...)...),
 					"%s %s", from, to)
@@ -358,10 +366,12 @@ func TestAllNodes(t *testing.T) {
 	n, err := run(t.Context(), []string{"--file", file, "--all-nodes", "--from", "ipvs", "--host-addresses",
 		"198.51.100.1,node-2=198.51.100.2", "-o", "json"}, &out)
 	require.NoError(t, err)
-	assert.Equal(t, 2, n)
+	assert.Equal(t, 3, n)
 	var list []difference
 	require.NoError(t, json.Unmarshal([]byte(out.String()), &list))
-	require.Len(t, list, 2)
+	require.Len(t, list, 3)
+	assert.Equal(t, "addresses of the ServiceCIDRs that no service has", list[0].Object)
+	list = list[1:]
 	assert.Equal(t, "198.51.100.1:30080", list[0].Destination)
 	assert.Equal(t, []string{"node-1", "node-2"}, list[0].Nodes)
 	assert.Equal(t, "198.51.100.2:30080", list[1].Destination)
@@ -387,8 +397,8 @@ func TestANodeThatCannotBeComparedIsNamed(t *testing.T) {
 	require.ErrorContains(t, err, "node node-2 was not compared: ")
 	require.ErrorContains(t, err, "podCIDRs")
 	assert.Equal(t, 1, n)
-	assert.Equal(t, `S36: node ports on loopback addresses, 1 object
-  To keep it: iptables.localhostNodePorts (--iptables-localhost-nodeports).
+	assert.Equal(t, `S36: node ports on loopback addresses, 1 Service
+  To keep it: --iptables-localhost-nodeports=true.
   From the node: delivered, with an address of the node as the source; then not served
     shop/web:http/TCP at 127.0.0.1:30080, on node-1
 
@@ -416,8 +426,46 @@ func TestAMalformedDocumentIsAnError(t *testing.T) {
 	for _, text := range []string{"kind: Service\n  wrong: indentation", "just text"} {
 		_, err := run(t.Context(), []string{"--file", write(t, filled("", "", text)), "--node-name", "node-1"},
 			&strings.Builder{})
-		require.ErrorContains(t, err, "cluster.yaml: document 4", text)
+		require.ErrorContains(t, err, "cluster.yaml: document 5", text)
 	}
+}
+
+// What a dump of the cluster lacks is not compared, and is not "no differences".
+func TestAnIncompleteDumpIsAnError(t *testing.T) {
+	const all = "--proxy-mode=nftables --masquerade-all"
+	text := filled("", "")
+	none := text[:strings.LastIndex(text, "---")]
+	_, err := run(t.Context(), []string{"--file", write(t, none), "--node-name", "node-1", "--from", "nftables", "--to",
+		all}, &strings.Builder{})
+	require.EqualError(t, err, "there are no EndpointSlices: is the dump of the cluster complete?")
+	old := strings.Replace(text, "discovery.k8s.io/v1", "discovery.k8s.io/v1beta1", 1)
+	for _, text := range []string{old, old + "---" + text[strings.LastIndex(text, "---")+3:]} {
+		_, err = run(t.Context(), []string{"--file", write(t, text), "--node-name", "node-1", "--from", "nftables", "--to",
+			all}, &strings.Builder{})
+		require.ErrorContains(t, err, "discovery.k8s.io/v1beta1 kind EndpointSlice")
+	}
+	i := strings.Index(text, "apiVersion: networking.k8s.io/v1")
+	without := write(t, text[:i]+text[i+strings.Index(text[i:], "---")+4:])
+	var out strings.Builder
+	n, err := run(t.Context(), []string{"--file", without, "--node-name", "node-1", "--from", "ipvs"}, &out)
+	const why = "there are no ServiceCIDRs, which every cluster has: is the dump complete, and may they be listed?"
+	require.EqualError(t, err, "addresses of the ServiceCIDRs that no service has were not compared: "+why)
+	assert.Zero(t, n)
+	assert.Equal(t, "NOT compared: addresses of the ServiceCIDRs that no service has: "+why+"\nCompared on node-1: 1 "+
+		"Service, served by kube-proxy in mode ipvs, and by this one in mode nftables.\n", out.String())
+	out.Reset()
+	_, err = run(t.Context(), []string{"--file", without, "--all-nodes", "--from", "ipvs", "-o", "json"}, &out)
+	require.Error(t, err)
+	var list []difference
+	require.NoError(t, json.Unmarshal([]byte(out.String()), &list))
+	require.Len(t, list, 1)
+	assert.Equal(t, why, list[0].NotCompared)
+	assert.Equal(t, []string{"node-1"}, list[0].Nodes)
+	out.Reset()
+	n, err = run(t.Context(), []string{"--file", without, "--node-name", "node-1", "--from", "nftables"}, &out)
+	require.NoError(t, err, "both modes treat them alike")
+	assert.Zero(t, n)
+	assert.Contains(t, out.String(), "no differences")
 }
 
 // People read one fact once.
@@ -437,9 +485,9 @@ spec:
 	n, err := run(t.Context(), []string{"--file", write(t, filled("nodePort: 30080", "type: NodePort", services...)),
 		"--node-name", "node-1", "--from", "iptables", "--to", "nftables"}, &out)
 	require.NoError(t, err)
-	assert.Equal(t, 9, n)
-	assert.Equal(t, `S36: node ports on loopback addresses, 7 objects
-  To keep it: feature gate KubeProxyNFTablesLocalhostNodePorts, with localhost in nodePortAddresses.
+	assert.Equal(t, 10, n)
+	assert.Equal(t, `S36: node ports on loopback addresses, 7 Services
+  To keep it: --feature-gates=KubeProxyNFTablesLocalhostNodePorts=true --nodeport-addresses=primary,localhost.
   From the node: rejected; then not served
     shop/s0/TCP at 127.0.0.1:31000
     shop/s1/TCP at 127.0.0.1:31001
@@ -448,11 +496,13 @@ spec:
   From the node: delivered, with an address of the node as the source; then not served
     shop/web:http/TCP at 127.0.0.1:30080
 
-S33: ports and addresses that no service has, 1 object
+S33: ports and addresses that no service has
+  left to the node's routes; then dropped
+    addresses of the ServiceCIDRs that no service has
   left to the node's routes; then refused
     ports of cluster IPs that no service has
 
-S35: which addresses serve node ports, 1 object
+S35: which addresses serve node ports
   To keep it: nodePortAddresses as before (--nodeport-addresses=all).
   served; then not served
     node ports and health checks of 7 Services at IPv4 addresses of the node that its Node object does not list
@@ -466,6 +516,15 @@ Compared on node-1: 7 Services, served by kube-proxy in mode iptables, and by th
 	assert.Zero(t, n)
 	assert.Equal(t, "no differences\nCompared on node-1: 1 Service, served by kube-proxy in mode nftables, and by "+
 		"this one in mode nftables.\n", out.String())
+}
+
+// A Service with many ports is one Service.
+func TestServicesAreCounted(t *testing.T) {
+	var out strings.Builder
+	_, err := run(t.Context(), []string{"--file", write(t, filled("nodePort: 30080}, {port: 81, nodePort: 30081, name: b",
+		"type: NodePort")), "--node-name", "node-1", "--from", "iptables"}, &out)
+	require.NoError(t, err)
+	assert.Contains(t, out.String(), "S36: node ports on loopback addresses, 1 Service\n")
 }
 
 // The kernel's connection tracking says whether a client uses a node port on 127.0.0.1.
@@ -483,8 +542,7 @@ func TestEveryRuleIsExplained(t *testing.T) {
 	for _, s := range shownDepartures() {
 		rule := s.want[strings.LastIndex(s.want, "(")+1:]
 		if rule = strings.TrimSuffix(rule, ")"); strings.HasPrefix(rule, "S") {
-			what, _ := explain(rule, &v1alpha2.KubeProxyConfiguration{}, "nftables")
-			assert.NotEqual(t, "see docs/semantics.md", what, rule)
+			assert.NotEqual(t, "see docs/semantics.md", explain(rule), rule)
 		}
 	}
 }

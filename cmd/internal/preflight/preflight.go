@@ -10,8 +10,9 @@
 // Departures that affect all services alike are only in docs/departures.md.
 //
 // It covers the services, addresses and IP families of both configurations. Where it does not know something, it says
-// so: a node that cannot be compared, a malformed document, or a variable in the arguments of a DaemonSet is an error,
-// and of addresses that a Node object does not list it says what changes there.
+// so: a node that cannot be compared, a dump without EndpointSlices or ServiceCIDRs, a malformed document, or a variable
+// in the arguments of a DaemonSet is an error, and of addresses that a Node object does not list it says what changes
+// there.
 package preflight
 
 // Where things are:
@@ -21,6 +22,7 @@ package preflight
 //	upstream.go                               what kube-proxy's modes do otherwise than the rules say
 //	departures.go, slices.go, refusals.go     what differs for a Service or a slice, whatever the connection is
 //	difference.go, text.go                    a difference, and how it is printed
+//	remedy.go                                 the flags that keep the earlier behaviour
 
 import (
 	"context"
@@ -34,6 +36,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"sigs.k8s.io/kube-proxy-lib/dropin"
 	"sigs.k8s.io/kube-proxy-lib/internal/program/source"
@@ -193,7 +198,16 @@ func (o *Command) run(ctx context.Context, out io.Writer) (int, error) {
 		return 0, err
 	}
 	list, failed := c.compare(ctx)
-	return len(list), errors.Join(c.print(list, failed), errors.Join(failed...))
+	err := errors.Join(c.print(list, failed), errors.Join(failed...))
+	n := 0
+	for _, d := range list {
+		if d.NotCompared == "" {
+			n++
+		} else {
+			err = errors.Join(err, fmt.Errorf("%s were not compared: %s", d.Object, d.NotCompared))
+		}
+	}
+	return n, err
 }
 
 // comparison is what is compared.
@@ -223,7 +237,7 @@ func (c *comparison) read(ctx context.Context) (err error) {
 	if c.cluster, err = collect(ctx, src, watch.AllNodes); err != nil {
 		return err
 	}
-	if c.cluster.services() == 0 {
+	if number[*corev1.Service](c.cluster) == 0 {
 		return errors.New("there are no Services: is the dump of the cluster complete?")
 	}
 	c.nodes = c.cluster.nodes()
@@ -237,6 +251,9 @@ func (c *comparison) read(ctx context.Context) (err error) {
 		c.nodes = []string{c.objects.NodeName}
 	} else if len(c.nodes) == 0 {
 		err = errors.New("--all-nodes: there are no Nodes")
+	}
+	if err == nil && number[*discoveryv1.EndpointSlice](c.cluster) == 0 {
+		err = errors.New("there are no EndpointSlices: is the dump of the cluster complete?")
 	}
 	return err
 }

@@ -36,6 +36,11 @@ metadata: {name: node-1}
 spec: {podCIDRs: [10.244.1.0/24]}
 status: {addresses: [{type: InternalIP, address: 192.0.2.1}]}
 ---
+apiVersion: networking.k8s.io/v1
+kind: ServiceCIDR
+metadata: {name: kubernetes}
+spec: {cidrs: [10.96.0.0/12]}
+---
 apiVersion: v1
 kind: Service
 metadata: {namespace: shop, name: web, creationTimestamp: "2026-01-01T00:00:00Z"}
@@ -114,6 +119,7 @@ ports: [{name: https, port: 80}]
 endpoints: [{addresses: [192.0.2.9], conditions: {ready: true}}]`
 
 func TestDifferences(t *testing.T) {
+	const unallocated = "addresses of the ServiceCIDRs that no service has: left to the node's routes; then dropped (S33)"
 	const nodePort, all = "nodePort: 30080", " and a pod of this node and a pod of another node and outside: "
 	const elsewhere = "node ports and health checks of 1 Service at IPv4 addresses of the node that its Node object " +
 		"does not list: " +
@@ -133,30 +139,32 @@ func TestDifferences(t *testing.T) {
 		"none": {with(t, "", "", "node-1"), "nftables", "nftables", nil, nil},
 		"none in the same mode": {with(t, nodePort, "type: NodePort", "node-1"), "iptables", "iptables", nil,
 			nil},
-		"ports of cluster IPs": {with(t, "", "", "node-1"), "iptables", "nftables", nil, []string{
+		"ports of cluster IPs": {with(t, "", "", "node-1"), "iptables", "nftables", nil, []string{unallocated,
 			"ports of cluster IPs that no service has: left to the node's routes; then refused (S33)"}},
 		"node ports on 127.0.0.1": {with(t, nodePort, "type: NodePort", "node-1"), "iptables",
 			"--proxy-mode=iptables --iptables-localhost-nodeports=false", nil, []string{
 				"shop/web:http/TCP at 127.0.0.1:30080, from the node: delivered, with an address of the node as the " +
 					"source; then not served (S36)"}},
 		"node ports on addresses that are unknown": {with(t, nodePort, "type: NodePort", "node-1"), "ipvs", "nftables",
-			nil, []string{elsewhere}},
+			nil, []string{unallocated, elsewhere}},
 		"node ports on other addresses": {with(t, nodePort, "type: NodePort", "node-1"), "ipvs", "nftables",
-			[]string{"--host-addresses", "192.0.2.1, 198.51.100.1"}, []string{
+			[]string{"--host-addresses", "192.0.2.1, 198.51.100.1"}, []string{unallocated,
 				"shop/web:http/TCP at 198.51.100.1:30080, from the node" + all + "delivered, with an address of the node " +
 					"as the source; then not served (S35)"}},
 		"node ports on addresses of the other family": {write(t, dual.Replace(dualStack.Replace(filled(nodePort,
-			"type: NodePort")))), "ipvs", "nftables", []string{"--host-addresses", "192.0.2.1, 198.51.100.1"}, []string{
-			strings.Replace(elsewhere, "IPv4", "IPv6", 1),
-			"shop/web:http/TCP at 198.51.100.1:30080, from the node" + all + "delivered, with an address of the node " +
-				"as the source; then not served (S35)"}},
+			"type: NodePort")))), "ipvs", "nftables", []string{"--host-addresses", "192.0.2.1, 198.51.100.1"},
+			[]string{unallocated,
+				strings.Replace(elsewhere, "IPv4", "IPv6", 1),
+				"shop/web:http/TCP at 198.51.100.1:30080, from the node" + all + "delivered, with an address of the node " +
+					"as the source; then not served (S35)"}},
 		"an address that the Node object has says nothing of others": {with(t, nodePort, "type: NodePort", "node-1"),
-			"ipvs", "nftables", []string{"--host-addresses", "192.0.2.1"}, []string{elsewhere}},
+			"ipvs", "nftables", []string{"--host-addresses", "192.0.2.1"}, []string{unallocated, elsewhere}},
 		"another node's address, from iptables to ipvs": {with(t, "", "externalIPs: [192.0.2.1, 192.0.2.2]", "node-1",
 			otherNode), "nftables", "ipvs", []string{"--same"}, nil},
 		"another node's address, from ipvs": {with(t, "", "externalIPs: [192.0.2.2]", "node-1", otherNode), "ipvs", "ipvs",
-			nil, []string{"shop/web at other ports of 192.0.2.2: refused: this node does not reach the machine that has " +
-				"the address; then not served (S63)"}},
+			nil, []string{unallocated,
+				"shop/web at other ports of 192.0.2.2: refused: this node does not reach the machine that has " +
+					"the address; then not served (S63)"}},
 		"another node's address, health checks": {with(t, "", "type: LoadBalancer\n  externalTrafficPolicy: Local\n"+
 			"  healthCheckNodePort: 31000\nstatus: {loadBalancer: {ingress: [{ip: 192.0.2.2}]}}", "node-1", otherNode),
 			"--proxy-mode=nftables --nodeport-addresses=0.0.0.0/0", "ipvs", []string{"--same"}, nil},
@@ -187,13 +195,15 @@ func TestDifferences(t *testing.T) {
 					"address as the source; then delivered to 2 endpoints, with an address of the node as the source (S28)"}},
 		"a Local service without an endpoint here, from ipvs": {
 			with(t, "nodePort: 30080", "type: NodePort\n  externalTrafficPolicy: Local", "node-3"), "ipvs", "ipvs", nil,
-			[]string{"shop/web:http/TCP at 192.0.2.1:30080, from a pod of this node: delivered to endpoints of other nodes; " +
-				"then dropped (S58)", "shop/web:http/TCP at 192.0.2.1:30080, from a pod of another node and outside: sent to " +
-				"endpoints of other nodes, whose replies do not come back through this one; then dropped (S58)"}},
+			[]string{unallocated,
+				"shop/web:http/TCP at 192.0.2.1:30080, from a pod of this node: delivered to endpoints of other nodes; " +
+					"then dropped (S58)", "shop/web:http/TCP at 192.0.2.1:30080, from a pod of another node and outside: sent to " +
+					"endpoints of other nodes, whose replies do not come back through this one; then dropped (S58)"}},
 		"a Local service with an endpoint here, from ipvs": {
 			with(t, "nodePort: 30080", "type: NodePort\n  externalTrafficPolicy: Local", "node-1"), "ipvs", "ipvs", nil,
-			[]string{"shop/web:http/TCP at 192.0.2.1:30080, from the node: delivered to the endpoints of this node alone; " +
-				"then delivered to 2 endpoints, with an address of the node as the source (S27)"}},
+			[]string{unallocated,
+				"shop/web:http/TCP at 192.0.2.1:30080, from the node: delivered to the endpoints of this node alone; " +
+					"then delivered to 2 endpoints, with an address of the node as the source (S27)"}},
 		"the node at an external IP without endpoints, from iptables": {write(t, strings.NewReplacer("ready: true",
 			"ready: false").Replace(filled("", "externalIPs: [203.0.113.1, 192.0.2.1]"))), "iptables", "iptables", nil,
 			[]string{"shop/web:http/TCP at 203.0.113.1:80, from the node: not served; then rejected (S25)"}},
@@ -206,23 +216,24 @@ func TestDifferences(t *testing.T) {
 				"shop/web:http/TCP at 127.0.0.1:30080, from the node: rejected; then not served (S35)"}},
 		"source ranges that leave the node out, from ipvs": {with(t, "", "type: LoadBalancer\n"+
 			"  loadBalancerSourceRanges: [192.0.2.64/26]\nstatus: {loadBalancer: {ingress: [{ip: 203.0.113.9}]}}",
-			"node-1"), "ipvs", "ipvs", nil, []string{
+			"node-1"), "ipvs", "ipvs", nil, []string{unallocated,
 			"shop/web:http/TCP at 203.0.113.9:80, from the node: delivered if the program has bound an address of the " +
 				"node, otherwise dropped; then dropped (S26)"}},
 		"source ranges of a service without endpoints, from ipvs": {write(t, unready.Replace(filled("", ranged))), "ipvs",
-			"ipvs", nil, []string{"shop/web:http/TCP at 203.0.113.9:80, from the node: rejected; then dropped (S26)"}},
+			"ipvs", nil, []string{unallocated,
+				"shop/web:http/TCP at 203.0.113.9:80, from the node: rejected; then dropped (S26)"}},
 		"source ranges of a service without endpoints, from iptables": {write(t, unready.Replace(filled("", ranged))),
 			"iptables", "iptables", nil, []string{
 				"shop/web:http/TCP at 203.0.113.9:80, from the node: not served; then dropped (S25)",
 				"shop/web:http/TCP at 203.0.113.9:80, from a pod of this node and outside: rejected; then dropped (S26)"}},
 		"clients that the source ranges allow": {with(t, "", strings.Replace(ranged, "type:",
-			"externalTrafficPolicy: Local\n  type:", 1), "node-3"), "ipvs", "ipvs", nil, []string{
+			"externalTrafficPolicy: Local\n  type:", 1), "node-3"), "ipvs", "ipvs", nil, []string{unallocated,
 			"shop/web:http/TCP at 203.0.113.9:80, from the node: delivered if the program has bound an address of the " +
 				"node, otherwise dropped; then dropped (S26)",
 			"shop/web:http/TCP at 203.0.113.9:80, from outside, in the source ranges: sent to endpoints of other nodes, " +
 				"whose replies do not come back through this one; then dropped (S58)"}},
 		"an internal policy Local without an endpoint here, from ipvs": {with(t, "", "internalTrafficPolicy: Local",
-			"node-3"), "ipvs", "ipvs", nil, []string{
+			"node-3"), "ipvs", "ipvs", nil, []string{unallocated,
 			"shop/web:http/TCP at 10.96.0.10:80, from the node and a pod of this node and outside: rejected; then " +
 				"dropped (S58)"}},
 		"policy Local at addresses without node ports, from iptables": {with(t, nodePort,
@@ -234,10 +245,11 @@ func TestDifferences(t *testing.T) {
 		"a gate without a loopback range": {with(t, nodePort, "type: NodePort", "node-1"), strings.Replace(gated,
 			",localhost", "", 1), "nftables", nil, []string{
 			"shop/web:http/TCP at 127.0.0.1:30080, from the node: rejected; then not served (S36a)"}},
-		"a scheduler of ipvs": {with(t, "", "", "node-1"), "--proxy-mode=ipvs --ipvs-scheduler=sh", "ipvs", nil, []string{
-			"how endpoints are chosen: by scheduler sh; then evenly (S57)"}},
+		"a scheduler of ipvs": {with(t, "", "", "node-1"), "--proxy-mode=ipvs --ipvs-scheduler=sh", "ipvs", nil,
+			[]string{unallocated,
+				"how endpoints are chosen: by scheduler sh; then evenly (S57)"}},
 		"other ports of external IPs, from ipvs": {with(t, "", "externalIPs: [203.0.113.1, 192.0.2.1, 127.0.0.1]",
-			"node-1"), "ipvs", "nftables", nil, []string{
+			"node-1"), "ipvs", "nftables", nil, []string{unallocated,
 			"shop/web at other ports of 203.0.113.1: refused; then not served (S33)"}},
 		"other ports of external IPs, to ipvs": {with(t, "", "externalIPs: [203.0.113.1, 192.0.2.1]", "node-1"),
 			"nftables", "ipvs", nil, []string{
@@ -255,19 +267,20 @@ func TestDifferences(t *testing.T) {
 			[]string{"--host-addresses", "203.0.113.9"}, []string{
 				"shop/web at 203.0.113.9:31000: its health check does not answer; then its health check answers (S65)"}},
 		"health checks at a VIP that the node has, from all addresses": {with(t, "", healthCheck, "node-1"),
-			"iptables", "nftables", []string{"--same", "--host-addresses", "203.0.113.9"}, []string{
+			"iptables", "nftables", []string{"--same", "--host-addresses", "203.0.113.9"}, []string{unallocated,
 				"ports of cluster IPs that no service has: left to the node's routes; then refused (S33)"}},
 		"health checks at VIPs that the node may have": {with(t, "", healthCheck, "node-1"), "iptables", "nftables",
-			[]string{"--same"}, []string{
+			[]string{"--same"}, []string{unallocated,
 				strings.Replace(elsewhere, "then not served", "then not served, but for health checks at a Service's own VIPs "+
 					"(S65)", 1),
 				"ports of cluster IPs that no service has: left to the node's routes; then refused (S33)"}},
-		"health checks in mode ipvs, at few addresses": {with(t, "", healthCheck, "node-1"), few, few, nil, []string{
-			"shop/web at 203.0.113.9:31000: its health check does not answer; then its health check answers (S65)",
-			"shop/web:http/TCP at 203.0.113.9:80, from the node: delivered to the endpoints of this node alone; then " +
-				"delivered to 2 endpoints, with an address of the node as the source (S27)"}},
+		"health checks in mode ipvs, at few addresses": {with(t, "", healthCheck, "node-1"), few, few, nil,
+			[]string{unallocated,
+				"shop/web at 203.0.113.9:31000: its health check does not answer; then its health check answers (S65)",
+				"shop/web:http/TCP at 203.0.113.9:80, from the node: delivered to the endpoints of this node alone; then " +
+					"delivered to 2 endpoints, with an address of the node as the source (S27)"}},
 		"health checks of kube-proxy in mode ipvs": {with(t, nodePort, healthCheck, "node-1"), "ipvs", "ipvs", nil,
-			[]string{
+			[]string{unallocated,
 				"shop/web at 10.96.0.10:31000: its health check answers; then its health check does not answer (S38)",
 				"shop/web:http/TCP at 203.0.113.9:80, from the node: delivered to the endpoints of this node alone; then " +
 					"delivered to 2 endpoints, with an address of the node as the source (S27)",

@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
+	corev1 "k8s.io/api/core/v1"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // maxExamples is the maximum number of differences of a kind that are printed as text.
@@ -18,6 +20,7 @@ const maxExamples = 3
 // print prints the differences, and what was compared.
 func (c *comparison) print(list []difference, failed []error) error {
 	var compared, missing []string
+	var parts []difference // what was not compared
 	for _, node := range c.nodes {
 		why := whyNotCompared(node, failed)
 		if why == "" {
@@ -33,11 +36,20 @@ func (c *comparison) print(list []difference, failed []error) error {
 		return c.Command.print(c.out, list)
 	}
 	var b strings.Builder
+	for _, d := range list {
+		if d.NotCompared != "" {
+			parts = append(parts, d)
+		}
+	}
+	list = slices.DeleteFunc(slices.Clone(list), func(d difference) bool { return d.NotCompared != "" })
 	for _, rule := range inGroups(list, func(d difference) string { return d.Rule }) {
 		c.printRule(&b, rule)
 	}
-	if len(list) == 0 && len(failed) == 0 {
+	if len(list) == 0 && len(parts) == 0 && len(failed) == 0 {
 		b.WriteString("no differences\n")
+	}
+	for _, d := range parts {
+		fmt.Fprintf(&b, "NOT compared: %s: %s\n", c.where(d), d.NotCompared)
 	}
 	if len(missing) > 0 {
 		fmt.Fprintf(&b, "NOT compared: %s.\n", nodes(missing))
@@ -47,7 +59,7 @@ func (c *comparison) print(list []difference, failed []error) error {
 		from = "kube-proxy"
 	}
 	fmt.Fprintf(&b, "Compared on %s: %s, served by %s in mode %s, and by this one in mode %s.\n",
-		nodes(compared), count(c.cluster.services(), "Service"), from, c.before.Configuration.Mode,
+		nodes(compared), count(number[*corev1.Service](c.cluster), "Service"), from, c.before.Configuration.Mode,
 		c.after.Configuration.Mode)
 	_, err := c.out.Write([]byte(b.String()))
 	return err
@@ -86,11 +98,14 @@ func whyNotCompared(node string, failed []error) string {
 
 // printRule prints the differences with one cause.
 func (c *comparison) printRule(b *strings.Builder, list []difference) {
-	what, remedy := explain(list[0].Rule, c.before.Configuration, c.after.Configuration.Mode)
-	objects := inGroups(list, func(d difference) string { return d.Object })
-	fmt.Fprintf(b, "%s: %s, %s\n", cmp.Or(list[0].Rule, "Other"), what, count(len(objects), "object"))
-	if remedy != "" {
-		fmt.Fprintf(b, "  To keep it: %s.\n", remedy)
+	rule := list[0].Rule
+	fmt.Fprintf(b, "%s: %s", cmp.Or(rule, "Other"), explain(rule))
+	if n := countServices(list); n > 0 {
+		fmt.Fprintf(b, ", %s", count(n, "Service"))
+	}
+	b.WriteString("\n")
+	if how := remedy(rule, c.before.Configuration, c.after.Configuration); how != "" {
+		fmt.Fprintf(b, "  To keep it: %s.\n", how)
 	}
 	for _, kind := range inGroups(list, difference.kind) {
 		d := kind[0]
@@ -111,6 +126,17 @@ func (c *comparison) printRule(b *strings.Builder, list []difference) {
 		}
 	}
 	b.WriteString("\n")
+}
+
+// countServices returns how many Services have one of these differences.
+func countServices(list []difference) int {
+	all := map[model.ServiceName]bool{}
+	for _, d := range list {
+		if d.service != (model.ServiceName{}) {
+			all[d.service] = true
+		}
+	}
+	return len(all)
 }
 
 // kind is the same for differences that vary only in the object and its address.
@@ -159,48 +185,32 @@ func inGroups(list []difference, key func(difference) string) (groups [][]differ
 	return groups
 }
 
-// explain returns what a rule is about, and how to keep the earlier behaviour, if the mode allows that.
-func explain(rule string, from *v1alpha2.KubeProxyConfiguration, to v1alpha2.ProxyMode) (what, remedy string) {
-	for _, e := range []struct{ rules, what, remedy string }{
-		{"S3 to S5, S4", "malformed fields of objects", ""},
-		{"S6", "external IPs", "feature gate AllowServiceExternalIPs"},
-		{"S17", "endpoints that are listed more than once", ""},
-		{"S22", "topology hints", ""},
-		{"S25", "services without endpoints", ""},
-		{"S26", "source ranges", ""},
-		{"S27, S58", "traffic policy Local", ""},
-		{"S28, S29, S30", "which source address endpoints see", "the old values of masqueradeAll and detectLocal"},
-		{"S32", "session affinity", ""},
-		{"S33", "ports and addresses that no service has", ""},
-		{"S35", "which addresses serve node ports", nodePortAddresses(from)},
-		{"S36, S36a", "node ports on loopback addresses", map[v1alpha2.ProxyMode]string{
-			v1alpha2.ProxyModeNFTables: "feature gate KubeProxyNFTablesLocalhostNodePorts, with localhost in nodePortAddresses",
-			v1alpha2.ProxyModeIPTables: "iptables.localhostNodePorts (--iptables-localhost-nodeports)"}[to]},
-		{"S38", "health checks of load balancers", nodePortAddresses(from)},
-		{"S49", "IP families", "ipFamilyPolicy"},
-		{"S57", "how endpoints are chosen", "the old scheduler, in mode ipvs (ipvs.scheduler)"},
-		{"S59", "addresses that several Services claim", "let only one of them have the address"},
-		{"S60, frontend.Limits", "Services that are too large",
-			"--service-limits and --namespace-limits of the new proxy"},
-		{"S63", "external IPs and VIPs that are other machines' addresses", ""},
-		{"S65", "health checks at VIPs of the node", ""},
+// explain returns what a rule is about.
+func explain(rule string) string {
+	for _, e := range []struct{ rules, what string }{
+		{"S3 to S5, S4", "malformed fields of objects"},
+		{"S6", "external IPs"},
+		{"S17", "endpoints that are listed more than once"},
+		{"S22", "topology hints"},
+		{"S25", "services without endpoints"},
+		{"S26", "source ranges"},
+		{"S27, S58", "traffic policy Local"},
+		{"S28, S29, S30", "which source address endpoints see"},
+		{"S32", "session affinity"},
+		{"S33", "ports and addresses that no service has"},
+		{"S35", "which addresses serve node ports"},
+		{"S36, S36a", "node ports on loopback addresses"},
+		{"S38", "health checks of load balancers"},
+		{"S49", "IP families"},
+		{"S57", "how endpoints are chosen"},
+		{"S59", "addresses that several Services claim"},
+		{"S60, frontend.Limits", "Services that are too large"},
+		{"S63", "external IPs and VIPs that are other machines' addresses"},
+		{"S65", "health checks at VIPs of the node"},
 	} {
 		if slices.Contains(strings.Split(e.rules, ", "), rule) {
-			return e.what, e.remedy
+			return e.what
 		}
 	}
-	return "see docs/semantics.md", ""
-}
-
-// nodePortAddresses names the value of nodePortAddresses that a proxy has, so that the next one can be given the same.
-func nodePortAddresses(c *v1alpha2.KubeProxyConfiguration) string {
-	list := c.NodePortAddresses
-	switch {
-	case len(list) > 0:
-	case c.Mode == v1alpha2.ProxyModeNFTables:
-		list = []string{"primary"}
-	default:
-		list = []string{"all"}
-	}
-	return "nodePortAddresses as before (--nodeport-addresses=" + strings.Join(list, ",") + ")"
+	return "see docs/semantics.md"
 }

@@ -40,7 +40,7 @@ func TestThePageAboutKubernetes140(t *testing.T) {
 	require.Len(t, commands, 4)
 	out, status := run(commands[0])
 	assert.Equal(t, 1, status, "%s", out)
-	assert.Regexp(t, `S6: external IPs, 1 object\n(.*\n)*.*then not served\n`+
+	assert.Regexp(t, `S6: external IPs, 1 Service\n(.*\n)*.*then not served\n`+
 		` +default/web:http/TCP at 203\.0\.113\.40:80,`, out)
 	for _, command := range commands[1:] {
 		out, status := run(command)
