@@ -53,6 +53,8 @@ type proxy struct {
 	ignored  []difference // what is wrong with objects
 	// choice selects the addresses that serve node ports.
 	choice nodeaddr.Choice
+	// nodePortIPs are the host's addresses that serve node ports, as far as they are known.
+	nodePortIPs map[netip.Addr]struct{}
 	// upstream: it is kube-proxy, not this library.
 	upstream bool
 }
@@ -99,7 +101,7 @@ func (m *move) compare(ctx context.Context, before, after dropin.Config) ([]diff
 		s := m.both(name)
 		list = append(list, m.ofService(s)...)
 		before, after := m.old.ports(name), m.new.ports(name)
-		from := m.senders(s)
+		from, kinds := m.senders(s), m.kinds(name)
 		for _, p := range s.Ports {
 			old, err := before.oracle(p)
 			if err != nil {
@@ -109,8 +111,20 @@ func (m *move) compare(ctx context.Context, before, after dropin.Config) ([]diff
 			if err != nil {
 				return nil, fmt.Errorf("--to: %w", err)
 			}
+			asked := map[alike][]difference{}
 			for _, to := range m.destinations(s, p) {
-				list = append(list, m.ask(old, new, from.to(s, to.Addr()), s.PortName(p), to)...)
+				kind, many := m.alike(kinds, to)
+				found, known := asked[kind]
+				if !many || !known {
+					found = m.ask(old, new, from.to(s, to.Addr()), s.PortName(p), to)
+				}
+				if many {
+					asked[kind] = found
+				}
+				for _, d := range found {
+					d.Destination = to.String()
+					list = append(list, d)
+				}
 			}
 		}
 	}
@@ -211,6 +225,12 @@ func (m *move) compute(ctx context.Context, c dropin.Config) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.nodePortIPs = map[netip.Addr]struct{}{}
+	for _, f := range model.Families() {
+		for _, a := range m.nodePorts(p.snapshot.Node(), f, choice) {
+			p.nodePortIPs[a] = struct{}{}
+		}
+	}
 	p.packets = oracle.Config{HostAddresses: m.hosts(p.snapshot.Node()),
 		NodePortCIDRs: choice.CIDRs, NodePortPrimary: choice.Primary,
 		LocalhostNodePorts: p.is(v1alpha2.ProxyModeIPTables) && *p.config.IPTables.LocalhostNodePorts &&
@@ -288,14 +308,42 @@ func (all *servicePorts) oracle(like model.ServicePort) (*oracle.Oracle, error) 
 	return oracle.New(state, all.of.packets)
 }
 
-// maxAddresses is the maximum number of addresses of a service port that are compared. With more, the rest behaves like
-// these.
-const maxAddresses = 1000
+// kinds says what the addresses of a service are for the two proxies: a bit for each kind.
+type kinds map[netip.Addr]uint8
+
+func (m *move) kinds(name model.ServiceName) kinds {
+	all := kinds{}
+	for i, p := range []*proxy{m.old, m.new} {
+		s := p.service(model.PortName{Service: name})
+		for j, list := range [][]netip.Addr{s.ClusterIPs, s.LoadBalancerIPs, s.ExternalIPs} {
+			for _, a := range list {
+				all[a] |= 1 << (3*i + j)
+			}
+		}
+	}
+	return all
+}
+
+// alike is equal for addresses of a service at which nothing differs, so that one is asked about for all.
+type alike struct {
+	family    model.Family
+	kinds     uint8
+	allocated bool // in the ServiceCIDRs
+}
+
+// alike returns what an address has in common with others, or false if it is one of the few that are asked about each.
+func (m *move) alike(of kinds, to netip.AddrPort) (alike, bool) {
+	a := to.Addr()
+	if m.isHost(a) || slices.Contains(m.apiServers, to) {
+		return alike{}, false
+	}
+	return alike{model.FamilyOf(a), of[a], slices.ContainsFunc(m.new.snapshot.Node().ServiceCIDRs,
+		func(c netip.Prefix) bool { return c.Contains(a) })}, true
+}
 
 // destinations returns the addresses of a service port on the node.
 func (m *move) destinations(s *model.Service, p model.ServicePort) (all []netip.AddrPort) {
-	vips := slices.Concat(s.ClusterIPs, s.LoadBalancerIPs, s.ExternalIPs)
-	for _, a := range vips[:min(len(vips), maxAddresses)] {
+	for _, a := range slices.Concat(s.ClusterIPs, s.LoadBalancerIPs, s.ExternalIPs) {
 		all = append(all, netip.AddrPortFrom(a, p.Port))
 	}
 	if p.NodePort == 0 {

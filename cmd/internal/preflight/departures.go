@@ -101,7 +101,7 @@ func (m *move) exceptVIPs(f model.Family) string {
 	}
 	for entry := range m.new.snapshot.Services() {
 		s := entry.Service
-		isVIP := func(a netip.Addr) bool { return model.FamilyOf(a) == f && m.new.answersAtVIP(s, a) }
+		isVIP := func(a netip.Addr) bool { return model.FamilyOf(a) == f && m.new.answersAtVIP(a) }
 		if s.HealthCheck != nil && slices.ContainsFunc(slices.Concat(s.LoadBalancerIPs, s.ExternalIPs), isVIP) {
 			return ", but for health checks at a Service's own VIPs (S65)"
 		}
@@ -185,12 +185,11 @@ func (m *move) ofOtherPorts(s *model.Service) (list []difference) {
 	return list
 }
 
-// externalAddresses returns the external and load-balancer IPs of a service, not more than are compared.
+// externalAddresses returns the external and load-balancer IPs of a service.
 func externalAddresses(s *model.Service) []netip.Addr {
 	all := slices.Concat(s.ExternalIPs, s.LoadBalancerIPs)
 	slices.SortFunc(all, netip.Addr.Compare)
-	all = slices.Compact(all)
-	return all[:min(len(all), maxAddresses)]
+	return slices.Compact(all)
 }
 
 // ofHealthCheck returns the differences of a service's health check.
@@ -210,13 +209,17 @@ func (m *move) ofHealthCheck(s *model.Service) (list []difference) {
 	text := func(answers bool) string {
 		return either(answers, "its health check answers", "its health check does not answer")
 	}
-	for _, a := range slices.Concat(m.hosts(node), s.ClusterIPs, externalAddresses(s)) {
+	vips := map[netip.Addr]struct{}{}
+	for _, a := range externalAddresses(s) {
+		vips[a] = struct{}{}
+	}
+	for _, a := range distinct(m.hosts(node), s.ClusterIPs, externalAddresses(s)) {
+		_, isVIP := vips[a]
 		to := netip.AddrPortFrom(a, s.HealthCheck.NodePort).String()
-		before, after := m.old.answersHealthChecks(m, s, a), m.new.answersHealthChecks(m, s, a)
-		if before != after && s.ClusterIP(model.FamilyOf(a)).IsValid() &&
-			!slices.ContainsFunc(list, func(d difference) bool { return d.Destination == to }) {
+		before, after := m.old.answersHealthChecks(m, s, a, isVIP), m.new.answersHealthChecks(m, s, a, isVIP)
+		if before != after && s.ClusterIP(model.FamilyOf(a)).IsValid() {
 			rule := "S38"
-			if after && m.new.answersAtVIP(s, a) {
+			if after && isVIP && m.new.answersAtVIP(a) {
 				rule = "S65"
 			}
 			list = append(list, difference{Object: s.Name.String(), Destination: to, Before: text(before),

@@ -10,9 +10,9 @@
 // Departures that affect all services alike are only in docs/departures.md.
 //
 // It covers the services, addresses and IP families of both configurations. Where it does not know something, it says
-// so: a node that cannot be compared, a dump without EndpointSlices or ServiceCIDRs, a malformed document, or a variable
-// in the arguments of a DaemonSet is an error, and of addresses that a Node object does not list it says what changes
-// there.
+// so: a node that cannot be compared, a dump without EndpointSlices or ServiceCIDRs, a malformed document, or a
+// variable in the arguments of a DaemonSet is an error, and of addresses that a Node object does not list it says what
+// changes there.
 package preflight
 
 // Where things are:

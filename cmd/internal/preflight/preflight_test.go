@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -328,6 +329,21 @@ spec:
   ipFamilies: [IPv4]
   ports: [{name: http, port: %d}]
   externalIPs: [%s]`, port, address)
+}
+
+// Each of many addresses of a Service has its lines.
+func TestAllAddressesAreCompared(t *testing.T) {
+	file := with(t, "", "externalIPs: ["+externalIPs(1500)+", 192.0.2.1]", "node-1")
+	all := lines(t, "--file", file, "--from", "nftables", "--to",
+		"--proxy-mode=nftables --feature-gates=AllowServiceExternalIPs=false")
+	assert.Len(t, all, 1501)
+	for _, a := range []string{"203.0.0.1", "203.5.219.1", "192.0.2.1"} {
+		assert.True(t, slices.ContainsFunc(all, func(line string) bool {
+			return strings.HasPrefix(line, "shop/web:http/TCP at "+a+":80, from ") && strings.HasSuffix(line, "(S6)")
+		}), a)
+	}
+	all = lines(t, "--file", file, "--from", "nftables", "--to", "ipvs", "--same")
+	assert.Len(t, all, 1500, "other ports of what is not the node's")
 }
 
 func TestJSONIsForPipelines(t *testing.T) {

@@ -63,18 +63,21 @@ func number[T metav1.Object](r replay) (n int) {
 
 // others is what is known of other nodes than one.
 type others struct {
-	ips     []netip.Addr
+	ips     map[netip.Addr]struct{}
 	podCIDR model.PerFamily[netip.Prefix] // of one of them
 }
 
 // addresses returns the addresses of a Node object, and what the other ones say.
 func (r replay) addresses(name string) (ips []netip.Addr, o others) {
+	o.ips = map[netip.Addr]struct{}{}
 	for node := range r.all() {
 		if node.Name == name {
 			ips = localstate.NodeIPs(node)
 			continue
 		}
-		o.ips = append(o.ips, localstate.NodeIPs(node)...)
+		for _, a := range localstate.NodeIPs(node) {
+			o.ips[a] = struct{}{}
+		}
 		for _, text := range append(slices.Clip(node.Spec.PodCIDRs), node.Spec.PodCIDR) {
 			if cidr, err := lenient.Prefix(text); err == nil {
 				if known := o.podCIDR.At(model.FamilyOf(cidr.Addr())); !known.IsValid() {

@@ -32,10 +32,18 @@ spec: {clusterIPs: [10.96.%[2]d.%[3]d], clusterIP: 10.96.%[2]d.%[3]d, ipFamilies
 	}{
 		"external IPs": {n: 4000, files: func(n int) string { return filled("", "externalIPs: ["+externalIPs(n)+"]") },
 			flags: func(int) []string { return []string{"--to", "--feature-gates=AllowServiceExternalIPs=false"} }},
+		"VIPs with health checks": {n: 2000, files: func(n int) string {
+			return filled("nodePort: 30080", "externalIPs: ["+externalIPs(n)+"]\n  "+healthCheck)
+		}, flags: func(int) []string { return []string{"--from", few, "--to", few} }},
 		"ports":     {n: 500, files: func(n int) string { return filled(ports(n), "") }},
 		"endpoints": {n: 2000, files: func(n int) string { return filled("", "") + endpoints(n) }},
-		"Services":  {n: 250, files: func(n int) string { return filled("", "", contest(n)[1:]...) }},
-		"refused":   {n: 250, files: func(n int) string { return filled("", "externalIPs: [198.51.100.1]", contest(n)...) }},
+		"endpoints in two slices": {n: 1000, files: func(n int) string {
+			unready := strings.ReplaceAll(endpoints(n), "ready: true", "ready: false")
+			return filled("", "", sliceOf("a", "web", "addresses: [10.244.1.9]")+"\n"+endpoints(n),
+				sliceOf("b", "web", "addresses: [10.244.1.9]")+"\n"+unready)
+		}},
+		"Services": {n: 250, files: func(n int) string { return filled("", "", contest(n)[1:]...) }},
+		"refused":  {n: 250, files: func(n int) string { return filled("", "externalIPs: [198.51.100.1]", contest(n)...) }},
 		"addresses of the host": {n: 2000, files: func(int) string { return filled("nodePort: 30080", "type: NodePort") },
 			flags: func(n int) []string {
 				return []string{"--host-addresses", strings.ReplaceAll(externalIPs(n), " ", ""), "--to",

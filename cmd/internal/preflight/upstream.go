@@ -162,8 +162,9 @@ func (p *proxy) refusesOtherPorts(m *move, a netip.Addr) bool {
 
 // isOthers reports whether an address is another node's or an API server's, and not this node's.
 func (m *move) isOthers(a netip.Addr) bool {
-	return !m.isHost(a) && (slices.Contains(m.others.ips, a) ||
-		slices.ContainsFunc(m.apiServers, func(s netip.AddrPort) bool { return s.Addr() == a }))
+	_, is := m.others.ips[a]
+	return !m.isHost(a) &&
+		(is || slices.ContainsFunc(m.apiServers, func(s netip.AddrPort) bool { return s.Addr() == a }))
 }
 
 // findAPIServers finds the addresses and ports of the API servers: the endpoints of default/kubernetes.
@@ -190,22 +191,21 @@ func (p *proxy) guardsServiceCIDRs() bool {
 
 // answersHealthChecks reports whether a service's health check answers at an address of the host, or at one that mode
 // ipvs adds to it (S38, S65). At those, kube-proxy's answers at all addresses of services, this library's not at
-// cluster IPs.
-func (p *proxy) answersHealthChecks(m *move, s *model.Service, a netip.Addr) bool {
+// cluster IPs. isVIP: the address is an external or load-balancer IP of the service.
+func (p *proxy) answersHealthChecks(m *move, s *model.Service, a netip.Addr, isVIP bool) bool {
 	f := model.FamilyOf(a)
 	switch {
 	case !slices.Contains(p.families, f), !p.upstream && m.isOthers(a):
 		return false
-	case p.answersAtVIP(s, a):
+	case isVIP && p.answersAtVIP(a):
 		return m.isHost(a) || p.is(v1alpha2.ProxyModeIPVS)
 	case !m.isHost(a):
 		return p.is(v1alpha2.ProxyModeIPVS) && p.choice.All(f) && (p.upstream || !slices.Contains(s.ClusterIPs, a))
 	}
-	return slices.Contains(m.nodePorts(p.snapshot.Node(), f, p.choice), a)
+	_, is := p.nodePortIPs[a]
+	return is
 }
 
-// answersAtVIP reports whether an address is a VIP or external IP of a service, at which its health check answers if
-// the host has it, whatever nodePortAddresses say (S65).
-func (p *proxy) answersAtVIP(s *model.Service, a netip.Addr) bool {
-	return !p.upstream && !a.IsLoopback() && (slices.Contains(s.LoadBalancerIPs, a) || slices.Contains(s.ExternalIPs, a))
-}
+// answersAtVIP reports whether health checks answer at an external or load-balancer IP that the host has, whatever
+// nodePortAddresses say (S65).
+func (p *proxy) answersAtVIP(a netip.Addr) bool { return !p.upstream && !a.IsLoopback() }
