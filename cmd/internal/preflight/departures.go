@@ -52,7 +52,7 @@ func (m *move) ofNode() (list []difference) {
 		if n := m.countNodePorts(f); before != after && n > 0 && !m.knowsOthers(f) {
 			add(fmt.Sprintf("node ports and health checks of %s at %v addresses of the node that its Node object does not "+
 				"list", count(n, "Service"), f),
-				before, after+m.exceptVIPs(f), "S35")
+				before+m.old.exceptVIPs(f), after+m.new.exceptVIPs(f), "S35")
 		}
 	}
 	return list
@@ -95,13 +95,13 @@ func (m *move) countNodePorts(f model.Family) (n int) {
 }
 
 // exceptVIPs adds to "not served" where health checks still answer (S65).
-func (m *move) exceptVIPs(f model.Family) string {
-	if m.new.elsewhere(f) == served {
+func (p *proxy) exceptVIPs(f model.Family) string {
+	if p.elsewhere(f) == served {
 		return ""
 	}
-	for entry := range m.new.snapshot.Services() {
+	for entry := range p.snapshot.Services() {
 		s := entry.Service
-		isVIP := func(a netip.Addr) bool { return model.FamilyOf(a) == f && m.new.answersAtVIP(a) }
+		isVIP := func(a netip.Addr) bool { return model.FamilyOf(a) == f && p.answersAtVIP(a) }
 		if s.HealthCheck != nil && slices.ContainsFunc(slices.Concat(s.LoadBalancerIPs, s.ExternalIPs), isVIP) {
 			return ", but for health checks at a Service's own VIPs (S65)"
 		}
