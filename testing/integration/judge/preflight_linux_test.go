@@ -118,29 +118,33 @@ func TestPreflightAnnouncesWhatPacketsShow(t *testing.T) {
 	}
 }
 
-// difference is what preflight prints.
-type difference struct {
-	Object, Destination, Before, After, Rule string
-	Senders                                  []string
-}
-
-// kubernetes is a service that every cluster has. Without any preflight takes a dump for incomplete.
+// kubernetes is what every cluster has: without any Service, EndpointSlice or ServiceCIDR preflight takes a dump for
+// incomplete.
 const kubernetes = `
 ---
 apiVersion: v1
 kind: Service
 metadata: {namespace: default, name: kubernetes}
 spec: {clusterIPs: [10.96.255.1], ipFamilies: [IPv4], ports: [{name: https, port: 443}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {namespace: default, name: kubernetes, labels: {kubernetes.io/service-name: kubernetes}}
+addressType: IPv4
+ports: [{name: https, port: 6443}]
+endpoints: [{addresses: [198.18.255.1]}]
+---
+apiVersion: networking.k8s.io/v1
+kind: ServiceCIDR
+metadata: {name: of-kubernetes}
+spec: {cidrs: [10.96.255.0/30]}
 `
 
 // preflight runs "kube-proxy preflight", which is in a folder, with the objects of a finding.
 func preflight(t *testing.T, folder, about string, m move, objects string) (list []difference) {
 	t.Helper()
-	if _, last, found := strings.Cut(objects, "# Then this, in place of it:\n"); found {
-		objects = last
-	}
 	file := filepath.Join(t.TempDir(), "objects.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(objects+kubernetes), 0o644))
+	require.NoError(t, os.WriteFile(file, []byte(lastObjects(objects)+kubernetes), 0o644))
 	read := func(what string) string {
 		text, err := os.ReadFile(about + what)
 		require.NoError(t, err)
@@ -165,28 +169,4 @@ func preflight(t *testing.T, folder, about string, m move, objects string) (list
 	}
 	require.NoError(t, json.Unmarshal(out.Bytes(), &list), "%s", out.Bytes())
 	return list
-}
-
-// announces reports whether a difference covers a failed flow. A difference without a destination covers all of its
-// service port or, if it names no object, everything under its rule.
-func (d difference) announces(result report.Result, f report.Failure) bool {
-	if d.Destination == "" {
-		return strings.Contains(f.Objects, "name: "+service(d.Object)+"\n") || slices.Contains(result.Rules, d.Rule)
-	}
-	senders := map[string]string{"from a pod of the node ": "a pod of this node", "from the node itself ": "the node",
-		"from a pod of another node ": "a pod of another node", "from outside ": "outside"}
-	for prefix, sender := range senders {
-		if strings.HasPrefix(result.Case, prefix) {
-			return d.Destination == f.Flow.Destination && strings.HasSuffix(d.Object, "/"+f.Flow.Protocol) &&
-				slices.ContainsFunc(d.Senders, func(s string) bool { return strings.HasPrefix(s, sender) })
-		}
-	}
-	return false
-}
-
-// service is the name of the service in the name of a service port.
-func service(object string) string {
-	_, name, _ := strings.Cut(strings.TrimPrefix(object, "Service "), "/")
-	name, _, _ = strings.Cut(name, ":")
-	return name
 }
