@@ -26,7 +26,8 @@ func comparisonOn(t *testing.T, other program.Proxy, seed uint64, others func() 
 	simple.NeedNetwork(t)
 	t.Parallel()
 	c, err := newComparison([2]program.Proxy{mutantProxy(t, ""), other}, CompareOptions{
-		Names: [2]string{"one", "other"}, Clusters: 1, Time: time.Hour, Seed: seed})
+		Names: [2]string{"one", "other"}, Clusters: 1, Time: time.Hour, Seed: seed,
+		StartTimeout: 10 * time.Minute}) // the real machine may be busy as well
 	require.NoError(t, err)
 	c.tries = 4
 	c.machine = machineWith(func() (int, bool) { n := others(); return max(n, 2), n == 0 })
