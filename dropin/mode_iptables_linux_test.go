@@ -170,8 +170,8 @@ func TestFamiliesThatIPTablesIsThereFor(t *testing.T) {
 	testkit.NewNamespace(t).Do(func() error {
 		families, missing := current.families(t.Context(), &machine{})
 		assert.Empty(t, families)
-		assert.ErrorContains(t, missing, "iptables --version: the program is installed, but cannot run (exit status 127): "+
-			"error while loading shared libraries: libip6tc.so.2")
+		assert.ErrorContains(t, missing, "iptables --version: the program is installed, but cannot be used "+
+			"(exit status 127): error while loading shared libraries: libip6tc.so.2")
 		return nil
 	})
 

@@ -15,8 +15,9 @@ var (
 	ErrNoTable = errors.New("the kernel does not have the table; is a module missing?")
 	// ErrLocked: another program held the lock of iptables-legacy for too long. Trying again later helps.
 	ErrLocked = errors.New("another program holds the xtables lock")
-	// ErrCannotRun: a program is installed, but does not even tell its version, for example because a library is missing.
-	ErrCannotRun = errors.New("the program is installed, but cannot run")
+	// ErrUnusable: a program is installed, but trying it again does not help. It does not even tell its version, for
+	// example because a library is missing or because it crashes, or it is too old, or of the other variant.
+	ErrUnusable = errors.New("the program is installed, but cannot be used")
 	// ErrIncompatible: one of iptables-nft's tables has a rule, added with nft, that iptables cannot print.
 	ErrIncompatible = errors.New("the table contains rules that iptables cannot read")
 )

@@ -32,7 +32,7 @@ func OpenInUse(ctx context.Context, families []model.Family, only Variant) ([]In
 					found = append(found, d)
 				}
 			}
-			if err != nil && (!IsAbsent(err) || errors.Is(err, ErrCannotRun)) { // whose rules nobody has seen
+			if err != nil && (!IsAbsent(err) || errors.Is(err, ErrUnusable)) { // whose rules nobody has seen
 				errs = append(errs, fmt.Errorf("iptables-%s: %w", v, err))
 			}
 		}
@@ -43,7 +43,7 @@ func OpenInUse(ctx context.Context, families []model.Family, only Variant) ([]In
 // IsAbsent reports whether an error of New says that this machine does not have the IP family, or an iptables for it
 // that can run. Other errors may be temporary.
 func IsAbsent(err error) bool {
-	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, ErrCannotRun) || errors.Is(err, ErrNoTable) ||
+	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, ErrUnusable) || errors.Is(err, ErrNoTable) ||
 		errors.Is(err, errors.ErrUnsupported)
 }
 

@@ -35,7 +35,7 @@ var _ Interface = (*IPTables)(nil)
 // New finds the programs and their features. It needs CAP_NET_ADMIN in the calling thread's network namespace, in which
 // all programs will run, whichever goroutine calls. Close it after use.
 //
-// It returns exec.ErrNotFound if a program is missing, ErrCannotRun if it cannot run, fs.ErrPermission, or ErrNoTable
+// It returns exec.ErrNotFound if a program is missing, ErrUnusable if it cannot run, fs.ErrPermission, or ErrNoTable
 // if the kernel has no table nat for the family, for example without IPv6.
 func New(ctx context.Context, o Options) (*IPTables, error) {
 	o.Family = cmp.Or(o.Family, model.IPv4)

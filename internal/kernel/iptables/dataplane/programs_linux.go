@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -33,7 +33,7 @@ func findPrograms(ctx context.Context, f model.Family, v Variant) (*programs, er
 	}
 	// Before 1.8, and if only one variant is installed, only the plain name exists.
 	plain, plainErr := findNamed(ctx, f, "")
-	if errors.Is(plainErr, ErrCannotRun) {
+	if errors.Is(plainErr, ErrUnusable) {
 		return nil, plainErr
 	}
 	if plainErr != nil || plain.variant != v {
@@ -61,7 +61,7 @@ func findNamed(ctx context.Context, f model.Family, v Variant) (*programs, error
 		return nil, fmt.Errorf("%s --version: %w", p.path, err)
 	}
 	if v != "" && p.variant != v {
-		return nil, fmt.Errorf("%s says that it is iptables-%s", p.path, p.variant)
+		return nil, fmt.Errorf("%w: %s says that it is iptables-%s", ErrUnusable, p.path, p.variant)
 	}
 	return p, nil
 }
@@ -72,9 +72,12 @@ var versionLine = regexp.MustCompile(`v(\d+)\.(\d+)\.(\d+)\S*(?: \((\w+)\))?`)
 // before 1.6.2 are rejected: their iptables-restore does not take the programs' lock, and they lack --random-fully.
 func (p *programs) askVersion(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, p.path, "--version").CombinedOutput()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	if err != nil {
-		if cannotRun(err) {
-			err = fmt.Errorf("%w (%w)", ErrCannotRun, err)
+		if !isTemporary(err) {
+			err = fmt.Errorf("%w (%w)", ErrUnusable, err)
 		}
 		if said := tidy(string(out)); said != "" {
 			err = fmt.Errorf("%w: %s", err, said)
@@ -83,7 +86,7 @@ func (p *programs) askVersion(ctx context.Context) error {
 	}
 	m := versionLine.FindStringSubmatch(string(out))
 	if m == nil {
-		return fmt.Errorf("not a version: %q", out)
+		return fmt.Errorf("%w: not a version: %q", ErrUnusable, out)
 	}
 	p.version = strings.Join(m[1:4], ".")
 	if p.variant = Legacy; m[4] == "nf_tables" {
@@ -92,18 +95,22 @@ func (p *programs) askVersion(ctx context.Context) error {
 	version := make([]int, 3)
 	_, _ = fmt.Sscanf(p.version, "%d.%d.%d", &version[0], &version[1], &version[2])
 	if slices.Compare(version, []int{1, 6, 2}) < 0 {
-		return fmt.Errorf("iptables %s is too old: 1.6.2 or later is needed", p.version)
+		return fmt.Errorf("%w: iptables %s is too old: 1.6.2 or later is needed", ErrUnusable, p.version)
 	}
 	return nil
 }
 
-// cannotRun reports whether the error of asking for a version is not temporary: the program exits by itself, or is not
-// one for this machine. A program that is killed, or for which there is no memory, may run later.
-func cannotRun(err error) bool {
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return exit.Exited()
+// isTemporary reports whether a program that did not tell its version may do so later: another process has ended it, as
+// the kernel does when memory is short, or it could not be started for want of resources, or while it is being
+// replaced. One that exits or crashes does the same again.
+func isTemporary(err error) bool {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		status, ok := exit.Sys().(syscall.WaitStatus)
+		return ok && status.Signaled() && slices.Contains([]syscall.Signal{
+			unix.SIGKILL, unix.SIGTERM, unix.SIGINT, unix.SIGHUP}, status.Signal())
 	}
-	return slices.ContainsFunc([]error{fs.ErrNotExist, fs.ErrPermission, unix.ENOEXEC, unix.ELIBBAD},
+	return slices.ContainsFunc([]error{unix.ENOMEM, unix.EAGAIN, unix.EMFILE, unix.ENFILE, unix.ETXTBSY},
 		func(reason error) bool { return errors.Is(err, reason) })
 }
 
@@ -115,7 +122,7 @@ func variantInUse(ctx context.Context, f model.Family) (Variant, error) {
 	for _, v := range []Variant{NFT, Legacy} {
 		used, err := surveyVariant(ctx, f, v)
 		switch {
-		case errors.Is(err, exec.ErrNotFound), errors.Is(err, ErrCannotRun):
+		case errors.Is(err, exec.ErrNotFound), errors.Is(err, ErrUnusable):
 			missing = append(missing, err)
 		case err != nil:
 			return "", err
@@ -124,7 +131,7 @@ func variantInUse(ctx context.Context, f model.Family) (Variant, error) {
 		}
 	}
 	if len(missing) == 2 {
-		if errors.Is(missing[0], ErrCannotRun) {
+		if errors.Is(missing[0], ErrUnusable) {
 			return "", missing[0]
 		}
 		return "", missing[1]

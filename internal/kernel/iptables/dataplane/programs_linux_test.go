@@ -1,6 +1,8 @@
 package dataplane
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -94,6 +97,7 @@ func TestProgramsThatAreMissingOrStrangeAreNamed(t *testing.T) {
 			installed(t, x.scripts)
 			_, err := New(t.Context(), Options{Variant: NFT})
 			assert.ErrorContains(t, err, x.names)
+			assert.True(t, IsAbsent(err), "trying again does not help: %v", err)
 		})
 	}
 	installed(t, nil)
@@ -160,12 +164,12 @@ func TestProgramsThatCannotRun(t *testing.T) {
 		"the one without variant": broken("ip6tables"),
 	} {
 		_, err := inUse(scripts)
-		assert.ErrorIs(t, err, ErrCannotRun, name)
+		assert.ErrorIs(t, err, ErrUnusable, name)
 		assert.ErrorContains(t, err, "libip6tc.so.2", name)
 		assert.True(t, IsAbsent(err), name)
 		found, err := OpenInUse(t.Context(), []model.Family{model.IPv6}, "")
 		assert.Empty(t, found)
-		assert.ErrorIs(t, err, ErrCannotRun, "%s: nothing is known of its rules", name)
+		assert.ErrorIs(t, err, ErrUnusable, "%s: nothing is known of its rules", name)
 	}
 	got, err := inUse(merged(broken("ip6tables-nft"), legacy))
 	assert.NoError(t, err)
@@ -175,11 +179,67 @@ func TestProgramsThatCannotRun(t *testing.T) {
 	loader := filepath.Join(os.Getenv("PATH"), "ip6tables-legacy")
 	require.NoError(t, os.WriteFile(loader, []byte("#!/no/such/loader\n"), 0o755))
 	_, err = New(t.Context(), Options{Family: model.IPv6, Variant: Legacy})
-	assert.ErrorIs(t, err, ErrCannotRun)
+	assert.ErrorIs(t, err, ErrUnusable)
 	require.NoError(t, os.WriteFile(loader, []byte("#!/bin/sh\nkill -KILL $$\n"), 0o755))
 	_, err = New(t.Context(), Options{Family: model.IPv6, Variant: Legacy})
 	assert.Error(t, err)
 	assert.False(t, IsAbsent(err), "it may have been killed for want of memory: %v", err)
+}
+
+// A program that is of no use leaves its family out, whatever is wrong with it. Another process that ends it, or a lack
+// of memory, says nothing about the program.
+func TestOnlyTemporaryErrorsKeepTheFamily(t *testing.T) {
+	for name, x := range map[string]struct {
+		script string
+		absent bool
+	}{
+		"it says nothing, like /bin/true": {"exit 0", true},
+		"it is too old":                   {"echo ip6tables v1.4.21", true},
+		"it fails":                        {"exit 1", true},
+		"an illegal instruction":          {"kill -ILL $$", true},
+		"a segmentation fault":            {"kill -SEGV $$", true},
+		"a forbidden system call":         {"kill -SYS $$", true},
+		"it aborts":                       {"kill -ABRT $$", true},
+		"it is killed":                    {"kill -KILL $$", false},
+		"it is ended":                     {"kill -TERM $$", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scripts := map[string]string{}
+			for _, program := range []string{"ip6tables", "ip6tables-nft", "ip6tables-legacy"} {
+				scripts = merged(scripts, map[string]string{program: x.script, program + "-save": "", program + "-restore": ""})
+			}
+			installed(t, scripts)
+			_, err := New(t.Context(), Options{Family: model.IPv6})
+			require.Error(t, err)
+			assert.Equal(t, x.absent, IsAbsent(err), err)
+		})
+	}
+	for err, temporary := range map[error]bool{
+		unix.ENOMEM: true, unix.EAGAIN: true, unix.ENFILE: true, unix.ETXTBSY: true,
+		unix.ENOEXEC: false, unix.ELIBBAD: false, unix.ENOENT: false, unix.EACCES: false, unix.EISDIR: false,
+	} {
+		assert.Equal(t, temporary, isTemporary(&fs.PathError{Op: "fork/exec", Path: "/sbin/ip6tables", Err: err}), err)
+	}
+}
+
+// A program that ctx ends is not to blame, and the error is that of ctx.
+func TestAContextThatEndsIsNoErrorOfAProgram(t *testing.T) {
+	installed(t, three("ip6tables-legacy", "ip6tables v1.8.9 (legacy)", ""))
+	runs := filepath.Join(os.Getenv("PATH"), "runs")
+	require.NoError(t, unix.Mkfifo(runs, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(os.Getenv("PATH"), "ip6tables-legacy"),
+		[]byte("#!/bin/sh\necho >"+runs+"\nkill -STOP $$\n"), 0o755))
+	reason := errors.New("time is up")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		_, _ = os.ReadFile(runs) // until the program has written
+		cancel(reason)
+	}()
+	for range 2 { // once while it runs, once before
+		_, err := New(ctx, Options{Family: model.IPv6, Variant: Legacy})
+		require.ErrorIs(t, err, reason)
+		assert.False(t, IsAbsent(err), err)
+	}
 }
 
 func TestErrorsOfProgramsAreTold(t *testing.T) {
