@@ -63,7 +63,9 @@ type ClientsetOptions struct {
 // and passed to the handler, along with the deletions of objects that have vanished, in one Update for each kind of
 // object. Attempts are between 0.8 and 60 seconds apart.
 //
-// While the API server cannot be reached, a line with its URL is logged at once, then every five minutes.
+// While the API server cannot be reached, a line with its URL is logged at once, then every five minutes. If it does
+// not answer at all, for example because a firewall drops the packets, that is after 15 seconds; client-go alone would
+// be silent for more than five minutes. A server that answers that it is overloaded or has no storage counts as well.
 //
 // Some tunnels and proxies drop the bookmark that ends a streamed list, without which client-go waits forever. A
 // streamed list that has sent nothing for 30 seconds, or that broke off three times in a row, is given up: Run logs
@@ -134,7 +136,7 @@ func (c *Clientset) Run(ctx context.Context, nodeName string, h Handler) error {
 		}
 	}
 	var wg sync.WaitGroup
-	var outage outage
+	outage := outage{server: serverOf(c.client.CoreV1().RESTClient())}
 	for _, in := range inputs {
 		store := newNameStore(in.kind, h, listed)
 		store.keep = kept{details: c.opts.EndpointDetails, annotations: c.opts.SliceAnnotations,

@@ -18,7 +18,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
@@ -28,15 +32,23 @@ import (
 type away struct {
 	http.RoundTripper
 	is atomic.Bool
-	// err is what requests to it end with.
-	err error
+	// err is what requests to it end with, and after how long they do.
+	err   error
+	after time.Duration
 }
 
 func (a *away) RoundTrip(r *http.Request) (*http.Response, error) {
-	if a.is.Load() {
-		return nil, a.err
+	if !a.is.Load() {
+		return a.RoundTripper.RoundTrip(r)
 	}
-	return a.RoundTripper.RoundTrip(r)
+	if a.after > 0 {
+		select {
+		case <-time.After(a.after):
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
+	return nil, a.err
 }
 
 // An unreachable server is logged at once and then rarely, whatever the cause.
@@ -50,6 +62,85 @@ func TestAnAPIServerThatIsAwayIsNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { testOutage(t, err) })
 	}
+}
+
+// Packets that are dropped: client-go waits 30 seconds for each of its eleven connections, and a load balancer that
+// accepts them makes it wait ten seconds for the TLS handshake.
+func TestAnAPIServerThatDoesNotAnswerIsNamed(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"dropped": 30 * time.Second, "no handshake": 10 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				config := newAPIServer(t, service("a")).Config()
+				server := &away{RoundTripper: config.Transport, after: wait,
+					err: &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}}
+				server.is.Store(true)
+				client, err := kubernetes.NewForConfig(&rest.Config{Host: config.Host, Transport: server, QPS: -1})
+				require.NoError(t, err)
+				stop, logs := startLogged(t, newClientset(t, client, ClientsetOptions{}), "n1", newRecorder(t))
+				defer stop()
+				time.Sleep(30 * time.Second)
+				require.Len(t, outageLines(logs()), 1, "within half a minute, for all kinds of objects")
+				time.Sleep(time.Hour)
+				assert.LessOrEqual(t, len(outageLines(logs())), 14)
+				assert.GreaterOrEqual(t, len(outageLines(logs())), 10)
+				for _, line := range outageLines(logs()) {
+					assert.Contains(t, line, `server="`+config.Host+`"`)
+				}
+				assert.NotContains(t, logs(), "A streamed list does not end")
+			})
+		})
+	}
+}
+
+// outageLines returns the lines that say that a server cannot be reached.
+func outageLines(logs string) (lines []string) {
+	for line := range strings.Lines(logs) {
+		if strings.Contains(line, "The API server cannot be reached, or refuses") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// A server that answers, but not in time, or that a load balancer answers for.
+func TestAnAPIServerThatAnswersWithAServerErrorIsNamed(t *testing.T) {
+	for name, refusal := range map[string]error{
+		"429":            apierrors.NewTooManyRequests("too many requests", 0),
+		"500":            apierrors.NewInternalError(errors.New("no leader")),
+		"server timeout": apierrors.NewServerTimeout(schema.GroupResource{}, "list", 0),
+		"502":            apierrors.NewGenericServerResponse(502, "get", schema.GroupResource{}, "", "<html>", 0, true),
+		"503":            apierrors.NewServiceUnavailable("the server is currently unable to handle the request"),
+		"504":            apierrors.NewTimeoutError("no answer", 0),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newAPIServer(t, service("a"))
+				server.setRefuse(func(apiserver.Request) error { return refusal })
+				r := newRecorder(t)
+				stop, logs := startLogged(t, newClientset(t, server.client(), ClientsetOptions{}), "n1", r)
+				defer stop()
+				time.Sleep(4 * time.Minute)
+				require.Len(t, outageLines(logs()), 1, "for all kinds")
+				assert.Contains(t, outageLines(logs())[0], `server="`+server.Config().Host+`"`)
+				assert.NotContains(t, logs(), "Failed to list and watch")
+				server.setRefuse(nil)
+				r.waitSynced()
+			})
+		})
+	}
+}
+
+// A replica that lags behind is no outage: client-go asks without a version then.
+func TestAServerThatLagsBehindIsNoOutage(t *testing.T) {
+	err := apierrors.NewTimeoutError("Too large resource version", 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
+	assert.False(t, isOutage(err))
+}
+
+// A client without a server, such as client-go's fake, has no URL.
+func TestAFakeClientHasNoServer(t *testing.T) {
+	assert.Empty(t, serverOf(fake.NewClientset().CoreV1().RESTClient()))
+	assert.Empty(t, serverOf(nil))
 }
 
 func testOutage(t *testing.T, cause error) {
@@ -69,6 +160,7 @@ func testOutage(t *testing.T, cause error) {
 		if errors.Is(cause, os.ErrDeadlineExceeded) || errors.Is(cause, io.EOF) {
 			time.Sleep(time.Minute) // client-go tries ten times, and treats it as the end of a watch
 			assert.Contains(t, logs(), errNothingSent.Error())
+			assert.Contains(t, outageLines(logs())[0], `server="`+config.Host+`"`)
 		} else {
 			assert.Contains(t, logs(), config.Host+"/api")
 			assert.Contains(t, logs(), cause.Error())

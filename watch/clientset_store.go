@@ -194,7 +194,9 @@ func (s *nameStore) noted(watch cache.WatchFuncWithContext) cache.WatchFuncWithC
 			}
 			opts.ResourceVersion = ""
 		}
+		answered := s.outage.awaiting(ctx)
 		w, err := watch(ctx, opts)
+		answered()
 		cause := err
 		if err == nil && isEmpty(w) {
 			if cause = errNothingSent; streams && s.stream.nothingSent() {
