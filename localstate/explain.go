@@ -137,7 +137,7 @@ func (s *State) explain(svc *service, skipped string, refused []bool, ignored []
 	for _, slice := range svc.slices {
 		for i := range slice.len() {
 			if slice.flags(i).has(flagInvalid) {
-				e.InvalidAddresses = append(e.InvalidAddresses, slice.places[i].Value().unused)
+				e.InvalidAddresses = append(e.InvalidAddresses, slice.places[i].Value().invalid)
 			}
 		}
 	}

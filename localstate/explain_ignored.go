@@ -111,7 +111,7 @@ func (svc *service) ignoredParts(ignored []ignoredSlice) (texts []string) {
 		}
 		addresses, first := 0, ""
 		for i := range slice.len() {
-			if !slice.flags(i).has(flagFurther) {
+			if flags := slice.flags(i); !flags.has(flagFurther) && !flags.has(flagInvalid) {
 				continue
 			}
 			p := slice.places[i].Value()

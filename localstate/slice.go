@@ -93,7 +93,8 @@ type place struct {
 	node string // "": not known
 	// The names of the topology hints in the object's order, joined with hintSeparator.
 	nodeHints, zoneHints string
-	unused               string // the text of an address that does not parse, or otherwise of the second address
+	invalid              string // the text of the first address, if it does not parse
+	unused               string // the text of the second address
 	further              int    // the number of addresses after the first; only the first counts
 	details              model.Details
 }
@@ -211,7 +212,9 @@ func intakeSlice(log klog.Logger, o options, obj *discoveryv1.EndpointSlice, old
 		}
 		if err != nil {
 			bad("endpoints", i, err.Error())
-			s.add(netip.Addr{}, flagInvalid, unique.Make(place{unused: e.Addresses[0]}))
+			p := place{invalid: e.Addresses[0]}
+			p.noteFurther(e)
+			s.add(netip.Addr{}, flagInvalid, unique.Make(p))
 			continue
 		}
 		p := placeOf(o, e)
@@ -237,13 +240,18 @@ func placeOf(o options, e *discoveryv1.Endpoint) place {
 		p.nodeHints = joinHints(e.Hints.ForNodes, func(n discoveryv1.ForNode) string { return n.Name })
 		p.zoneHints = joinHints(e.Hints.ForZones, func(z discoveryv1.ForZone) string { return z.Name })
 	}
-	if p.further = len(e.Addresses) - 1; p.further > 0 {
-		p.unused = e.Addresses[1]
-	}
+	p.noteFurther(e)
 	if o.EndpointDetails {
 		p.details = p.detailsOf(e)
 	}
 	return p
+}
+
+// noteFurther records the addresses after the first, whether or not that one parses.
+func (p *place) noteFurther(e *discoveryv1.Endpoint) {
+	if p.further = len(e.Addresses) - 1; p.further > 0 {
+		p.unused = e.Addresses[1]
+	}
 }
 
 // detailsOf returns the details of an endpoint, which are for people.
