@@ -59,6 +59,10 @@ type InformersOptions struct {
 // before, and only the program that made it can make it list anew: restart that program. [Clientset] does this by
 // itself (S68).
 //
+// Informers that have not listed after 30 seconds are logged and counted, see ListIncomplete of [Handler]. Why they
+// have not cannot be seen from outside: the factory is not started, the API server cannot be reached, or a tunnel drops
+// the end of streamed lists. Until they have, Synced is not called; [Clientset] would list without streaming.
+//
 // A transform function of the informers must not change what package localstate reads. Informers deliver the result of
 // a relist object by object; with [Clientset] it is one Update.
 type Informers struct {
