@@ -26,7 +26,7 @@ type loop struct {
 	pausedUntil time.Time // no work before this time
 	yields      yields
 	lastFull    time.Time // end of the last full Sync, successful or not
-	applied     bool      // a Sync has applied everything
+	applied     bool      // a Sync has applied every family
 	failed      failures
 }
 
@@ -174,18 +174,29 @@ func (l *loop) step(ctx context.Context, work work) error {
 	for _, f := range l.opts.Feed.Families() {
 		l.progress.metrics.setFailed(f, l.failed.counts[f])
 	}
+	if l.failed.failed == 0 && !l.applied {
+		l.applied = true
+		l.ready(end.Sub(start))
+	}
 	if err == nil {
-		if !l.applied {
-			l.applied = true
-			l.log.Info("Everything is applied for the first time", "duration", end.Sub(start))
-			if l.opts.OnReady != nil {
-				l.opts.OnReady()
-			}
-		}
 		l.log.V(4).Info("Synced", "services", changed.Services, "endpoints", changed.Endpoints,
 			"full", full, "duration", end.Sub(start))
 	}
 	return nil
+}
+
+// ready is called once, after the first Sync that applied every family. It does not wait for service ports that the
+// dataplane refuses: these may stay refused for ever, and one tenant's would keep the whole node from being ready.
+func (l *loop) ready(duration time.Duration) {
+	if refused := len(l.failed.known); refused > 0 {
+		l.log.Info("Everything is applied for the first time, except some service ports",
+			"failedServicePorts", refused, "duration", duration)
+	} else {
+		l.log.Info("Everything is applied for the first time", "duration", duration)
+	}
+	if l.opts.OnReady != nil {
+		l.opts.OnReady()
+	}
 }
 
 // askForResync tells the sink which part of its record of the dataplane the next Sync must not trust.

@@ -47,7 +47,8 @@ type Options struct {
 	// counts the others. It is called between Syncs and should return quickly.
 	OnPortError func(*sink.PortError)
 
-	// OnReady, if given, is called once, after the first Sync that has applied everything. It is called between Syncs and
+	// OnReady, if given, is called once, after the first Sync that has applied every family. It does not wait for single
+	// service ports that are refused (sink.PortError): these may stay refused for ever. It is called between Syncs and
 	// must not block. A program that would rather wait, or go on even if the first Sync failed, uses a Syncer.
 	OnReady func()
 

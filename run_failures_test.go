@@ -167,7 +167,7 @@ kubeproxy_service_ports_failed{ip_family="IPv6"} 0
 		assert.Len(t, ops(rec), 1)
 		const known = `"msg"="A service port could not be applied, but everything else was; trying again" ` +
 			`"error"="no match" "servicePort"="default/a:http/TCP" "family"="IPv4" "retryIn"="1s"`
-		assert.Equal(t, []string{known}, taken())
+		assert.Equal(t, []string{known, firstSyncButOne}, taken())
 		assert.Equal(t, []string{"service port default/a:http/TCP (IPv4): no match"}, events.take())
 
 		time.Sleep(3 * time.Second)
@@ -190,7 +190,8 @@ kubeproxy_service_ports_failed{ip_family="IPv6"} 0
 		assert.Empty(t, taken(), "it is as it was before")
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.Len(t, taken(), 2, "it is applied, and so is everything")
+		assert.Equal(t, []string{`"level"=0 "msg"="A service port is applied again, or was removed" ` +
+			`"servicePort"="default/a:http/TCP" "family"="IPv4"`}, taken())
 		failed(0)
 		assert.Empty(t, events.take())
 		ops(rec)
@@ -200,6 +201,51 @@ kubeproxy_service_ports_failed{ip_family="IPv6"} 0
 		cancel()
 		require.NoError(t, <-result)
 	})
+}
+
+// firstSyncButOne is logged after the first Sync if one service port was refused.
+const firstSyncButOne = `"level"=0 "msg"="Everything is applied for the first time, except some service ports" ` +
+	`"failedServicePorts"=1 "duration"="0s"`
+
+// A service port that stays refused does not keep the proxy from being ready; a family that failed does.
+func TestAProxyWithARefusedServicePortIsReady(t *testing.T) {
+	port := model.PortName{Service: model.ServiceName{Namespace: "default", Name: "a"}, Port: "http", Protocol: model.TCP}
+	refused := &sink.PortError{Port: port, Family: model.IPv4, Err: errors.New("no match")}
+	v6 := &sink.FamilyError{Family: model.IPv6, Err: errors.New("down")}
+	for name, c := range map[string]struct {
+		errs  []error // of the Syncs, one second apart
+		after time.Duration
+		line  string
+	}{
+		"a port is refused": {[]error{refused, refused}, 0, firstSyncButOne},
+		"a family failed, and a port is refused": {[]error{errors.Join(v6, refused), v6, refused}, 3 * time.Second,
+			firstSyncButOne},
+		"a family failed": {[]error{v6}, time.Second, firstSync},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				lines := &transcript{}
+				logger := funcr.New(func(_, args string) { lines.add(args) }, funcr.Options{})
+				src, rec := newManual(), &sink.Recorder{}
+				rec.FailNext(c.errs...)
+				ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
+				result, ready := make(chan error, 1), make(chan time.Time, 2)
+				go func() {
+					result <- kubeproxy.Run(ctx, kubeproxy.Options{Feed: local(src), Sink: rec, MinInterval: time.Second,
+						ResyncInterval: -1, OnReady: func() { ready <- time.Now() }})
+				}()
+				<-src.started
+				began := time.Now()
+				src.Synced()
+				time.Sleep(time.Hour)
+				cancel()
+				require.NoError(t, <-result)
+				require.Len(t, ready, 1, "once")
+				assert.Equal(t, c.after, (<-ready).Sub(began))
+				assert.Equal(t, 1, strings.Count(strings.Join(lines.take(), "\n"), c.line))
+			})
+		})
+	}
 }
 
 // Two backends in one Tee refuse the same service port, each for its own reason.
@@ -226,9 +272,10 @@ func TestAServicePortThatFailsTwiceIsLoggedOnceForEachReason(t *testing.T) {
 		src.Synced()
 		synctest.Wait()
 		logged := lines.take()
-		require.Len(t, logged, 2)
+		require.Len(t, logged, 3)
 		assert.Contains(t, logged[0], "no match")
 		assert.Contains(t, logged[1], "address already in use")
+		assert.Equal(t, firstSyncButOne, logged[2], "it is one service port")
 		time.Sleep(4 * time.Second) // two more attempts
 		synctest.Wait()
 		assert.Empty(t, lines.take(), "they are known")

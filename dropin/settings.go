@@ -54,7 +54,8 @@ type Config struct {
 	// Flags are the flag values that /flagz shows. Nothing else uses them.
 	Flags map[string]string
 
-	// OnReady, if given, is called once, when everything has been applied for the first time. It must not block.
+	// OnReady, if given, is called once, when everything has been applied for the first time, except single service ports
+	// that the kernel refuses. It must not block.
 	OnReady func()
 
 	// OwnProcess says that the process runs nothing else, so that Run may change process-wide settings: it sets
