@@ -32,6 +32,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("invalid options: %w", err)
 	}
+	opts.Health.SetFamilies(opts.Feed.Families())
 	p := newProgress(opts.Feed.Families(), opts.Health)
 	unregister, err := p.metrics.register(opts.Metrics)
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/node/health"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -243,6 +246,39 @@ func TestAProxyWithARefusedServicePortIsReady(t *testing.T) {
 				require.Len(t, ready, 1, "once")
 				assert.Equal(t, c.after, (<-ready).Sub(began))
 				assert.Equal(t, 1, strings.Count(strings.Join(lines.take(), "\n"), c.line))
+			})
+		})
+	}
+}
+
+// Load balancers use the node once each family that the feed serves has been applied.
+func TestANodeIsNotReadyBeforeEachFamilyIsApplied(t *testing.T) {
+	for name, c := range map[string]struct {
+		families []model.Family
+		want     int
+	}{
+		"dual-stack": {model.Families(), http.StatusServiceUnavailable},
+		"IPv4 alone": {[]model.Family{model.IPv4}, http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				src, rec, proxy := newManual(), &sink.Recorder{}, health.New(0)
+				rec.FailNext(&sink.FamilyError{Family: model.IPv6, Err: errors.New("down")})
+				feed := &kubeproxy.LocalFeed{Source: src, State: localstate.Options{Families: c.families}}
+				stop := start(t, kubeproxy.Options{Feed: feed, Sink: rec, Health: proxy, MinInterval: -1})
+				healthz := func() int {
+					w := httptest.NewRecorder()
+					proxy.Healthz().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
+					return w.Code
+				}
+				assert.Equal(t, http.StatusServiceUnavailable, healthz(), "nothing is applied")
+				src.Synced()
+				synctest.Wait()
+				assert.Equal(t, c.want, healthz(), "IPv6 failed")
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				assert.Equal(t, http.StatusOK, healthz(), "both are applied")
+				require.NoError(t, stop())
 			})
 		})
 	}

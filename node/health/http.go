@@ -52,20 +52,20 @@ func (p *Proxy) status(now time.Time) status {
 	return s
 }
 
-// Healthz returns the handler of /healthz: 200 if the proxy is healthy, the node eligible, and something has been
-// applied since the start, see [Proxy.Applied]; otherwise 503. The body is a JSON object with lastUpdated, currentTime,
-// nodeEligible, healthy (the proxy alone) and status, by family; with nodeFound, false, while there is no Node of this
-// node's name; with awaitingNodeCIDR while the proxy waits for podCIDRs; with disconnectedSince while it has no
-// connection to the source of its state; and, if the source is a server, with restoredStateFrom, the time of a state
-// from a file, while the proxy has had no other since its start, and with wentBack, the time at which it last took a
-// state that may be older than the one before. lastUpdated is the current time if the answer is 200, as clients expect,
-// otherwise the time when something was last applied.
+// Healthz returns the handler of /healthz: 200 if the proxy is healthy, the node eligible, and every family has been
+// applied since the start, see [Proxy.SetFamilies]; otherwise 503. The body is a JSON object with lastUpdated,
+// currentTime, nodeEligible, healthy (the proxy alone) and status, by family; with nodeFound, false, while there is no
+// Node of this node's name; with awaitingNodeCIDR while the proxy waits for podCIDRs; with disconnectedSince while it
+// has no connection to the source of its state; and, if the source is a server, with restoredStateFrom, the time of a
+// state from a file, while the proxy has had no other since its start, and with wentBack, the time at which it last
+// took a state that may be older than the one before. lastUpdated is the current time if the answer is 200, as clients
+// expect, otherwise the time when something was last applied.
 func (p *Proxy) Healthz() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s := p.status(time.Now())
 		eligible := !p.notEligible.Load() && !s.AwaitingNodeCIDR
 		s.NodeEligible = &eligible
-		s.answer(w, s.Healthy && eligible && p.applied.Load(), p.healthz)
+		s.answer(w, s.Healthy && eligible && p.serves(), p.healthz)
 	})
 }
 

@@ -131,6 +131,37 @@ func TestTheLimitCanBeChosen(t *testing.T) {
 	})
 }
 
+// A family that has never been applied gets no traffic from load balancers. Restarting the proxy would not help.
+func TestEveryServedFamilyMustHaveBeenApplied(t *testing.T) {
+	v4, v6 := []model.Family{model.IPv4}, []model.Family{model.IPv6}
+	for name, c := range map[string]struct {
+		served, applied []model.Family
+		want            int
+	}{
+		"both are served, neither is applied":   {model.Families(), nil, 503},
+		"both are served, IPv4 is applied":      {model.Families(), v4, 503},
+		"both are served, IPv6 is applied":      {model.Families(), v6, 503},
+		"both are served, both are applied":     {model.Families(), model.Families(), 200},
+		"one is served, and applied":            {v6, v6, 200},
+		"one is served, the other is applied":   {v6, v4, 503},
+		"it is not known, neither is applied":   {nil, nil, 503},
+		"it is not known which, one is applied": {nil, v6, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := New(0)
+			p.SetFamilies(c.served)
+			for _, f := range c.applied {
+				p.Applied(f, time.Now())
+			}
+			code, _ := ask(t, p.Healthz())
+			require.Equal(t, c.want, code)
+			code, _ = ask(t, p.Livez())
+			require.Equal(t, 200, code)
+			require.True(t, p.Healthy())
+		})
+	}
+}
+
 // The handlers, Healthy and Family give the same answer.
 func TestAllAnswersAreTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

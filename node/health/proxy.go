@@ -18,7 +18,8 @@ const defaultLimit = 60 * time.Second
 // # Healthy
 //
 // The proxy is unhealthy if in any family a change has waited for the limit of New or longer. A family that has never
-// been applied does not count: a proxy that starts is healthy.
+// been applied does not count: a proxy that starts is healthy. Its /healthz answers 503 nevertheless, see
+// [Proxy.SetFamilies].
 //
 // # Eligible
 //
@@ -36,7 +37,6 @@ const defaultLimit = 60 * time.Second
 type Proxy struct {
 	limit          time.Duration
 	notEligible    atomic.Bool
-	applied        atomic.Bool // a Sync has applied a family
 	healthz, livez *prometheus.CounterVec
 	times          [2]prometheus.Collector // gauges of lost and restored
 
@@ -47,6 +47,7 @@ type Proxy struct {
 	mu       sync.Mutex // guards what follows
 	phase    Phase
 	families model.PerFamily[family]
+	served   model.FamilySet // 0: not known
 }
 
 var _ sink.NodeSetter = (*Proxy)(nil)
@@ -198,6 +199,30 @@ func (p *Proxy) Healthy() bool {
 	return true
 }
 
+// SetFamilies sets the IP families that the proxy serves, all of which must have been applied before Healthz answers
+// 200. Without it, one is enough. The root package's Run sets those of its feed.
+func (p *Proxy) SetFamilies(families []model.Family) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.served = 0
+	for _, f := range families {
+		p.served |= f.Set()
+	}
+}
+
+// serves reports whether every family that the proxy serves has been applied since the start.
+func (p *Proxy) serves() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var applied model.FamilySet
+	for _, f := range model.Families() {
+		if !p.families.At(f).lastApplied.IsZero() {
+			applied |= f.Set()
+		}
+	}
+	return applied != 0 && applied&p.served == p.served
+}
+
 // Phase returns the current phase.
 func (p *Proxy) Phase() Phase {
 	p.mu.Lock()
@@ -240,7 +265,6 @@ func (p *Proxy) Applied(f model.Family, at time.Time) {
 	defer p.mu.Unlock()
 	s := p.families.At(f)
 	s.inFlightSince, s.lastApplied = time.Time{}, at
-	p.applied.Store(true)
 }
 
 // Unchanged records that the changes made no difference: there is nothing to apply.
