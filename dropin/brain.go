@@ -48,10 +48,13 @@ func (p *proxy) fromBrain(ctx context.Context) (kubeproxy.Feed, error) {
 	p.health.SetDisconnected(time.Time{})
 	ips := node.IPs
 	if len(ips) == 0 {
-		if ips, err = waitForIPs(ctx, p.nodeName, func(ctx context.Context) ([]netip.Addr, error) {
+		if ips, err = waitForIPs(ctx, p.nodeName, func(ctx context.Context, unknown func()) ([]netip.Addr, error) {
 			node, err := feed.Node(ctx)
 			if err != nil {
 				return nil, err
+			}
+			if len(node.IPs) == 0 {
+				unknown()
 			}
 			return node.IPs, nil
 		}); err != nil {

@@ -16,18 +16,27 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 )
 
-// How long to wait for the node's IPs (S48). The library waits for podCIDRs where they are needed.
+// How long to wait for the node's IPs (S48), and for the answer to one request. Without the latter, an API server whose
+// packets are dropped would use up all the time: client-go waits 30 seconds for a connection. The library waits for
+// podCIDRs where they are needed.
 const (
 	nodePoll       = time.Second
 	nodeIPsTimeout = 30 * time.Second
+	answerTimeout  = 10 * time.Second
 )
+
+// readErrorPause is the shortest time between two log lines about requests that fail. The error of one that fails for
+// the same reason may differ, for example in the port that the resolver was asked from.
+const readErrorPause = 20 * time.Second
 
 // waitForNode requests a Node's IPs from the API server. It lists Nodes, because the program needs that permission
 // anyway. After each answer it calls missing, with true if the Node does not exist.
 func waitForNode(
 	ctx context.Context, client kubernetes.Interface, name string, missing func(bool),
 ) ([]netip.Addr, error) {
-	return waitForIPs(ctx, name, func(ctx context.Context) ([]netip.Addr, error) {
+	return waitForIPs(ctx, name, func(ctx context.Context, unknown func()) ([]netip.Addr, error) {
+		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+		defer cancel()
 		list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{
 			FieldSelector:   fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
 			ResourceVersion: "0", // from the API server's cache
@@ -38,7 +47,11 @@ func waitForNode(
 		for i := range list.Items {
 			if list.Items[i].Name == name {
 				missing(false)
-				return localstate.NodeIPs(&list.Items[i]), nil
+				ips := localstate.NodeIPs(&list.Items[i])
+				if len(ips) == 0 {
+					unknown()
+				}
+				return ips, nil
 			}
 		}
 		missing(true)
@@ -64,19 +77,26 @@ func (p *proxy) nodeMissing(ctx context.Context) func(bool) {
 }
 
 // waitForIPs requests the node's IPs once a second until there is one, for at most 30 s; then the program continues
-// without (S48). It returns the IPs in the order of model.Node.IPs, and an error if ctx ends.
+// without (S48). It returns the IPs in the order of model.Node.IPs, and an error if ctx ends. ask calls unknown if the
+// node has none yet.
 func waitForIPs(
-	ctx context.Context, name string, ask func(context.Context) ([]netip.Addr, error),
+	ctx context.Context, name string, ask func(_ context.Context, unknown func()) ([]netip.Addr, error),
 ) ([]netip.Addr, error) {
 	log := klog.FromContext(ctx).WithValues("node", name)
+	unknown := sync.OnceFunc(func() {
+		log.Info("The node has no addresses yet; waiting for them, then continuing without", "waitingFor", nodeIPsTimeout)
+	})
 	var ips []netip.Addr
 	var last error
-	told := ""
+	var told struct {
+		text string
+		at   time.Time
+	}
 	err := wait.PollUntilContextTimeout(ctx, nodePoll, nodeIPsTimeout, true, func(ctx context.Context) (bool, error) {
-		if ips, last = ask(ctx); last != nil && ctx.Err() == nil {
-			if text := last.Error(); text != told { // not every second
+		if ips, last = ask(ctx, unknown); last != nil && ctx.Err() == nil {
+			if text, now := last.Error(), time.Now(); text != told.text && now.Sub(told.at) >= readErrorPause {
 				log.Error(last, "Cannot read the Node; trying again")
-				told = text
+				told.text, told.at = text, now
 			}
 		}
 		return last == nil && len(ips) > 0, nil

@@ -1,7 +1,12 @@
 package dropin
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -14,8 +19,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
 
@@ -80,6 +88,87 @@ func TestWaitingForTheNode(t *testing.T) {
 		})
 	}
 }
+
+// What is logged during the half minute: a line for each reason, not for each attempt.
+func TestWaitingForTheNodeIsLogged(t *testing.T) {
+	const reading, unknown, without = "Cannot read the Node; trying again",
+		"The node has no addresses yet; waiting for them, then continuing without",
+		"Continuing without the node's IPs"
+	resolver := &net.DNSError{Err: "i/o timeout", Name: "api.example.com"}
+	for name, c := range map[string]struct {
+		err   func(attempt int) error
+		takes time.Duration // each request, unless its context ends before
+		node  *corev1.Node
+		want  map[string]int
+	}{
+		"an error that differs each time": {
+			err: func(attempt int) error {
+				return fmt.Errorf("read udp 192.0.2.1:%d->192.0.2.53:53: %w", 40000+attempt, resolver)
+			},
+			want: map[string]int{reading: 2, without: 1},
+		},
+		"the same error each time": {
+			err:  func(int) error { return resolver },
+			want: map[string]int{reading: 1, without: 1},
+		},
+		"packets are dropped": {
+			err:   func(int) error { return errors.New("dial tcp 192.0.2.1:6443: i/o timeout") },
+			takes: time.Minute,
+			want:  map[string]int{reading: 1, without: 1},
+		},
+		"the Node has no addresses": {
+			node: kube.Node("n1").Build(),
+			want: map[string]int{unknown: 1, without: 1},
+		},
+		"there is no Node": { // which nodeMissing logs
+			node: kube.Node("other").Build(),
+			want: map[string]int{without: 1},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				attempts := 0
+				client, err := kubernetes.NewForConfig(&rest.Config{Host: "https://192.0.2.1:6443", QPS: -1,
+					Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+						attempts++
+						select {
+						case <-time.After(c.takes):
+						case <-r.Context().Done():
+							return nil, r.Context().Err()
+						}
+						if c.err != nil {
+							return nil, c.err(attempts)
+						}
+						body, err := json.Marshal(corev1.NodeList{TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"},
+							Items: []corev1.Node{*c.node}})
+						return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(body)),
+							Header: http.Header{"Content-Type": {"application/json"}}}, err
+					})})
+				require.NoError(t, err)
+				lines := map[string]int{}
+				log := funcr.New(func(_, args string) {
+					for _, message := range []string{reading, unknown, without} {
+						if strings.Contains(args, `"`+message+`"`) {
+							lines[message]++
+						}
+						if c.err != nil {
+							assert.Contains(t, args, "192.0.2.1")
+						}
+					}
+				}, funcr.Options{})
+				got, err := waitForNode(klog.NewContext(t.Context(), log), client, "n1", func(bool) {})
+				require.NoError(t, err)
+				assert.Empty(t, got)
+				assert.Equal(t, c.want, lines)
+			})
+		})
+	}
+}
+
+// roundTripper is a transport.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestNodeIPsAreInOrder(t *testing.T) {
 	node := kube.Node("n1").Build()
