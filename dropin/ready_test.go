@@ -3,6 +3,7 @@ package dropin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 	"time"
@@ -31,6 +32,40 @@ func TestAContextThatEndsDuringTheStartIsNoError(t *testing.T) {
 				return true, nil, errors.New("nobody answers")
 			})
 			require.NoError(t, r.runIn(ctx, arguments))
+		})
+	}
+}
+
+// A program that Run starts, such as iptables, is ended with the context, whose cause may be an error of its own.
+func TestTheCauseOfAContextThatEndsIsNoError(t *testing.T) {
+	needModesOfLinux(t)
+	reason, other := errors.New("time is up"), errors.New("no host name")
+	lasting := func(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} }
+	for name, c := range map[string]struct {
+		end       func(context.Context) (context.Context, context.CancelFunc)
+		err, want error
+	}{
+		"a deadline with a cause": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithDeadlineCause(ctx, time.Unix(0, 0), reason)
+		}, reason, nil},
+		"cancelled with a cause": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancelCause(ctx)
+			cancel(reason)
+			return ctx, func() {}
+		}, reason, nil},
+		"another error":         {context.WithCancel, other, other},
+		"the context goes on":   {lasting, reason, reason},
+		"a request had no time": {lasting, context.DeadlineExceeded, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			ctx, cancel := c.end(r.ctx)
+			defer cancel()
+			r.machine.hostname = func() (string, error) {
+				cancel()
+				return "", fmt.Errorf("iptables: %w", c.err)
+			}
+			require.ErrorIs(t, r.runIn(ctx, arguments), c.want)
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,7 +43,8 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	err = runProxy(ctx, s, mode)
-	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+	if ctx.Err() != nil && slices.ContainsFunc([]error{context.Canceled, context.DeadlineExceeded, context.Cause(ctx)},
+		func(ended error) bool { return errors.Is(err, ended) }) {
 		return nil // stopped while it was starting
 	}
 	return err
