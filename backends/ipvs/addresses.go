@@ -21,21 +21,52 @@ type addresses struct {
 	filter    *filter
 	others    *others
 
-	host     []netip.Addr                    // the host's own, sorted: they are not put on the dummy interface
-	users    map[netip.Addr]map[*server]bool // what is wanted: the virtual servers that need an address, at least one
-	bound    map[netip.Addr]bool             // what is there
-	dirty    map[netip.Addr]bool             // where the two may differ
-	refused  map[netip.Addr]error            // why an address could not be added
-	external map[*server]bool                // the users that are not virtual servers of cluster IPs
-	suspect  bool                            // another program may have deleted some
+	host     []netip.Addr          // the host's own, sorted: they are not put on the dummy interface
+	users    map[netip.Addr]*users // what is wanted: the virtual servers that need an address, at least one
+	bound    map[netip.Addr]bool   // what is there
+	dirty    map[netip.Addr]keys   // where the two may differ, with the virtual servers that have changed
+	external map[netip.Addr]bool   // with users that are not virtual servers of cluster IPs
+	refused  map[netip.Addr]error  // why an address could not be added
+	changed  map[netip.Addr]bool   // where refused has changed
+	suspect  bool                  // another program may have deleted some
+	looked   int                   // virtual servers looked at, for tests
 
 	undeleted failures.Lines // about what could not be removed
 }
 
+// users are the virtual servers that need an address. There may be tens of thousands, so a change of one, or of whose
+// the address is, does not look at all of them.
+type users struct {
+	all        map[dp.ServerKey]user
+	clusterIPs int // how many are virtual servers of cluster IPs
+}
+
+type user struct {
+	*server
+	isClusterIP bool // as last counted
+}
+
+func (u *users) needed(key dp.ServerKey) bool {
+	_, is := u.all[key]
+	return is
+}
+
+type keys map[dp.ServerKey]bool
+
 func newAddresses(d dp.Interface, f *filter, o *others) *addresses {
-	return &addresses{dataplane: d, filter: f, others: o, users: map[netip.Addr]map[*server]bool{},
-		bound: map[netip.Addr]bool{}, dirty: map[netip.Addr]bool{}, refused: map[netip.Addr]error{},
-		external: map[*server]bool{}}
+	return &addresses{dataplane: d, filter: f, others: o, users: map[netip.Addr]*users{}, bound: map[netip.Addr]bool{},
+		dirty: map[netip.Addr]keys{}, external: map[netip.Addr]bool{}, refused: map[netip.Addr]error{},
+		changed: map[netip.Addr]bool{}}
+}
+
+// touch notes that an address, and virtual servers there, may not be as they are wanted.
+func (a *addresses) touch(addr netip.Addr, list ...dp.ServerKey) {
+	if a.dirty[addr] == nil {
+		a.dirty[addr] = keys{}
+	}
+	for _, key := range list {
+		a.dirty[addr][key] = true
+	}
 }
 
 // read reads the addresses of the dummy interface.
@@ -47,13 +78,13 @@ func (a *addresses) read(ctx context.Context, f model.Family) error {
 	clear(a.bound)
 	for _, addr := range list {
 		a.bound[addr] = true
-		a.dirty[addr] = true
+		a.touch(addr)
 	}
 	for addr := range a.users {
-		a.dirty[addr] = true
+		a.touch(addr)
 	}
 	for addr := range a.others.ports {
-		a.dirty[addr] = true
+		a.touch(addr)
 	}
 	return nil
 }
@@ -77,14 +108,25 @@ func (a *addresses) guardAll() {
 
 // prepare adds to the filter what an address needs before it is applied.
 func (a *addresses) prepare(addr netip.Addr) {
+	u := a.users[addr]
 	switch {
-	case a.users[addr] == nil:
+	case u == nil:
 	case !a.belongsToOthers(addr):
 		a.filter.set(guards(addr)...)
-	default:
-		for s := range a.users[addr] {
-			a.others.takePort(a.filter, s.key)
+	case a.takenByPort(addr):
+		for key := range a.dirty[addr] {
+			a.take(u, key)
 		}
+	default:
+		for key := range u.all {
+			a.take(u, key)
+		}
+	}
+}
+
+func (a *addresses) take(u *users, key dp.ServerKey) {
+	if a.looked++; u.needed(key) {
+		a.others.takePort(a.filter, key)
 	}
 }
 
@@ -97,23 +139,23 @@ func (a *addresses) prepareAll() {
 
 // belongsToOthers reports whether only the ports of virtual servers are taken at an address.
 func (a *addresses) belongsToOthers(addr netip.Addr) bool {
-	for s := range a.users[addr] {
-		if s.clusterIP {
-			return false
-		}
+	if u := a.users[addr]; u != nil && u.clusterIPs > 0 {
+		return false
 	}
 	return a.others.have(addr, a.bound[addr])
 }
 
+// takenByPort reports whether only the ports of virtual servers have been taken at an address.
+func (a *addresses) takenByPort(addr netip.Addr) bool {
+	return a.others.ports[addr] != nil && !a.bound[addr]
+}
+
 // follow updates which addresses are other machines'. It reports whether that affects an address that is needed.
 func (a *addresses) follow(apiServers []netip.AddrPort) (concerned bool) {
-	if !a.others.follow(apiServers, len(a.external) > 0) {
-		return false
-	}
-	for s := range a.external {
-		addr := s.key.Addr
-		if a.belongsToOthers(addr) != (a.others.ports[addr] != nil && !a.bound[addr]) {
-			a.dirty[addr], concerned = true, true
+	for addr := range a.others.follow(apiServers, a.external) {
+		if a.belongsToOthers(addr) != a.takenByPort(addr) {
+			a.touch(addr)
+			concerned = true
 		}
 	}
 	return concerned
@@ -123,30 +165,47 @@ func (a *addresses) follow(apiServers []netip.AddrPort) (concerned bool) {
 func (a *addresses) update(s *server) {
 	addr := s.key.Addr
 	needs := s.key.Mark == 0 && !has(a.host, addr) && (s.owner != nil && !s.blocked || s.exists)
-	users, external := a.users[addr], needs && !s.clusterIP
-	if needs == users[s] && external == a.external[s] {
+	u := a.users[addr]
+	if u == nil {
+		u = &users{all: map[dp.ServerKey]user{}}
+	}
+	before, needed := u.all[s.key]
+	if needs == needed && (!needs || s.clusterIP == before.isClusterIP) {
 		return
 	}
-	a.dirty[addr] = true
-	if delete(a.external, s); external {
-		a.external[s] = true
+	a.touch(addr, s.key)
+	if delete(u.all, s.key); before.isClusterIP {
+		u.clusterIPs--
 	}
-	switch {
-	case !needs:
-		if delete(users, s); len(users) == 0 {
-			delete(a.users, addr)
+	if needs {
+		u.all[s.key] = user{s, s.clusterIP}
+		if s.clusterIP {
+			u.clusterIPs++
 		}
-	case users == nil:
-		a.users[addr] = map[*server]bool{s: true}
-	default:
-		users[s] = true
+	}
+	if a.users[addr] = u; len(u.all) == 0 {
+		delete(a.users, addr)
+	}
+	if a.external[addr] = true; len(u.all) == u.clusterIPs {
+		delete(a.external, addr)
 	}
 }
 
 // retry makes the next commit try again to add those that could not be added.
 func (a *addresses) retry() {
 	for addr := range a.refused {
-		a.dirty[addr] = true
+		a.touch(addr)
+	}
+}
+
+// refuse notes why an address could not be added; nil: it is there, or is not needed.
+func (a *addresses) refuse(addr netip.Addr, why error) {
+	if before := a.refused[addr]; before == why || before != nil && why != nil && before.Error() == why.Error() {
+		return
+	}
+	a.changed[addr] = true
+	if a.refused[addr] = why; why == nil {
+		delete(a.refused, addr)
 	}
 }
 
@@ -162,13 +221,11 @@ func (a *addresses) add(ctx context.Context) error {
 				a.bound[addr] = true
 			}
 		}
-		if err == nil {
-			delete(a.refused, addr)
-		} else if !concernsAll(err) {
-			a.refused[addr] = err
-			return nil
+		if err != nil && concernsAll(err) {
+			return err
 		}
-		return err
+		a.refuse(addr, err)
+		return nil
 	}, func(addr netip.Addr) bool { return !a.mayLeave(addr) })
 }
 
@@ -191,15 +248,16 @@ func (a *addresses) remove(ctx context.Context) error {
 			}
 			a.filter.unset(guards(addr)...)
 		}
-		if a.users[addr] == nil {
-			delete(a.refused, addr)
+		u, ports := a.users[addr], a.others.ports[addr]
+		if u == nil {
+			a.refuse(addr, nil)
 		}
-		used := map[dp.ServerKey]bool{}
-		for s := range a.users[addr] {
-			used[s.key] = true
+		if byPort {
+			ports = a.dirty[addr]
 		}
-		for key := range a.others.ports[addr] {
-			if !used[key] || !byPort && a.bound[addr] {
+		for key := range ports {
+			a.looked++
+			if u == nil || !u.needed(key) || !byPort && a.bound[addr] {
 				a.others.releasePort(a.filter, key)
 			}
 		}
@@ -246,7 +304,7 @@ func (a *addresses) each(kind func(netip.Addr) bool, apply func(netip.Addr) erro
 		}
 	}
 	if len(a.dirty) == 0 { // iterating over a map that was once big takes long
-		a.dirty = map[netip.Addr]bool{}
+		a.dirty = map[netip.Addr]keys{}
 	}
 	return errs.Err()
 }

@@ -70,13 +70,13 @@ type others struct {
 	unknown    bool         // not all nodes are known yet
 	following  bool         // the nodes have been asked for
 
-	ports     map[netip.Addr]map[dp.ServerKey]bool // virtual servers, packets to which are marked
-	delivered uint32                               // the bit by which the kernel delivers
+	ports     map[netip.Addr]keys // virtual servers, packets to which are marked
+	delivered uint32              // the bit by which the kernel delivers
 }
 
 func newOthers(f model.Family, o *Options) *others {
 	return &others{family: f, bit: o.deliveryBit(), nodes: o.OtherNodes, named: o.APIServers,
-		ports: map[netip.Addr]map[dp.ServerKey]bool{}}
+		ports: map[netip.Addr]keys{}}
 }
 
 // have reports whether an address is another machine's, or may be.
@@ -85,20 +85,38 @@ func (o *others) have(addr netip.Addr, bound bool) bool {
 		slices.ContainsFunc(o.apiServers, func(a netip.AddrPort) bool { return a.Addr() == addr })
 }
 
-// follow updates the API servers, and, if a service's address may be among them, the nodes' addresses. It reports
-// whether anything has changed.
-func (o *others) follow(apiServers []netip.AddrPort, external bool) (changed bool) {
-	changed = !slices.Equal(o.apiServers, apiServers)
-	o.apiServers = apiServers
-	if o.nodes == nil || !external && !o.following {
-		return changed
+// follow updates the API servers, and, if services have external addresses, the nodes' addresses. It returns those of
+// the external addresses that may have become another machine's, or none's.
+func (o *others) follow(apiServers []netip.AddrPort, external map[netip.Addr]bool) map[netip.Addr]bool {
+	concerned := map[netip.Addr]bool{}
+	if !slices.Equal(o.apiServers, apiServers) {
+		for _, list := range [][]netip.AddrPort{o.apiServers, apiServers} {
+			for _, server := range list {
+				if external[server.Addr()] {
+					concerned[server.Addr()] = true
+				}
+			}
+		}
+		o.apiServers = apiServers
+	}
+	if o.nodes == nil || len(external) == 0 && !o.following {
+		return concerned
 	}
 	o.following = true
 	list, known := o.nodes.Addresses()
-	same := len(list) == len(o.listed) && (len(list) == 0 || &list[0] == &o.listed[0]) // it is never changed
-	changed = changed || !same || known == o.unknown
+	before, wasUnknown := o.listed, o.unknown
 	o.listed, o.unknown = list, !known
-	return changed
+	if o.unknown != wasUnknown {
+		return external
+	}
+	if len(list) != len(before) || len(list) > 0 && &list[0] != &before[0] { // a list is never changed
+		for _, addr := range slices.Concat(before, list) {
+			if external[addr] && has(before, addr) != has(list, addr) {
+				concerned[addr] = true
+			}
+		}
+	}
+	return concerned
 }
 
 // chains mark packets to ports of other machines' addresses before they are routed, and clear the mark when they have
@@ -123,7 +141,7 @@ func (o *others) takePort(f *filter, key dp.ServerKey) {
 		return
 	}
 	if list == nil {
-		list = map[dp.ServerKey]bool{}
+		list = keys{}
 		o.ports[key.Addr] = list
 	}
 	list[key] = true
@@ -133,6 +151,9 @@ func (o *others) takePort(f *filter, key dp.ServerKey) {
 // releasePort is the opposite of takePort.
 func (o *others) releasePort(f *filter, key dp.ServerKey) {
 	list := o.ports[key.Addr]
+	if !list[key] {
+		return
+	}
 	if delete(list, key); len(list) == 0 {
 		delete(o.ports, key.Addr)
 	}

@@ -419,3 +419,52 @@ func TestTheAddressByWhichTheAPIServerIsReachedIsNotTheNodesOwn(t *testing.T) {
 	require.Contains(t, dump, "-A -t 10.96.0.1:443")
 	require.Contains(t, dump, "address 10.96.0.1", "the service of the API servers is one like others")
 }
+
+// portsAt is a service with many ports at one external IP.
+func portsAt(address string, from uint16, ports int) *model.Service {
+	b := fm.Service(fmt.Sprint("default/from-", from)).ExternalIP("203.0.113.99", "2001:db8::99").
+		ClusterIP(fmt.Sprint("10.96.1.", from>>2), fmt.Sprint("fd00:96::", from))
+	for i := range ports {
+		b.Port(fmt.Sprint("p", i), from+uint16(i))
+	}
+	s := b.Build()
+	s.ExternalIPs = []netip.Addr{netip.MustParseAddr(address)}
+	return s
+}
+
+// What a change costs follows what it changes: not the ports at an address, nor those at a refused one.
+func TestPortsOfAnAddressAreLookedAtWhenTheyChange(t *testing.T) {
+	const refused = "ff0e::1" // by the kernel: it is no host's
+	costs := func(address string, ports int) (looks []int) {
+		k, nodes := newKernel(t), nodesAt("192.0.2.30")
+		b := k.start(t, nodes.option)
+		sync := func() {
+			err := b.Sync(t.Context())
+			require.Equal(t, address == refused, err != nil, "%v", err)
+			looked := 0
+			for _, f := range b.families {
+				looked += f.addresses.looked
+				f.addresses.looked = 0
+			}
+			looks = append(looks, looked)
+		}
+		put(t, b, backendtest.Node(), ext("192.0.2.20")[0])
+		b.SetService(portsAt(address, 1000, ports))
+		sync() // all are new
+		nodes.set("192.0.2.30", "192.0.2.31")
+		b.SetEndpoint(fm.Endpoint("default/ext:http/TCP", pod1.String()).Build())
+		sync() // another Node comes
+		b.SetEndpoint(fm.Endpoint("default/ext:http/TCP", pod2.String()).Build())
+		sync() // an endpoint of another service
+		b.SetService(portsAt(address, 80, 1))
+		sync() // another port at the address
+		return looks
+	}
+	for what, address := range map[string]string{"an ordinary address": "203.0.113.1", "of another node": "192.0.2.30",
+		"a refused address": refused} {
+		n, twice := costs(address, 100), costs(address, 200)
+		t.Log(what, n, twice)
+		require.LessOrEqual(t, twice[0], 2*n[0]+10, what)
+		require.Equal(t, n[1:], twice[1:], what)
+	}
+}

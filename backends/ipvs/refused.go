@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/netip"
 	"slices"
 	"syscall"
 	"time"
@@ -37,30 +38,29 @@ func logged(ctx context.Context, lines *failures.Lines, err error) error {
 	return nil
 }
 
-// refuse reports to the table which service ports are not fully served: of those that were touched, and those whose
-// address was refused. The table remembers what was reported about all others.
+// refuse reports to the table which service ports are not fully served: of those that were touched, and those at an
+// address that is newly refused, or no longer. The table remembers what was reported about all others.
 func (f *family) refuse(c *frontend.Changes) {
-	failed := map[*port][]error{}
-	for name := range f.ports.touched {
-		own := f.ports.byName[name]
-		failed[own] = own.errors()
-	}
-	clear(f.ports.touched)
-	for a, err := range f.addresses.refused {
-		for s := range f.addresses.users[a] {
-			if s.owner != nil {
-				failed[s.owner] = append(failed[s.owner], err)
+	for a := range f.addresses.changed {
+		if u := f.addresses.users[a]; u != nil {
+			for _, s := range u.all {
+				f.addresses.looked++
+				if s.owner != nil {
+					f.ports.touched[s.owner.name] = true
+				}
 			}
 		}
 	}
-	for own, errs := range failed {
-		pc := c.Port(own.name)
-		pc.Report(errs, func() bool { return f.servesExternal(own, pc) })
+	clear(f.addresses.changed)
+	for name := range f.ports.touched {
+		own, pc := f.ports.byName[name], c.Port(name)
+		pc.Report(own.errors(f.addresses.refused), func() bool { return f.servesExternal(own, pc) })
 	}
+	clear(f.ports.touched)
 }
 
-// errors returns why the port is not served, apart from addresses.
-func (own *port) errors() (errs []error) {
+// errors returns why the port is not served. It may have addresses that were refused.
+func (own *port) errors(refused map[netip.Addr]error) (errs []error) {
 	if own.err != nil {
 		errs = append(errs, own.err)
 	}
@@ -69,6 +69,9 @@ func (own *port) errors() (errs []error) {
 			errs = append(errs, s.err)
 		}
 		errs = slices.AppendSeq(errs, maps.Values(s.refused))
+		if err := refused[s.key.Addr]; err != nil && s.key.Mark == 0 {
+			errs = append(errs, err)
+		}
 	}
 	return errs
 }
