@@ -23,6 +23,7 @@ func TestEveryReportIsHeldByATest(t *testing.T) {
 	page, err := os.ReadFile("reports.md")
 	require.NoError(t, err)
 	cases := sources(t, "../testing/conformance/internal/cases/*.go")
+	list := "\n" + sources(t, "../testing/conformance/report/cases.txt")
 	seen := map[string]bool{}
 	for line := range strings.Lines(string(page)) {
 		cells := strings.Split(strings.TrimSpace(line), "|")
@@ -46,7 +47,9 @@ func TestEveryReportIsHeldByATest(t *testing.T) {
 		}
 		for _, m := range heldByCase.FindAllStringSubmatch(cells[3], -1) {
 			held++
-			assert.True(t, strings.Contains(cases, `"`+m[1]+`"`), "no case %q", m[1])
+			// A name may remain elsewhere in the sources after its case has gone. The list lacks those not for programs.
+			assert.True(t, strings.Contains(list, "\n"+m[1]+"\n") || strings.Contains(cases, `{Name: "`+m[1]+`"`),
+				"no case %q", m[1])
 		}
 		assert.NotZero(t, held, "held by nothing: %s", line)
 		assert.Equal(t, held, 1+strings.Count(cells[3], ";"), "not a list of tests and cases: %s", cells[3])

@@ -32,6 +32,9 @@ func Deep(t testing.TB) {
 // IsDeep reports whether [Deep] lets tests run, for tests that otherwise try fewer cases.
 func IsDeep() bool { return os.Getenv("KPL_DEEP") == "1" }
 
+// IsRequired reports whether a test that lacks something must fail: see [That].
+func IsRequired() bool { return os.Getenv("KPL_REQUIRE") == "1" }
+
 // Root requires user ID 0, also that of a user namespace.
 func Root(t testing.TB) {
 	t.Helper()

@@ -1,12 +1,15 @@
 package cases
 
 import (
+	"errors"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 
+	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/report"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
@@ -43,6 +46,18 @@ func TestTheListOfCases(t *testing.T) {
 func TestProfilesNameCases(t *testing.T) {
 	for name := range profiles() {
 		assert.Contains(t, casesByName(), name)
+	}
+}
+
+// A case whose rules of another program are not there tests nothing: CI must notice.
+func TestAMissingVariantOfIPTablesFailsInCI(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for required, fails := range map[string]bool{"": false, "1": true} {
+		t.Setenv("KPL_REQUIRE", required)
+		for _, variant := range hostPortsOf(80).variants {
+			err := hostPortsOf(80).addChains(t.Context(), variant, model.IPv4)
+			assert.Equal(t, fails, errors.Is(err, exec.ErrNotFound), "%s: %v", variant, err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strings"
 
@@ -156,10 +157,13 @@ func (h *hostPorts) remove() error {
 
 const hostPortChain = "FOREIGN-HOSTPORTS"
 
-// addChains adds the rules with a variant of iptables, if it is installed.
+// addChains adds the rules with a variant of iptables, if it is installed, as it has to be in CI.
 func (h *hostPorts) addChains(ctx context.Context, variant string, f model.Family) error {
 	program := iptablesProgram(variant, f)
 	if _, found := need.Find(program); !found {
+		if need.IsRequired() {
+			return fmt.Errorf("%s: %w, and KPL_REQUIRE=1 does not allow doing without it", program, exec.ErrNotFound)
+		}
 		return nil
 	}
 	if variant == "nft" {
