@@ -38,7 +38,8 @@ type Budget struct {
 	// [TooManySourceRanges].
 	SourceRanges int
 	// Destinations are the endpoints of each service port times its frontends, or once if it has none: see
-	// [TooManyDestinations].
+	// [TooManyDestinations]. A node port is one frontend, also in package ipvs, where the kernel has its endpoints once
+	// for each address that serves it.
 	Destinations int
 	// StickyEndpoints are the endpoints of service ports with session affinity. Only the nft and iptables backends limit
 	// them: see [TooManyStickyEndpoints].

@@ -1,7 +1,9 @@
 package ipvs
 
 import (
+	"fmt"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -82,6 +84,30 @@ func TestANodePortAndAnExternalIPOfTheNodeTakeTurns(t *testing.T) {
 			require.Contains(t, k.ipvs.Dump(), servedByOther, "the node port that goes takes nothing along")
 		}
 	})
+}
+
+// This is the product that frontend.Limits do not count: SECURITY.md.
+func TestANodePortHasItsEndpointsAtEachAddress(t *testing.T) {
+	destinations := func(addresses, ports, endpoints int) int {
+		k := newKernel(t)
+		var list []nodeaddr.HostAddress
+		for i := range addresses {
+			list = append(list, nodeaddr.HostAddress{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(10 + i)}), Interface: "eth0"})
+		}
+		k.host.Set(list...)
+		b := k.start(t, func(o *Options) { o.NodePortAddresses = nodeaddr.Choice{} })
+		s := fm.Service("default/web").ClusterIP("10.96.0.10")
+		for p := range ports {
+			s.Port(fmt.Sprint("p", p), uint16(80+p)).NodePort(uint16(30080 + p))
+			for e := range endpoints {
+				b.SetEndpoint(fm.Endpoint(fmt.Sprintf("default/web:p%d/TCP", p), fmt.Sprintf("10.244.1.%d:80", e+1)).Build())
+			}
+		}
+		put(t, b, backendtest.Node(), s.Build())
+		return strings.Count(k.ipvs.Dump(), "-a -t 192.0.2.")
+	}
+	require.Equal(t, 2*3, destinations(1, 2, 3))
+	require.Equal(t, 4*2*3, destinations(4, 2, 3))
 }
 
 // A conflict with a virtual server of others is no failure of a repair.
