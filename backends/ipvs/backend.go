@@ -204,7 +204,9 @@ func (f *family) sync(ctx context.Context, c *frontend.Changes) error {
 // nextConfig returns the configuration that the family is to have.
 func (f *family) nextConfig(c *frontend.Changes) *config {
 	next := newConfig(f.key, f.options, c.Node(), f.nodePorts.Addresses().Of(f.key), f.hosts.Addresses().Of(f.key))
-	next.apiServers = apiServers(c)
+	if next.apiServers = apiServers(c); len(next.apiServers) == 0 && f.ports.config != nil {
+		next.apiServers = f.ports.config.apiServers // the last one stops, or starts again: it must stay within reach
+	}
 	return next
 }
 

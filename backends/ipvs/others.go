@@ -28,7 +28,7 @@ type OtherNodes interface {
 var errAPIServer = errors.New("the address and port are an API server's, which this node itself needs: " +
 	"use another port")
 
-// apiServers returns the addresses and ports of the API servers, sorted: the endpoints of default/kubernetes.
+// apiServers returns the addresses and ports of the API servers, sorted: the present endpoints of default/kubernetes.
 func apiServers(c *frontend.Changes) (list []netip.AddrPort) {
 	pc := c.Port(model.PortName{Service: model.ServiceName{Namespace: "default", Name: "kubernetes"}, Port: "https",
 		Protocol: model.TCP})

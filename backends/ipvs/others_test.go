@@ -401,6 +401,37 @@ func TestThePortOfAnAPIServerIsNeverTaken(t *testing.T) {
 	require.Contains(t, k.ipvs.Dump(), "-A -t 192.0.2.10:80")
 }
 
+// An API server that stops withdraws its endpoint. If it is the only one, nothing but the API server itself can tell
+// this node when it is back: it must stay within reach.
+func TestTheLastAPIServerKeepsItsAddress(t *testing.T) {
+	apiServer := func(addr string) *model.Endpoint { return fm.Endpoint("default/kubernetes:https/TCP", addr).Build() }
+	kubernetes := fm.Service("default/kubernetes").ClusterIP("10.96.0.1").Port("https", 443).Build()
+	k := newKernel(t)
+	b := k.start(t)
+	put(t, b, append(ext("192.0.2.20"), backendtest.Node(), kubernetes, apiServer("192.0.2.20:6443"))...)
+	b.SetService(fm.Service("default/same").ClusterIP("10.96.0.71").ExternalIP("192.0.2.20").Port("https", 6443).Build())
+	b.SetEndpoint(fm.Endpoint("default/same:https/TCP", pod1.String()).Build())
+	require.Equal(t, []string{"default/same:https/TCP"}, failedPorts(t, b.Sync(t.Context())))
+	before := k.ipvs.Dump()
+	require.NotContains(t, before, "address 192.0.2.20")
+	for _, withdraw := range []func(){
+		func() { b.DeleteEndpoint(apiServer("192.0.2.20:6443").Key()) },
+		b.ForceResync,
+		func() { b.DeleteService(kubernetes.Name) },
+	} {
+		withdraw()
+		require.Equal(t, []string{"default/same:https/TCP"}, failedPorts(t, b.Sync(t.Context())))
+		require.NotContains(t, k.ipvs.Dump(), "address 192.0.2.20")
+		require.NotContains(t, k.ipvs.Dump(), "-t 192.0.2.20:6443")
+		require.Contains(t, k.ipvs.Dump(), "-A -t 192.0.2.20:80")
+	}
+
+	// It has moved.
+	put(t, b, kubernetes, apiServer("192.0.2.30:6443"))
+	require.Contains(t, k.ipvs.Dump(), "address 192.0.2.20")
+	require.Contains(t, k.ipvs.Dump(), "-A -t 192.0.2.20:6443")
+}
+
 // The virtual IP of the API servers is no endpoint of default/kubernetes, and a service may be what provides it.
 func TestTheAddressByWhichTheAPIServerIsReachedIsNotTheNodesOwn(t *testing.T) {
 	k := newKernel(t)
