@@ -84,6 +84,9 @@ func unknownNode(families []model.Family) config.NodeIPs {
 func (p *proxy) brainFeed(state localstate.Options) (*remote.Feed, error) {
 	opts := *p.Brain
 	opts.State = state
+	if opts.Dial == nil {
+		opts.Dial = p.machine.reached.dial
+	}
 	feed, err := remote.NewFeed(opts)
 	if err != nil {
 		return nil, fmt.Errorf("brain: %w", err)

@@ -15,15 +15,16 @@ import (
 const protobuf = "application/vnd.kubernetes.protobuf"
 
 // newClient returns a client for the API server that a kubeconfig file or master names; without both, for that of the
-// cluster in which this pod runs. Its requests are counted.
+// cluster in which this pod runs. Its requests are counted, and the addresses that it connects to are noted.
 func newClient(
-	c componentbasev1alpha1.ClientConnectionConfiguration, master string, requests *prom.Requests,
+	c componentbasev1alpha1.ClientConnectionConfiguration, master string, requests *prom.Requests, reached *reached,
 ) (kubernetes.Interface, error) {
 	rc, err := restConfig(c, master)
 	if err != nil {
 		return nil, err
 	}
 	rc.Wrap(requests.Wrap)
+	rc.Dial = reached.dial
 	client, err := kubernetes.NewForConfig(rc)
 	if err != nil {
 		return nil, fmt.Errorf("API server %s: %w", rc.Host, err)
@@ -53,7 +54,7 @@ func restConfig(c componentbasev1alpha1.ClientConnectionConfiguration, master st
 }
 
 // apiServers returns the IP address at which a client reaches the API server, if it is configured with one and not with
-// a name.
+// a name. The addresses behind a name are among those that the program has reached, if it made the client itself.
 func apiServers(client kubernetes.Interface) []netip.Addr {
 	rc, ok := client.CoreV1().RESTClient().(*rest.RESTClient)
 	if !ok || rc == nil { // a fake
@@ -64,4 +65,14 @@ func apiServers(client kubernetes.Interface) []netip.Addr {
 		return nil
 	}
 	return []netip.Addr{addr.Unmap()}
+}
+
+// brains returns the IP addresses among the targets of a node.
+func brains(targets []string) (list []netip.Addr) {
+	for _, target := range targets {
+		if a, err := netip.ParseAddrPort(target); err == nil {
+			list = append(list, a.Addr().Unmap().WithZone(""))
+		}
+	}
+	return list
 }

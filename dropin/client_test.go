@@ -2,6 +2,8 @@ package dropin
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -55,11 +57,48 @@ func TestTheAddressOfTheAPIServerIsKnown(t *testing.T) {
 		"https://api.example:6443":  "[]",
 		"https://192.0.2.1:6443/k8": "[192.0.2.1]",
 	} {
-		client, err := newClient(componentbasev1alpha1.ClientConnectionConfiguration{}, host, prom.NewRequests())
+		client, err := newClient(componentbasev1alpha1.ClientConnectionConfiguration{}, host, prom.NewRequests(),
+			newReached())
 		require.NoError(t, err)
 		assert.Equal(t, want, fmt.Sprint(apiServers(client)), host)
 	}
 	assert.Empty(t, apiServers(fake.NewClientset()))
+}
+
+// By a name the client reaches whatever address it resolves to, which counts from the attempt to connect on: where the
+// address is the node's own by mistake, the next attempt succeeds.
+func TestTheAddressesBehindANameAreKnownOnceTried(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close()) // nobody answers
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	reached := newReached()
+	client, err := newClient(componentbasev1alpha1.ClientConnectionConfiguration{}, "http://localhost:"+port,
+		prom.NewRequests(), reached)
+	require.NoError(t, err)
+	require.Empty(t, reached.addresses())
+	_, err = client.Discovery().ServerVersion()
+	require.Error(t, err)
+	require.Contains(t, reached.addresses(), netip.MustParseAddr("127.0.0.1"))
+	<-reached.changed
+}
+
+func TestOnlyTheLastAddressesAreRemembered(t *testing.T) {
+	r := newReached()
+	at := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}) }
+	for i := range maxReached + 1 {
+		r.add(at(i))
+		r.add(at(1))
+	}
+	require.Len(t, r.addresses(), maxReached)
+	require.Contains(t, r.addresses(), at(1), "it was used again and again")
+	require.NotContains(t, r.addresses(), at(0))
+	require.Contains(t, r.addresses(), at(maxReached))
+	<-r.changed
+	r.add(at(maxReached))
+	require.Empty(t, r.changed, "it is known")
+	require.Len(t, r.addresses(), maxReached)
 }
 
 func TestContentTypesThatAreConfiguredStay(t *testing.T) {
@@ -76,9 +115,9 @@ func TestContentTypesThatAreConfiguredStay(t *testing.T) {
 
 func TestNoAPIServerIsAnError(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	_, err := newClient(componentbasev1alpha1.ClientConnectionConfiguration{}, "", prom.NewRequests())
+	_, err := newClient(componentbasev1alpha1.ClientConnectionConfiguration{}, "", prom.NewRequests(), newReached())
 	assert.ErrorContains(t, err, "neither kubeconfig nor master is set, and this program does not run in a pod")
 	_, err = newClient(componentbasev1alpha1.ClientConnectionConfiguration{Kubeconfig: "/nowhere/kubeconfig"}, "",
-		prom.NewRequests())
+		prom.NewRequests(), newReached())
 	assert.ErrorContains(t, err, `kubeconfig "/nowhere/kubeconfig"`)
 }

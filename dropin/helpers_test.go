@@ -112,6 +112,7 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 	}, funcr.Options{})
 	r.ctx = klog.NewContext(t.Context(), logger)
 	r.machine = &machine{
+		reached: newReached(),
 		setGCPercent: func(percent int) {
 			if before := r.gcPercent.Swap(int32(percent)); int32(percent) < before {
 				r.leastGCPercent.Store(int32(percent))

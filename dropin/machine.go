@@ -35,6 +35,7 @@ import (
 type machine struct {
 	newClient func(c componentbasev1alpha1.ClientConnectionConfiguration, master string) (kubernetes.Interface, error)
 	requests  *prom.Requests // of such a client; nil in tests
+	reached   *reached       // by such a client, or at brains
 	hostname  func() (string, error)
 	listen    func(ctx context.Context, network, address string) (net.Listener, error)
 
@@ -65,14 +66,15 @@ type machine struct {
 
 // theMachine returns the real machine.
 func theMachine() *machine {
-	requests := prom.NewRequests()
+	requests, reached := prom.NewRequests(), newReached()
 	m := &machine{
 		newClient: func(
 			c componentbasev1alpha1.ClientConnectionConfiguration, master string,
 		) (kubernetes.Interface, error) {
-			return newClient(c, master, requests)
+			return newClient(c, master, requests, reached)
 		},
 		requests: requests,
+		reached:  reached,
 		hostname: os.Hostname,
 		listen:   (&net.ListenConfig{}).Listen,
 		host:     &hostaddr.System{ExcludeInterfaces: ipvs.ServiceLinks()},

@@ -9,22 +9,24 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// otherNodes are the addresses of the cluster's other nodes, for mode ipvs: an ipvs.OtherNodes. It watches all Nodes,
-// which takes traffic and memory in proportion to their number, so it begins only when the addresses are first
-// requested. It keeps nothing but the addresses.
+// otherNodes are the addresses of the cluster's other nodes, and those that the program has reached, for mode ipvs: an
+// ipvs.OtherNodes. It watches all Nodes, which takes traffic and memory in proportion to their number, so it begins
+// only when the addresses are first requested. It keeps nothing but the addresses.
 type otherNodes struct {
 	self    string
 	begin   func()
-	changed chan struct{}
+	reached *reached
 
 	mu     sync.Mutex
 	known  bool
 	byNode map[string][]netip.Addr
+	more   []netip.Addr // reached, in list
 	list   []netip.Addr
 	stale  bool // list has to be rebuilt
 }
@@ -32,14 +34,23 @@ type otherNodes struct {
 var _ watch.Handler = (*otherNodes)(nil)
 
 // newOtherNodes returns the addresses of all nodes but one. Once requested, they are followed until ctx ends, in wg.
+// Without a client no node is known.
 func newOtherNodes(
-	ctx context.Context, wg *sync.WaitGroup, client kubernetes.Interface, self string,
+	ctx context.Context, wg *sync.WaitGroup, client kubernetes.Interface, self string, reached *reached,
 ) (*otherNodes, error) {
+	o := &otherNodes{self: self, reached: reached, byNode: map[string][]netip.Addr{}}
+	if client == nil {
+		o.known = true
+		o.begin = sync.OnceFunc(func() {
+			klog.FromContext(ctx).Info("Behind a brain the addresses of other nodes are not known: this node no longer " +
+				"reaches one that a Service lists as an external IP or VIP. Use mode nftables if Services do")
+		})
+		return o, nil
+	}
 	nodes, err := watch.NewClientset(client, watch.ClientsetOptions{OnlyNodes: true})
 	if err != nil {
 		return nil, err
 	}
-	o := &otherNodes{self: self, changed: make(chan struct{}, 1), byNode: map[string][]netip.Addr{}}
 	o.begin = sync.OnceFunc(func() {
 		wg.Go(func() { _ = nodes.Run(ctx, watch.AllNodes, o) }) // its error is always nil
 	})
@@ -51,8 +62,9 @@ func (o *otherNodes) Addresses() ([]netip.Addr, bool) {
 	o.begin()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.stale {
-		o.list = slices.Concat(slices.Collect(maps.Values(o.byNode))...)
+	if more := o.reached.addresses(); o.stale || !slices.Equal(more, o.more) {
+		o.more = more
+		o.list = slices.Concat(append(slices.Collect(maps.Values(o.byNode)), more)...)
 		slices.SortFunc(o.list, netip.Addr.Compare)
 		o.list, o.stale = slices.Compact(o.list), false
 	}
@@ -60,12 +72,12 @@ func (o *otherNodes) Addresses() ([]netip.Addr, bool) {
 }
 
 // Changed implements ipvs.OtherNodes.
-func (o *otherNodes) Changed() <-chan struct{} { return o.changed }
+func (o *otherNodes) Changed() <-chan struct{} { return o.reached.changed }
 
 // notify is called with the lock held.
 func (o *otherNodes) notify() {
 	select {
-	case o.changed <- struct{}{}:
+	case o.reached.changed <- struct{}{}:
 	default:
 	}
 }

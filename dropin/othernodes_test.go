@@ -2,7 +2,11 @@ package dropin
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -20,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"sigs.k8s.io/kube-proxy-lib/remote/brain"
 	"sigs.k8s.io/kube-proxy-lib/testing/apiserver"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 	"sigs.k8s.io/kube-proxy-lib/watch"
@@ -86,8 +91,42 @@ func TestNobodyWatchesAllNodesWithoutNeed(t *testing.T) {
 	}
 }
 
+// Behind a brain only the brains are known, and the node is told what that means. The addresses of brains are never the
+// node's own: without them it would have no state after that, and nothing would put it right.
+func TestModeIPVSBehindABrainLeavesTheBrainsTheirAddresses(t *testing.T) {
+	needModesOfLinux(t)
+	brains := newBrain(t, append(cluster(), kube.Service("default/ext").ClusterIP("10.96.0.20").Port("http", 80).
+		ExternalIP("192.0.2.20").ExternalIP("2001:db8::20").ExternalIP("192.0.2.30").Build())...)
+	brains.start(t, brain.ServeOptions{})
+	r, reached := newRig(t), newReached()
+	r.machine.reached = reached
+	c, err := ParseCommand([]string{"--proxy-mode=ipvs", "--server=" + brains.target}, io.Discard)
+	require.NoError(t, err)
+	c.Config.machine = r.machine
+	c.Config.Brain.Insecure = true
+	c.Config.Brain.Targets = append(c.Config.Brain.Targets, "192.0.2.20:10270", "[2001:db8::20]:10270",
+		"file://"+t.TempDir())
+	c.Config.Brain.Dial = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("away") }
+	ready := make(chan struct{})
+	c.Config.OnReady = func() { close(ready) }
+	stop := r.startFunc(t, c.Run)
+	<-ready
+	dump := r.ipvs.Dump()
+	assert.NotContains(t, dump, "address 192.0.2.20")
+	assert.Contains(t, dump, "-A -t 192.0.2.20:80")
+	assert.NotContains(t, dump, "address 2001:db8::20")
+	assert.Contains(t, dump, "address 192.0.2.30")
+	assert.Equal(t, 1, strings.Count(r.logged(), "Behind a brain the addresses of other nodes are not known"))
+
+	// A brain is found by its name, and turns out to have the third address.
+	reached.add(netip.MustParseAddr("192.0.2.30"))
+	require.Eventually(t, func() bool { return !strings.Contains(r.ipvs.Dump(), "address 192.0.2.30") },
+		time.Minute, time.Millisecond)
+	require.NoError(t, stop())
+}
+
 func TestOtherNodesTellsWhatChangesOfAddresses(t *testing.T) {
-	o, err := newOtherNodes(t.Context(), nil, fake.NewClientset(), "n1")
+	o, err := newOtherNodes(t.Context(), nil, fake.NewClientset(), "n1", newReached())
 	require.NoError(t, err)
 	o.begin = func() {}
 	text := func() string {
@@ -142,7 +181,7 @@ func TestOtherNodesBehindATunnel(t *testing.T) {
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		o, err := newOtherNodes(ctx, &wg, client, "n1")
+		o, err := newOtherNodes(ctx, &wg, client, "n1", newReached())
 		require.NoError(t, err)
 		_, known := o.Addresses()
 		require.False(t, known)
@@ -169,7 +208,7 @@ func TestOtherNodesOfAServerThatIsAway(t *testing.T) {
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		o, err := newOtherNodes(ctx, &wg, client, "n1")
+		o, err := newOtherNodes(ctx, &wg, client, "n1", newReached())
 		require.NoError(t, err)
 		o.Addresses()
 		time.Sleep(10 * time.Minute)
@@ -192,7 +231,7 @@ func TestWithoutPermissionNoNodeIsKnown(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(r.ctx)
 	var wg sync.WaitGroup
-	o, err := newOtherNodes(ctx, &wg, client, "n1")
+	o, err := newOtherNodes(ctx, &wg, client, "n1", newReached())
 	require.NoError(t, err)
 	o.Addresses()
 	<-o.Changed()

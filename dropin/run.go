@@ -254,7 +254,11 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 		NodePortAddresses: p.nodePorts, Limits: p.Limits, Metrics: p.registry, OnProblem: p.events.notServed}}
 	if p.client != nil {
 		options.apiServers = apiServers(p.client)
-		options.otherNodes = func() (*otherNodes, error) { return newOtherNodes(ctx, &wg, p.client, p.nodeName) }
+	} else {
+		options.apiServers = brains(p.Brain.Targets)
+	}
+	options.otherNodes = func() (*otherNodes, error) {
+		return newOtherNodes(ctx, &wg, p.client, p.nodeName, p.machine.reached)
 	}
 	backend, err := p.mode.start(ctx, p.KubeProxyConfiguration, p.machine, options)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"time"
 
@@ -208,7 +209,13 @@ func (d *dialer) dial(ctx context.Context, target string) (*grpc.ClientConn, err
 		}
 		creds = credentials.NewTLS(config)
 	}
+	isUnix := strings.HasPrefix(target, unixTarget)
 	target, resolved := resolution(target)
+	if dial := d.client.opts.Dial; dial != nil && !isUnix {
+		resolved = append(resolved, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return dial(ctx, "tcp", address)
+		}))
+	}
 	if inMemory := testdial.From(ctx); inMemory != nil {
 		resolved = append(resolved, grpc.WithContextDialer(inMemory))
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,9 @@ type Options struct {
 	GetTLS func() (*tls.Config, error)
 	// Insecure connects without TLS to targets that are not Unix sockets.
 	Insecure bool
+	// Dial, if given, opens the connections to targets that are not Unix sockets, in place of a net.Dialer. The address is
+	// that of a target, or one of those behind its name.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// State has the options of this node. NodeName may be empty if the certificate contains it.
 	State localstate.Options
 

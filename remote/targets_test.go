@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -110,6 +111,41 @@ func TestAFeedFollowsItsFile(t *testing.T) {
 	cancel()
 	require.NoError(t, <-ended)
 	assert.Empty(t, visits, "it goes nowhere without a reason")
+}
+
+// A program that has to know which addresses a feed connects to opens the connections itself.
+func TestDialIsGivenTheAddress(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ends := status.Error(codes.Unavailable, "that is all")
+	server := &hung{says: []*remotev1.Update{reset1("10.0.0.1")}, ends: ends}
+	server.serveOn(t, ln)
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	require.NoError(t, err)
+	for target, want := range map[string]string{
+		ln.Addr().String():         "tcp " + ln.Addr().String(),
+		"dns:///localhost:" + port: "tcp " + ln.Addr().String(),
+		server.serve(t, socket(t)): "",
+	} {
+		var mu sync.Mutex
+		var dialed []string
+		d := newDialer(t)
+		d.client.opts = Options{Targets: []string{target}, Insecure: true, State: stateN1,
+			Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				dialed = append(dialed, network+" "+address)
+				return (&net.Dialer{}).DialContext(ctx, network, address)
+			}}
+		require.ErrorContains(t, d.stream(quiet(t), target), "that is all", target)
+		mu.Lock()
+		if want == "" {
+			require.Empty(t, dialed, target)
+		} else {
+			require.Contains(t, dialed, want, target)
+		}
+		mu.Unlock()
+	}
 }
 
 // A target of the form dns:///NAME:PORT is resolved.

@@ -62,9 +62,10 @@ type Options struct {
 	// OtherNodes knows the addresses of the cluster's other nodes, where only the services' ports are taken. Default:
 	// none is known, and every address that is not an API server's is put on the interface.
 	OtherNodes OtherNodes
-	// APIServers are addresses by which the program reaches the API server, such as a virtual IP of all of them, in
-	// addition to the endpoints of default/kubernetes: of a service that lists one, only its ports are taken there (S63).
-	// The port of the API server may be one of them, if a service is what provides the virtual IP.
+	// APIServers are addresses by which the program reaches the API server, such as a virtual IP of all of them, or a
+	// brain (package remote), in addition to the endpoints of default/kubernetes: of a service that lists one, only its
+	// ports are taken there (S63). The port of the API server may be one of them, if a service is what provides the
+	// virtual IP. Those that change, as of a name, OtherNodes may return as well.
 	APIServers []netip.Addr
 	// Dataplane is the kernel's IPVS with the interface Link, and NFTables its packet filter. The backend does not close
 	// them if given. Default: the kernel's, in the network namespace of the thread that calls New.
