@@ -24,7 +24,7 @@ import (
 // maxSharedSlots is how many slots a service port may have in the shared maps.
 const maxSharedSlots = 1024
 
-// ownPort is a service port that has its own chains. It is immutable once its plan is made.
+// ownPort is a service port that has its own chains. It is immutable once its plan is made, apart from groups.
 type ownPort struct {
 	name     string        // the prefix of the names of its chains
 	comment  string        // of its chains
@@ -34,8 +34,11 @@ type ownPort struct {
 	ids      [2]uint32     // of its backend sets, in the order of frontend.RouteSets
 	// masquerade is what the chain of each backend set does first, and for all traffic alike.
 	masquerade [2]model.Masquerade
-	chains     []string
-	to         [numKinds]string // where the traffic of its frontends of each kind goes
+	// groups are the endpoints of each backend set that has many, if the port has session affinity. They change with
+	// the next plan.
+	groups [2]*endpointGroups
+	chains []string
+	to     [numKinds]string // where the traffic of its frontends of each kind goes
 }
 
 // chain returns the name of the chain that sends to an endpoint of a set, and what it does before that.
@@ -97,17 +100,7 @@ func (p *plan) changeOwn(c *frontend.PortChange, before *ownPort) *ownPort {
 			p.ensure(ch, after)
 		}
 		if len(random) > 0 && clients != nil {
-			name, m := after.chain(set)
-			ch := rules.NewChain(name, p.masquerading(m)...)
-			first := len(ch.Rules)
-			ch.Rules = append(ch.Rules, clientsRules(port, c.Endpoints(set), clients, random)...)
-			ch.Comment = after.comment
-			have := p.base.chains[name]
-			p.ensure(ch, after)
-			if p.all && !kept {
-				ids := p.base.chains[name]
-				kept = slices.Equal(have, ids) || sharesAny(have, ids[first:len(ids)-len(random)])
-			}
+			kept = p.ensureClients(c, set, before, after, clients, random) || kept
 		}
 	}
 	if c.Before != nil {
@@ -219,18 +212,52 @@ func scopeOf(port model.PortName) uint32 {
 	return max(binary.BigEndian.Uint32(sum[16:]), 1)
 }
 
-// clientsRules returns rules that keep clients with their endpoints, or send them to one of the chains in random if
-// they do not fit into their set.
-func clientsRules(port *frontend.Port, list []*model.Endpoint, clients *dp.Set, random []string) []dp.Rule {
-	endpoints := make([]netip.AddrPort, len(list))
-	for i, ep := range list {
-		endpoints[i] = ep.Target
+// ensureClients plans the chain that keeps the clients of a backend set with their endpoints, or sends them to one of
+// the chains in random if they do not fit into their set. If everything is planned, it reports whether the table
+// already has rules with this affinity timeout.
+func (p *plan) ensureClients(c *frontend.PortChange, set model.EndpointSets, before, after *ownPort, clients *dp.Set,
+	random []string) (kept bool) {
+	name, m := after.chain(set)
+	ch := rules.NewChain(name, p.masquerading(m)...)
+	ch.Comment = after.comment
+	if len(c.Endpoints(set)) > maxUngrouped {
+		g := p.groupsOf(c, set, before, after, clients)
+		ch.Rules = append(ch.Rules, p.ensureGroups(c.After, name, g, after, clients)...)
+		ch.Rules = append(ch.Rules, fullRules(random)...)
+		p.ensure(ch, after)
+		return g.found
 	}
-	slices.SortFunc(endpoints, model.CompareTargets) // otherwise the chain would differ after a restart
+	targets := sortedTargets(c.Endpoints(set))
+	known, chosen := clientsRules(c.After, targets, clients)
+	if len(targets) == 1 { // all clients have the same endpoint
+		known = nil
+	}
+	first := len(ch.Rules)
+	ch.Rules = slices.Concat(ch.Rules, known, chosen)
+	last := len(ch.Rules)
+	ch.Rules = append(ch.Rules, fullRules(random)...)
+	have := p.base.chains[name]
+	p.ensure(ch, after)
+	ids := p.base.chains[name]
+	return p.all && (slices.Equal(have, ids) || sharesAny(have, ids[first:last]))
+}
+
+// sortedTargets returns the targets of endpoints in an order that is the same after a restart.
+func sortedTargets(list []*model.Endpoint) []netip.AddrPort {
+	targets := make([]netip.AddrPort, len(list))
+	for i, ep := range list {
+		targets[i] = ep.Target
+	}
+	slices.SortFunc(targets, model.CompareTargets)
+	return targets
+}
+
+// clientsRules returns rules that keep clients with one of these endpoints, and rules that choose one for others.
+func clientsRules(port *frontend.Port, endpoints []netip.AddrPort, clients *dp.Set) (known, chosen []dp.Rule) {
 	scope := scopeOf(port.Name)
 	// There may be very many of these rules, so they share the statements that they have in common.
-	n, last := len(endpoints), len(random)-1
-	known, chosen := make([]dp.Rule, n), make([]dp.Rule, n)
+	n := len(endpoints)
+	known, chosen = make([]dp.Rule, n), make([]dp.Rule, n)
 	for i, ep := range endpoints {
 		// It has to be the same after a restart.
 		sum := sha256.Sum256(dp.AppendPort(dp.AppendAddr(nil, ep.Addr()), ep.Port()))
@@ -243,14 +270,15 @@ func clientsRules(port *frontend.Port, list []*model.Endpoint, clients *dp.Set, 
 			chosen[i].Statements = append([]dp.Statement{dp.OneIn{N: uint32(left)}}, statements[1:]...)
 		}
 	}
-	if n == 1 { // all clients have the same endpoint
-		known = nil
-	}
-	all := append(known, chosen...)
-	// A chain in which the packet finds no slot returns.
+	return known, chosen
+}
+
+// fullRules returns rules that send a client to one of the chains in random.
+func fullRules(random []string) (list []dp.Rule) {
 	const full = "if the set is full"
-	for _, name := range random[:last] {
-		all = append(all, rules.Commented(full, dp.Jump{Chain: name}))
+	last := len(random) - 1
+	for _, name := range random[:last] { // a chain in which the packet finds no slot returns
+		list = append(list, rules.Commented(full, dp.Jump{Chain: name}))
 	}
-	return append(all, rules.Commented(full, dp.Goto{Chain: random[last]}))
+	return append(list, rules.Commented(full, dp.Goto{Chain: random[last]}))
 }

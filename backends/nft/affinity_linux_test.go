@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -169,6 +170,60 @@ func TestServicesThatShareASetOfClientsAreToldApart(t *testing.T) {
 		seen[ask(30, many[23])]++
 	}
 	assert.Len(t, seen, 4, "balanced without affinity: %v", seen)
+}
+
+// Of a port with very many endpoints a packet passes several chains. Each client stays with one endpoint of any group.
+func TestClientsOfManyEndpointsKeepOne(t *testing.T) {
+	nftProgram := need.Program(t, "nft")
+	flows := backendtest.NewFlows(t, testkit.EnterNamespace(t))
+	r := newKernelRig(t, nft.Options{}, true)
+	s := flows.Service()
+	s.SessionAffinityTimeout = 3 * time.Hour
+	const endpoints, clients = 3 * 128, 60
+	values := []any{backendtest.Node(), s}
+	for i := range endpoints {
+		ep := *flows.Endpoint(1)
+		ep.Target = netip.AddrPortFrom(ep.Target.Addr(), uint16(9000+i))
+		values = append(values, &ep)
+	}
+	r.Set(values...)
+	r.Sync()
+	noted := regexp.MustCompile(`(10\.1\.2\.\d+) \. (\d+) timeout`)
+	before := map[string]string{}
+	for round := range 4 {
+		for client := range clients {
+			from := net.UDPAddr{IP: net.IPv4(10, 1, 2, byte(1+client)), Port: 10000 + round}
+			c, err := (&net.Dialer{LocalAddr: &from}).Dial("udp4", "10.96.255.1:80")
+			require.NoError(t, err)
+			_, err = c.Write([]byte("?"))
+			require.NoError(t, err)
+			require.NoError(t, c.Close())
+		}
+		listed, err := exec.CommandContext(t.Context(), nftProgram, "list", "table", "ip", "kube-proxy-lib").CombinedOutput()
+		require.NoError(t, err, "%s", listed)
+		chosen := map[string]string{}
+		for _, m := range noted.FindAllStringSubmatch(string(listed), -1) {
+			require.NotContains(t, chosen, m[1], "one endpoint")
+			chosen[m[1]] = m[2]
+		}
+		require.Len(t, chosen, clients)
+		if round > 0 {
+			require.Equal(t, before, chosen)
+		}
+		before = chosen
+		groups := map[string]int{}
+		rule := regexp.MustCompile(`ip saddr \. numgen random mod 1 offset (\d+) @`)
+		for i, chain := range strings.Split(string(listed), "chain ") {
+			for _, m := range rule.FindAllStringSubmatch(chain, -1) {
+				groups[m[1]] = i
+			}
+		}
+		reached := map[int]bool{}
+		for _, number := range chosen {
+			reached[groups[number]] = true
+		}
+		assert.Len(t, reached, 3, "groups")
+	}
 }
 
 // answerWithName answers with its own address.

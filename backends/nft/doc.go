@@ -107,9 +107,19 @@
 //	                      ├─ else ───────────────────────── note source . 9, dnat to endpoint 2
 //	                      └─ if nothing can be noted ────── go to cluster-2: any of them, at random
 //
+// Of more than 256 endpoints up to 128 each are a group, whose rules are in two chains of their own:
+//
+//	affinity-...-cluster ─┬─ jump to ...-known-0 (the first kind of rule above, for group 0)
+//	                      ├─ jump to ...-known-1
+//	                      ├─ jump to ...-known-2
+//	                      ├─ with a chance of 128 in 300 ── jump to ...-new-0 (the second kind, for group 0)
+//	                      ├─ with a chance of 128 in 172 ── jump to ...-new-1
+//	                      ├─ else ───────────────────────── jump to ...-new-2
+//	                      └─ if nothing can be noted ────── go to cluster-300
+//
 // So affinity holds across all addresses of the port and across restarts, and ends in the transaction that removes the
-// endpoint. Its cost per connection and per change is proportional to the port's endpoints; a port with one endpoint
-// only notes its clients. A set has room for 65,535 clients; further ones are balanced without affinity. If an endpoint
+// endpoint. Its cost per connection is proportional to the port's endpoints, and its cost per change to those of a
+// group; a port with one endpoint only notes its clients. A set has room for 65,535 clients; further ones are balanced without affinity. If an endpoint
 // is removed and comes back within the timeout, a client may have entries for both it and another endpoint; it then
 // stays with one of them.
 //
@@ -168,7 +178,8 @@ package nft
 //	family.go            a wave in one family: what is known of the table, and what is done if it fails
 //	plan.go              the difference as two transactions
 //	port.go, action.go   a service port: its frontends, slots, and the chain for what happens to its traffic
-//	affinity.go          service ports with chains of their own; clients.go: who shares a set; lowered.go: timeouts
+//	affinity.go          service ports with chains of their own; groups.go: those with very many sticky endpoints;
+//	                     clients.go: who shares a set; lowered.go: timeouts
 //	sources.go           source ranges
 //	compare.go           reading the table, and adopting what is there
 //	drift.go             what other programs have changed; its monitor is in internal/kernel/nft/dataplane

@@ -274,6 +274,7 @@ func (f *family) describeService(_ model.ServiceName, _ *frontend.Changes, ports
 		}
 	}
 	p := newPlan(base)
+	p.shown = f.table.own
 	for _, pc := range ports {
 		p.changePort(pc)
 	}

@@ -27,7 +27,7 @@ type Options struct {
 
 // StickyLimits returns how many endpoints with session affinity one service and the services of one namespace may have
 // in each family, unless [frontend.Limits] say otherwise. Each has two rules, and for any change of a rule the kernel
-// validates all of them.
+// validates all of them: tens of milliseconds beside a service at its limit.
 func StickyLimits() frontend.StickyLimits {
 	return frontend.StickyLimits{Service: 1 << 15, Namespace: 1 << 17}
 }

@@ -29,7 +29,8 @@ type plan struct {
 	wantedSets map[string]bool  // and the sets
 	lists      rules.SourceLists
 	ranges     []rangesPlan
-	readRanges map[string][]dp.Element // of the sets of source ranges that were read
+	shown      map[model.PortName]*ownPort // of the table that is described, if this is for a description
+	readRanges map[string][]dp.Element     // of the sets of source ranges that were read
 }
 
 // setPlan has the changes of a set. An element that is both deleted and added is replaced, or left alone if it is the
@@ -90,6 +91,12 @@ func (p *plan) ensure(ch rules.Chain, own *ownPort) {
 	if own != nil {
 		own.chains = append(own.chains, ch.Name)
 	}
+}
+
+// keep plans that a chain stays as it is. It belongs to a service port.
+func (p *plan) keep(chain string, own *ownPort) {
+	p.wanted[chain] = true
+	own.chains = append(own.chains, chain)
 }
 
 // ensureSet plans a set that not every table has, and reports whether it is missing.

@@ -142,14 +142,21 @@ func everyService() (values []any) {
 	return values
 }
 
-// bigService has slots by number.
-func bigService() (values []any) {
+// bigServices have slots by number, and endpoints in groups.
+func bigServices() (values []any) {
 	big := fm.Service("big/slots-by-number").DetectsLocalPods().ClusterIP("10.96.2.1", "fd00:96::2:1").SCTPPort("", 80)
 	values = append(values, big.Build())
 	for i := range 1100 {
 		for _, pods := range []string{"10.245.%d.%d:80", "[fd00:245:%x::%x]:80"} {
 			pod := fm.Endpoint("big/slots-by-number/SCTP", fmt.Sprintf(pods, i/256, i%256))
 			values = append(values, pod.Build())
+		}
+	}
+	values = append(values, fm.Service("big/groups").ClusterIP("10.96.2.2", "fd00:96::2:2").UDPPort("", 80).
+		Affinity(time.Hour).Build())
+	for i := range 300 {
+		for _, pods := range []string{"10.245.%d.%d:80", "[fd00:245:%x::%x]:80"} {
+			values = append(values, fm.Endpoint("big/groups/UDP", fmt.Sprintf(pods, i/256, i%256)).Build())
 		}
 	}
 	return values
@@ -179,7 +186,7 @@ func everyTable(t *testing.T) []*rig {
 		node.LocalPods = table.pods
 		r.Set(append(everyService(), &node)...)
 		if table.name == "" {
-			r.Set(bigService()...)
+			r.Set(bigServices()...)
 		}
 		r.Sync()
 		rigs = append(rigs, r)

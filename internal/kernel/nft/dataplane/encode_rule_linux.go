@@ -119,6 +119,13 @@ func encode(s Statement, family model.Family) ([]expr.Any, error) {
 	case OneIn:
 		return []expr.Any{&expr.Numgen{Register: unix.NFT_REG_1, Modulus: s.N, Type: unix.NFT_NG_RANDOM},
 			cmp(expr.CmpOpEq, native(0))}, nil
+	case Fraction:
+		// Numbers are compared byte by byte, so the random one is made big-endian.
+		return []expr.Any{
+			&expr.Numgen{Register: unix.NFT_REG_1, Modulus: s.Denominator, Type: unix.NFT_NG_RANDOM},
+			&expr.Byteorder{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Op: expr.ByteorderHton,
+				Len: 4, Size: 4},
+			cmp(expr.CmpOpLt, binary.BigEndian.AppendUint32(nil, s.Numerator))}, nil
 	case HasMark:
 		return compareBits(meta(expr.MetaKeyMARK), s.Bit, expr.CmpOpEq, s.Bit), nil
 	case SetMark:

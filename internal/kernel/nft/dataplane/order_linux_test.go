@@ -43,6 +43,7 @@ func TestTheBytesOfKeysMasksAndUserDataOnEachProcessor(t *testing.T) {
 			"00000020 00000000 00000000"},
 		{"a type of address", rawBytes(t, IsLocal{DestinationAddr}), "02000000", "00000002"},
 		{"a random number", rawBytes(t, OneIn{3}), "00000000", ""},
+		{"a fraction", rawBytes(t, Fraction{300, 301}), "0000012c", ""},
 		{"a protocol", rawBytes(t, IsProtocol{model.UDP}), "11", ""},
 		{"an address and port", rawBytes(t, DNAT{netip.AddrPortFrom(s.pod, 80)}), "0af40105 0050", ""},
 		{"a prefix: mask, xor, value", rawBytes(t, InPrefix{Field: SourceAddr, Prefix: netip.PrefixFrom(s.pod, 21)}),

@@ -69,6 +69,12 @@ type OneIn struct {
 	N uint32
 }
 
+// Fraction matches a fraction of all packets, at random.
+type Fraction struct {
+	// Numerator and Denominator: it matches so many of so many packets. The denominator is at least 1.
+	Numerator, Denominator uint32
+}
+
 // HasMark matches packets that have a bit of the packet mark set.
 type HasMark struct {
 	// Bit is the bit's value, such as 0x4000, and not its position. Of several bits, all have to be set.
@@ -199,6 +205,11 @@ func (IsNew) append(b []byte, _ model.Family) []byte { return text(b, "ct state 
 
 func (s OneIn) append(b []byte, _ model.Family) []byte {
 	return append(strconv.AppendUint(append(b, "numgen random mod "...), uint64(s.N), 10), " 0"...)
+}
+
+func (s Fraction) append(b []byte, _ model.Family) []byte {
+	b = strconv.AppendUint(append(b, "numgen random mod "...), uint64(s.Denominator), 10)
+	return strconv.AppendUint(append(b, " < "...), uint64(s.Numerator), 10)
 }
 
 func (s HasMark) append(b []byte, _ model.Family) []byte {

@@ -86,6 +86,7 @@ func (s sample) create() *Transaction {
 			Refresh{Set: s.shared, ID: 7, Scope: 8, Timeout: time.Hour}, IsProtocol{model.TCP}, dnat},
 		[]Statement{InSet{Set: s.shared, ID: 7, Scope: 8},
 			Refresh{Set: s.shared, ID: 7, Scope: 4294967295, Timeout: time.Minute}, IsProtocol{model.TCP}, dnat})
+	chain("some", []Statement{Fraction{128, 300}, Return{}}, []Statement{Jump{"sticky"}})
 	chain("split",
 		[]Statement{InPrefix{Field: SourceAddr, Prefix: odd}, Goto{"cluster-2"}},
 		[]Statement{FromInterface{Name: "veth", Prefix: true}, Goto{"cluster-2"}},
