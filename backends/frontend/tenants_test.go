@@ -17,7 +17,7 @@ import (
 // gets. A claim among others costs their logarithm.
 func TestNoTenantCostsMoreThanItAsksFor(t *testing.T) {
 	backendtest.Tenants{
-		Price: backendtest.Price{Service: 1, Port: 1, Frontend: 7, Endpoint: 1, Bytes: 15},
+		Price: backendtest.Price{Service: 1, Port: 1, Frontend: 9, Endpoint: 1, Bytes: 15},
 		Text:  backendtest.Unchanged,
 		Pairs: true,
 		New: func(t *testing.T, limits frontend.Limits) (backendtest.TenantBackend, func() backendtest.Work) {

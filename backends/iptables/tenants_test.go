@@ -35,7 +35,8 @@ func TestNoTenantCostsMoreThanItAsksFor(t *testing.T) {
 const tenantSlack = 2 * 96
 
 func tenantPrice() backendtest.Price {
-	return backendtest.Price{Service: 2, Port: 12, Frontend: 2, Range: 2, Endpoint: 2, Bytes: 165}
+	return backendtest.Price{Service: 2, Port: 12, Frontend: 2, Range: 2, Endpoint: 2, Bytes: 165,
+		Rewritten: 2 * 128, StickyRewritten: 2 * 2048}
 }
 
 func countRules(work *backendtest.Work, b *dataplane.Batch) {

@@ -39,5 +39,5 @@ func TestNoTenantCostsMoreThanItAsksFor(t *testing.T) {
 
 func tenantPrice() backendtest.Price {
 	return backendtest.Price{Service: 4, Port: 8, Frontend: 2, Range: 2, Endpoint: 2, Destination: 1,
-		MaxDestinations: 1024, StickyPort: 3, Bytes: 140, StickyBytes: 180}
+		MaxDestinations: 1024, StickyPort: 3, Bytes: 140, StickyBytes: 180, StickyRewritten: 2 * 256}
 }

@@ -18,7 +18,7 @@ import (
 // other things, session affinity is switched off) and remove the tenant. Nothing fails: the kernel's time depends on
 // the machine, so compare pairs.
 func BesideTenants(b *testing.B, open func(*testing.B) Backend) {
-	for i, s := range pairShapes() {
+	for i, s := range pairShapes(1000, 200) {
 		b.Run(s.String(), func(b *testing.B) { besideTenant(b, open(b), s, uint64(i)) })
 	}
 }

@@ -103,10 +103,10 @@ func cornerShape(which uint64) shape {
 	return s
 }
 
-// pairShapes are all pairs of dimensions at sizes that show a product: 1,000 of the one, or 32 slices, and 8 of the
-// other, or so many ranges that nft has a set for them. With 200 of the one, all have session affinity and, where there
-// can be many, addresses that all services contest, and ports that are refused.
-func pairShapes() (list []shape) {
+// pairShapes are all pairs of dimensions at sizes that show a product: n of the one, or 32 slices or more, and 8 of the
+// other, or so many ranges that nft has a set for them. With special of the one, all have session affinity and, where
+// there can be many, addresses that all services contest, and ports that are refused.
+func pairShapes(n, special int) (list []shape) {
 	for many := range numDimensions {
 		for some := range numDimensions {
 			if many == some {
@@ -115,14 +115,17 @@ func pairShapes() (list []shape) {
 			pair := func(n int) shape {
 				s := smallest()
 				*s.dimensions()[many], *s.dimensions()[some] = n, 8
-				if s.slices = min(s.slices, 32); s.ranges == 8 {
+				if s.ranges == 8 {
 					s.ranges = 40
+				}
+				if many == slicesDimension {
+					s.slices = max(n/32, 32)
 				}
 				return s
 			}
-			sticky, contested, refused := pair(200), pair(200), pair(200)
+			sticky, contested, refused := pair(special), pair(special), pair(special)
 			sticky.sticky, contested.contested, refused.refused = true, true, true
-			list = append(list, pair(1000), sticky)
+			list = append(list, pair(n), sticky)
 			if sticky.services > 1 {
 				list = append(list, contested)
 			}
