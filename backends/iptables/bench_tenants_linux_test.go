@@ -15,7 +15,7 @@ func BenchmarkBesideTenants(b *testing.B) {
 	for _, v := range []dataplane.Variant{dataplane.Legacy, dataplane.NFT} {
 		b.Run(string(v), func(b *testing.B) {
 			needPrograms(b, v)
-			backendtest.BesideTenants(b, func(b *testing.B) backendtest.Backend {
+			backendtest.BesideTenants(b, func(b testing.TB) backendtest.Backend {
 				testkit.EnterNamespace(b)
 				return newBackend(b, iptables.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}}.Of(v))
 			})

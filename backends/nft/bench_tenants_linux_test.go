@@ -3,21 +3,25 @@ package nft_test
 import (
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
-	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
-	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
+
+// onEmptyKernel returns a backend on a kernel without tables.
+func onEmptyKernel(tb testing.TB) backendtest.Backend {
+	testkit.EnterNamespace(tb)
+	return newBackend(tb, nft.Options{})
+}
 
 func BenchmarkBesideTenants(b *testing.B) {
 	testkit.NeedRoot(b)
-	backendtest.BesideTenants(b, func(b *testing.B) backendtest.Backend {
-		testkit.EnterNamespace(b)
-		backend, err := nft.New(b.Context(), nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}})
-		require.NoError(b, err)
-		return backend
-	})
+	backendtest.BesideTenants(b, onEmptyKernel)
+}
+
+func TestNoTenantTakesTheKernelMoreTimeThanItAsksFor(t *testing.T) {
+	need.Deep(t)
+	testkit.NeedRoot(t)
+	backendtest.NoTenantTakesMoreTime(t, onEmptyKernel)
 }
