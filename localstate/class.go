@@ -58,13 +58,13 @@ func (s *State) ForClass(c Class) *State {
 		for _, slice := range from.slices {
 			in := *slice
 			in.service = svc
-			if s.slices[slice.key()] == slice { // otherwise it is held, but no longer exists
+			if s.slices[slice.key()] == slice { // otherwise it does not exist in this form: see hold
 				n.slices[in.key()] = &in
 			}
 			n.addSlice(&in)
 			n.markEndpoints(svc, in.family)
 		}
-		n.copyHeld(s, svc, from)
+		n.copyHold(s, svc, from)
 	}
 	return n
 }

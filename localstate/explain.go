@@ -26,7 +26,7 @@ type Explanation struct {
 	// Ignored lists the slices of the service that are not used, such as those of type FQDN, and the unused parts of
 	// others. Each entry gives a count, a reason and the names of slices.
 	Ignored []string `json:"ignored,omitempty"`
-	// Held: the endpoints are the last usable ones, which stay because the slices have none (S66).
+	// Held: the endpoints of a port are the last usable ones (S66); see Held of [PortExplanation].
 	Held bool `json:"held,omitempty"`
 }
 
@@ -40,6 +40,8 @@ type PortExplanation struct {
 	// TooManyEndpoints: the service or its namespace exceeds a limit, so this port gets no endpoints (S60) and Endpoints
 	// is empty. This reflects the last Flush.
 	TooManyEndpoints bool `json:"tooManyEndpoints,omitempty"`
+	// Held: no slice has a usable endpoint for the port, so the last ones stay (S66).
+	Held bool `json:"held,omitempty"`
 	// Topology says which hints select the endpoints, or why no hints do.
 	Topology string `json:"topology"`
 	// Endpoints are all known endpoints of the port, used or not, in order of target.
@@ -119,15 +121,15 @@ func (s *State) ExplainLater(name model.ServiceName) (explain func() *Explanatio
 	if of.intake != nil {
 		refused, ignored = s.limits.refused(svc), s.ignoredOf(name)
 	}
-	isHeld := len(s.held[svc]) > 0
-	for slice, now := range s.held[svc] {
-		if now != nil {
-			ignored = append(ignored, ignoredSlice{slice, name.Name, now.len(), "the last usable endpoints are held"})
-		}
+	var held map[heldPort][]*sliceIntake
+	if h := s.held[svc]; h != nil {
+		held = h.last
+		ignored = append(ignored, h.ignored(name)...)
+		of.nameSlicesAsObjects()
 	}
 	return func() *Explanation {
 		e := then.explain(of, skipped, refused, ignored)
-		e.Held = isHeld
+		e.markHeld(held)
 		return e
 	}, true
 }
@@ -328,12 +330,12 @@ func (e *Explanation) String() string {
 	if e.Skipped != "" {
 		fmt.Fprintf(&b, "  skipped: %s\n", e.Skipped)
 	}
-	if e.Held {
-		b.WriteString("  held: no slice has a usable endpoint, so the last ones stay\n")
-	}
 	for _, p := range e.Ports {
 		fmt.Fprintf(&b, "  port %q %v, %s\n    routes: %v\n    topology: %s\n", p.Port.Port, p.Port.Protocol, p.Family,
 			p.Routes, p.Topology)
+		if p.Held {
+			b.WriteString("    held: no slice has a usable endpoint, so the last ones stay\n")
+		}
 		switch {
 		case p.TooManyEndpoints:
 			b.WriteString("    not served: the service or its namespace asks for too many endpoints\n")

@@ -1,7 +1,10 @@
 package localstate
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -11,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -25,6 +29,7 @@ func TestTheLastEndpointsOfAServiceAreHeld(t *testing.T) {
 	web, api := aService("web"), aService("api")
 	first := aSlice("web-1", ep("10.1.0.1"), ep("10.1.0.2"))
 	none := []string{}
+	httpAndAdmin := slicePorts(slicePortObject("http", "TCP", 8080), slicePortObject("admin", "TCP", 9090))
 	for _, tc := range []struct {
 		name  string
 		event func(w *world)
@@ -87,6 +92,49 @@ func TestTheLastEndpointsOfAServiceAreHeld(t *testing.T) {
 			w.delete(aSlice("web-2"))
 			w.set(aSlice("web-3", ep("10.1.0.9")))
 		}, []string{"10.1.0.9:8080", "[fd01::1]:8080"}},
+
+		{"S66 the slice has another port", func(w *world) {
+			w.set(aSlice("web-1", slicePorts(slicePortObject("other", "TCP", 8080)), ep("10.1.0.9")))
+		}, []string{"10.1.0.1:8080", "10.1.0.2:8080"}},
+		{"S66 the slice has the port with another protocol", func(w *world) {
+			w.set(aSlice("web-1", slicePorts(slicePortObject("http", "UDP", 8080)), ep("10.1.0.9")))
+		}, []string{"10.1.0.1:8080", "10.1.0.2:8080"}},
+		{"S66 not if the Service renames the port, too", func(w *world) {
+			w.set(aSlice("web-1", slicePorts(slicePortObject("other", "TCP", 8080)), ep("10.1.0.9")))
+			w.set(aService("web", ports(tcp("other", 80))))
+		}, []string{"10.1.0.9:8080"}},
+		{"S66 a port that the Service had meanwhile not is not held", func(w *world) {
+			w.delete(first)
+			w.set(aService("web", ports(tcp("other", 80))), web)
+		}, none},
+		{"S66 each port has its own", func(w *world) {
+			w.set(aService("web", ports(tcp("http", 80), tcp("admin", 81))))
+			w.set(aSlice("web-1", httpAndAdmin, ep("10.1.0.1")))
+			w.set(aSlice("web-1", slicePorts(slicePortObject("admin", "TCP", 9090)), ep("10.1.0.9")))
+		}, []string{"10.1.0.9:9090", "10.1.0.1:8080"}},
+		{"S66 also if slices differ by port", func(w *world) {
+			w.set(aService("web", ports(tcp("http", 80), tcp("admin", 81))))
+			w.set(aSlice("web-2", slicePorts(slicePortObject("admin", "TCP", 9090)), ep("10.1.0.9")))
+			w.set(aSlice("web-1", ep("10.1.0.7", unready)))
+			w.set(aSlice("web-2", slicePorts(slicePortObject("admin", "TCP", 9090)), ep("10.1.0.8")))
+		}, []string{"10.1.0.8:9090", "10.1.0.1:8080", "10.1.0.2:8080"}},
+		{"S66 ports that are lost one after the other", func(w *world) {
+			w.set(aService("web", ports(tcp("http", 80), tcp("admin", 81))))
+			w.set(aSlice("web-1", httpAndAdmin, ep("10.1.0.1")))
+			w.set(aSlice("web-1", slicePorts(slicePortObject("admin", "TCP", 9090)), ep("10.1.0.9")))
+			w.delete(first)
+		}, []string{"10.1.0.9:9090", "10.1.0.1:8080"}},
+		{"S66 ports that are lost together, and one comes back", func(w *world) {
+			w.set(aService("web", ports(tcp("http", 80), tcp("admin", 81))))
+			w.set(aSlice("web-1", httpAndAdmin, ep("10.1.0.1")))
+			w.delete(first)
+			w.set(aSlice("web-2", ep("10.1.0.7")))
+		}, []string{"10.1.0.1:9090", "10.1.0.7:8080"}},
+		{"S66 a slice that comes back in the other family", func(w *world) {
+			w.set(aService("web", clusterIPs("10.0.0.1", "fd00::1")))
+			w.delete(first)
+			w.set(aSlice("web-1", ipv6, ep("fd01::1")))
+		}, []string{"10.1.0.1:8080", "10.1.0.2:8080", "[fd01::1]:8080"}},
 
 		{"S66 a Service that is deleted has none", func(w *world) { w.delete(web, first); w.set(web) }, none},
 		{"S66 nor has it any if it is deleted later", func(w *world) { w.delete(first, web); w.set(web) }, none},
@@ -183,12 +231,14 @@ func TestHeldEndpointsAreExplained(t *testing.T) {
 	e := explain()
 	assert.True(t, e.Held)
 	assert.Equal(t, []string{"1 endpoint in slice web-1: the last usable endpoints are held"}, e.Ignored)
+	assert.True(t, e.Ports[0].Held)
+	assert.False(t, e.Ports[1].Held, "of the other family")
 	assert.Contains(t, e.String(), "held: no slice has a usable endpoint, so the last ones stay")
 	assert.Len(t, e.Ports[0].Endpoints, 2)
 	require.Len(t, lines, 1)
 	assert.Contains(t, lines[0], "A Service has no usable endpoint any more; keeping its last ones")
 	assert.Contains(t, lines[0], `"family"="IPv4"`)
-	w.state.ForClass(Class{}).logHeld(w.state.services[e.Service], 0, model.IPv4.Set())
+	w.state.ForClass(Class{}).logHeld(w.state.services[e.Service], heldPort{}, false, true)
 	require.Len(t, lines, 1, "a class does not repeat it")
 
 	w.delete(aSlice("web-1"))
@@ -200,8 +250,8 @@ func TestHeldEndpointsAreExplained(t *testing.T) {
 	assert.Contains(t, lines[1], "A Service whose last endpoints were kept has usable ones again")
 }
 
-// A slice has one family at a time: created again in the other one, it leaves nothing to hold in the first.
-func TestASliceOfAnotherFamilyIsNotHeld(t *testing.T) {
+// A slice that is created again in the other family, while its endpoints are held, has endpoints in both.
+func TestASliceThatComesBackInTheOtherFamilyIsHeld(t *testing.T) {
 	opts := holding
 	opts.AllEndpoints = true
 	w := newWorldWith(t, opts, aService("web", clusterIPs("10.0.0.1", "fd00::1")), aSlice("web-1", ep("10.1.0.1")),
@@ -212,7 +262,10 @@ func TestASliceOfAnotherFamilyIsNotHeld(t *testing.T) {
 	assert.Equal(t, []string{"10.1.0.1:8080 Cluster", "10.1.0.2:8080 -"}, w.endpoints("web"))
 	w.set(aSlice("web-1", ofType(discoveryv1.AddressTypeIPv6), ep("fd01::1", unready)))
 	w.flush()
-	assert.Equal(t, []string{"10.1.0.3:8080 -", "[fd01::1]:8080 -"}, w.endpoints("web"))
+	assert.Equal(t, []string{"10.1.0.1:8080 Cluster", "10.1.0.2:8080 -", "[fd01::1]:8080 -"}, w.endpoints("web"))
+	w.set(aSlice("web-2", ep("10.1.0.3")))
+	w.flush()
+	assert.Equal(t, []string{"10.1.0.3:8080 Cluster", "[fd01::1]:8080 -"}, w.endpoints("web"))
 	assert.Empty(t, w.state.held)
 }
 
@@ -226,8 +279,12 @@ func TestSlicesThatComeAndGoMeanwhileAreForgotten(t *testing.T) {
 		w.delete(slice)
 	}
 	require.Len(t, w.state.held, 1)
-	for _, waiting := range w.state.held {
-		assert.Len(t, waiting, 1)
+	for _, hold := range w.state.held {
+		assert.Empty(t, hold.now)
+		assert.Len(t, hold.last, 1)
+	}
+	for _, svc := range w.state.services {
+		assert.Len(t, svc.slices, 1)
 	}
 }
 
@@ -241,25 +298,45 @@ func TestWhatWaitsHasNoTriggerTime(t *testing.T) {
 	assert.Len(t, w.flush().Triggers.IPv4, 1)
 }
 
-// holder processes events by the wording of S66: the slices that count for a service in a family are its current ones
-// or, if these have no usable endpoint and it has been served ever since, those of the last time when it had one.
+// holder processes events by the wording of S66: the slices that count for a port of a service in a family are its
+// current ones or, if these have no usable endpoint for it and it has been served ever since, those of the last time
+// when they had one.
 type holder struct {
 	opts   options
-	plain  *world                                             // without the option
-	slices map[string]*discoveryv1.EndpointSlice              // that exist
-	counts map[familyOf]map[string]*discoveryv1.EndpointSlice // by service and family
+	plain  *world                                           // without the option
+	slices map[string]*discoveryv1.EndpointSlice            // that exist
+	counts map[portOf]map[string]*discoveryv1.EndpointSlice // by service, family and port
+	held   map[portOf]bool
 }
 
-type familyOf struct {
+type portOf struct {
 	model.ServiceName
 	model.Family
+	port     string
+	protocol corev1.Protocol
 }
 
 func newHolder(t *testing.T, opts options) *holder {
 	plain := opts
 	plain.HoldEndpoints = nil
 	return &holder{opts, newWorldWith(t, plain), map[string]*discoveryv1.EndpointSlice{},
-		map[familyOf]map[string]*discoveryv1.EndpointSlice{}}
+		map[portOf]map[string]*discoveryv1.EndpointSlice{}, map[portOf]bool{}}
+}
+
+// ports returns the ports that may be held.
+func (h *holder) ports() (all []portOf) {
+	for _, name := range h.opts.HoldEndpoints {
+		if svc := h.plain.state.services[name]; svc != nil && svc.intake != nil {
+			for _, f := range h.plain.state.families {
+				for _, p := range svc.intake.fields.Ports {
+					if svc.intake.families.Has(f) {
+						all = append(all, portOf{name, f, p.Name, corev1.Protocol(p.Protocol.String())})
+					}
+				}
+			}
+		}
+	}
+	return all
 }
 
 func (h *holder) apply(e event) {
@@ -270,30 +347,53 @@ func (h *holder) apply(e event) {
 			h.slices[e.key()] = slice
 		}
 	}
-	for _, name := range h.opts.HoldEndpoints {
-		for _, f := range h.plain.state.families {
-			is := map[string]*discoveryv1.EndpointSlice{}
-			for key, slice := range h.slices {
-				if slice.Namespace == name.Namespace && slice.Labels[discoveryv1.LabelServiceName] == name.Name {
-					if string(slice.AddressType) == f.String() {
-						is[key] = slice
-					} else {
-						delete(h.counts[familyOf{name, f}], key) // it is one of the other family now
-					}
-				}
-			}
-			svc := h.plain.state.services[name]
-			if h.usable(is) || svc == nil || svc.intake == nil || !h.usable(h.counts[familyOf{name, f}]) {
-				h.counts[familyOf{name, f}] = is
+	counts, held := map[portOf]map[string]*discoveryv1.EndpointSlice{}, map[portOf]bool{}
+	for _, p := range h.ports() {
+		counts[p] = map[string]*discoveryv1.EndpointSlice{}
+		for key, slice := range h.slices {
+			if p.of(slice) && len(p.in(slice)) > 0 {
+				counts[p][key] = slice
 			}
 		}
+		if !p.usable(counts[p]) && p.usable(h.counts[p]) {
+			counts[p], held[p] = h.counts[p], true
+		}
 	}
+	h.counts, h.held = counts, held
 }
 
-func (h *holder) usable(slices map[string]*discoveryv1.EndpointSlice) bool {
+// of reports whether a slice belongs to the service of the port.
+func (p portOf) of(slice *discoveryv1.EndpointSlice) bool {
+	return slice.Namespace == p.Namespace && slice.Labels[discoveryv1.LabelServiceName] == p.Name
+}
+
+// in returns the entries that a slice has for the port.
+func (p portOf) in(slice *discoveryv1.EndpointSlice) (all []discoveryv1.EndpointPort) {
+	for _, port := range slice.Ports {
+		if string(slice.AddressType) == p.Family.String() && port.Name != nil && *port.Name == p.port &&
+			port.Port != nil && *port.Port > 0 && *port.Port < 1<<16 &&
+			cmp.Or(ptr.Deref(port.Protocol, ""), corev1.ProtocolTCP) == p.protocol {
+			all = append(all, port)
+		}
+	}
+	return all
+}
+
+// usable reports whether slices that have the port have a usable endpoint.
+func (p portOf) usable(slices map[string]*discoveryv1.EndpointSlice) bool {
 	for _, slice := range slices {
-		if intakeSlice(klog.Logger{}, h.opts, slice, nil).usable() {
-			return true
+		for _, e := range slice.Endpoints {
+			if len(e.Addresses) == 0 {
+				continue
+			}
+			addr, err := netip.ParseAddr(e.Addresses[0])
+			if err != nil || model.FamilyOf(addr) != p.Family {
+				continue
+			}
+			c := e.Conditions
+			if ptr.Deref(c.Ready, true) || ptr.Deref(c.Serving, true) && ptr.Deref(c.Terminating, false) {
+				return true
+			}
 		}
 	}
 	return false
@@ -307,17 +407,32 @@ func (h *holder) objects(all history) (out history) {
 		}
 	}
 	for _, slice := range h.slices {
-		if !slices.Contains(h.opts.HoldEndpoints,
-			model.ServiceName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}) {
-			out = append(out, event{obj: slice})
+		own := slice.DeepCopy()
+		own.Ports = slices.DeleteFunc(own.Ports, func(port discoveryv1.EndpointPort) bool {
+			only := &discoveryv1.EndpointSlice{AddressType: own.AddressType, Ports: []discoveryv1.EndpointPort{port}}
+			return slices.ContainsFunc(slices.Collect(maps.Keys(h.held)),
+				func(p portOf) bool { return p.of(slice) && len(p.in(only)) > 0 })
+		})
+		if len(own.Ports) > 0 || len(slice.Ports) == 0 {
+			out = append(out, event{obj: own})
 		}
 	}
-	for _, list := range h.counts {
-		for _, slice := range list {
-			slice = slice.DeepCopy()
-			slice.Name += "-held" // the slice may be another service's by now
-			out = append(out, event{obj: slice})
+	// What several ports keep of one slice is one slice.
+	kept := map[string]*discoveryv1.EndpointSlice{}
+	for p := range h.held {
+		for _, slice := range h.counts[p] {
+			own := slice.DeepCopy()
+			own.Ports = nil
+			version := fmt.Sprint(slice.Namespace, slice.Labels, *intakeSlice(klog.Logger{}, h.opts, slice, nil))
+			if kept[version] == nil {
+				kept[version] = own
+				own.Name += fmt.Sprint("-held-", len(kept)) // the slice may be another service's by now
+			}
+			kept[version].Ports = append(kept[version].Ports, p.in(slice)...)
 		}
+	}
+	for _, slice := range kept {
+		out = append(out, event{obj: slice})
 	}
 	return out
 }

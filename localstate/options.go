@@ -87,8 +87,9 @@ type ClusterOptions struct {
 	HeadlessServices, ExternalNameServices bool
 	// HoldEndpoints names Services whose last usable endpoints stay while their EndpointSlices have none (S66), such as
 	// default/kubernetes for a program that reaches the API server through that Service, and would never learn of a new
-	// endpoint. Changes of the slices that remove the last one do not count, in each family, until there is a usable
-	// endpoint again or the Service is no longer served. A State that has never seen a usable endpoint holds none.
+	// endpoint. Changes of the slices that remove the last one of a port in a family do not count for it until it has a
+	// usable endpoint again, or the Service no longer has the port or is no longer served. A State that has never seen a
+	// usable endpoint holds none: so a process that starts meanwhile does not serve the port.
 	HoldEndpoints []model.ServiceName
 	// EndpointLimits bound the endpoints of a service and of a namespace.
 	EndpointLimits EndpointLimits

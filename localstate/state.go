@@ -28,7 +28,7 @@ type State struct {
 	services map[model.ServiceName]*service
 	slices   map[sliceKey]*sliceIntake
 	node     nodeIntake
-	held     map[*service]waiting // changes that are held back, so that the last endpoints stay
+	held     map[*service]*hold // services whose last endpoints are held
 
 	skipped  map[model.ServiceName]string // Service objects that are not proxied, and why
 	ignored  map[string]ignoredSlices     // slices that are not used, by namespace; nil: not recorded
@@ -93,7 +93,7 @@ func newState(log klog.Logger, opts options) *State {
 		started:  time.Now(),
 		services: map[model.ServiceName]*service{},
 		slices:   map[sliceKey]*sliceIntake{},
-		held:     map[*service]waiting{},
+		held:     map[*service]*hold{},
 		skipped:  map[model.ServiceName]string{},
 		triggers: map[*service][]trigger{},
 		limits:   newLimiter(opts.EndpointLimits),
@@ -164,6 +164,9 @@ func (s *State) setService(obj *corev1.Service) bool {
 	svc.intake = in
 	s.touchFamilies(svc)
 	s.markService(svc)
+	if h := s.held[svc]; h != nil {
+		s.updateHold(svc, h, nil)
+	}
 	return true
 }
 
@@ -210,8 +213,8 @@ func (s *State) setEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 		}
 	}
 	s.changeSlice(svc, old, in)
-	if t := triggerTime(obj); !t.IsZero() && !t.Before(s.started) && svc.endpointsChanged &&
-		len(s.triggers[svc]) < maxTriggers {
+	counts := svc.endpointsChanged && svc.slice(in.name) != nil // otherwise all its ports are held
+	if t := triggerTime(obj); !t.IsZero() && !t.Before(s.started) && counts && len(s.triggers[svc]) < maxTriggers {
 		s.triggers[svc] = append(s.triggers[svc], trigger{in.family, t})
 	}
 	return true
