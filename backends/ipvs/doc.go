@@ -134,7 +134,8 @@
 // no session affinity by mark (above). Sync sets net/ipv4/vs/conntrack, expire_nodest_conn and
 // expire_quiescent_template, and net/ipv4/ip_forward, as kube-proxy does; Options.StrictARP sets arp_ignore and
 // arp_announce. Forwarding of IPv6 is left to the administrator, because it makes the kernel ignore router
-// advertisements; while it is off, each full comparison logs an error.
+// advertisements; while it is off, each full comparison logs an error. On big-endian processors New fails, because
+// github.com/moby/ipvs misreads the weights of endpoints there.
 //
 // See docs/ipvs.md in the repository for inspection, the cost of changes, and migration from kube-proxy's mode ipvs.
 package ipvs

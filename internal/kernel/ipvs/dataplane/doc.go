@@ -13,6 +13,7 @@
 //   - It looks up IPVS once in the lifetime of a process. If the module is missing then, it writes a line to its own
 //     logger and continues without IPVS. [NewKernel] asks the kernel itself before, and fails with an error that names
 //     the module.
+//   - It reads two of the four bytes of a weight: on a big-endian processor each is 0. NewKernel fails there.
 //   - IsServicePresent treats every error as "no". It is not used.
 //   - Real servers can only be listed one virtual server at a time. So the backend lists them when it starts, when it
 //     resyncs, and those of virtual servers with draining connections; never for a change.

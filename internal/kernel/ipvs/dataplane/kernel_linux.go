@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -44,10 +45,13 @@ var _ Interface = (*Kernel)(nil)
 
 // NewKernel opens the kernel's IPVS in the network namespace of the calling thread. link is the name of the dummy
 // interface, "" for [DefaultLink]. If the module ip_vs is missing it tries modprobe, and returns a
-// [*MissingModuleError] if that fails.
+// [*MissingModuleError] if that fails. On a big-endian processor it returns an error.
 func NewKernel(ctx context.Context, link string) (*Kernel, error) {
 	if link == "" {
 		link = DefaultLink
+	}
+	if err := checkByteOrder(binary.NativeEndian); err != nil {
+		return nil, err
 	}
 	if err := findIPVS(ctx); err != nil {
 		return nil, err
@@ -60,6 +64,17 @@ func NewKernel(ctx context.Context, link string) (*Kernel, error) {
 		return nil, errors.Join(fmt.Errorf("open IPVS: %w", err), k.Close())
 	}
 	return k, nil
+}
+
+// checkByteOrder returns an error on a big-endian processor. moby/ipvs reads two of the four bytes of a weight, which
+// are zero there: each endpoint that a new process finds would seem to have no weight already, so that one that began
+// to terminate meanwhile would keep getting connections.
+func checkByteOrder(native binary.ByteOrder) error {
+	if native.Uint16([]byte{0, 1}) == 1 {
+		return errors.New("mode ipvs does not work on a big-endian processor: github.com/moby/ipvs reads the weights of " +
+			"endpoints as 0 there; use nftables or iptables")
+	}
+	return nil
 }
 
 // openLink opens everything but IPVS.
