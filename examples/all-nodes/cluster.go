@@ -32,10 +32,11 @@ type cluster struct {
 	synced  bool
 	base    *localstate.State // has all objects
 	nodes   map[string]*localstate.NodeTracker
+	changed map[string]bool // nodes that changed since the last publish
 	classes map[localstate.Class]*class
 	classOf map[string]*class                       // by node
 	written map[string]map[model.ServiceName]string // load balancers as text, by group or node
-	members map[string]string                       // each node's group and variables, as text
+	members map[string]member
 }
 
 // newCluster returns a cluster without objects.
@@ -43,7 +44,13 @@ func newCluster(ctx context.Context, db database) (*cluster, error) {
 	base, err := localstate.New(ctx, localstate.Options{}, localstate.ClusterOptions{EndpointDetails: true})
 	return &cluster{db: db, base: base, nodes: map[string]*localstate.NodeTracker{},
 		classes: map[localstate.Class]*class{}, classOf: map[string]*class{},
-		written: map[string]map[model.ServiceName]string{}, members: map[string]string{}}, err
+		written: map[string]map[model.ServiceName]string{}, members: map[string]member{}, changed: map[string]bool{}}, err
+}
+
+// member is what the database knows about a node.
+type member struct {
+	group string
+	vars  map[string]string
 }
 
 // nodeOptions returns the options of each node. A switch recognizes the traffic of pods as a bridge does.
@@ -71,13 +78,13 @@ func (c *cluster) Update(changes ...watch.Change) {
 		case isNode && change.Deleted:
 			delete(c.nodes, node.Name)
 			delete(c.classOf, node.Name)
-			c.clear(node.Name)
-			c.join(node.Name)
+			c.changed[node.Name] = true
 		case isNode:
 			if c.nodes[node.Name] == nil { // the options cannot be invalid
 				c.nodes[node.Name], _ = localstate.NewNodeTracker(context.Background(), nodeOptions(node.Name))
 			}
 			c.nodes[node.Name].Set(node)
+			c.changed[node.Name] = true
 		default:
 			_, _ = c.base.Apply(change.Object, change.Deleted) // invalid input is logged
 			for _, class := range c.classes {
@@ -97,14 +104,54 @@ func (c *cluster) Synced() {
 }
 
 // publish writes what has changed. It computes a changed service once per class, with one pass over its endpoints; for
-// a node that joins a class, or has more addresses than the others, it writes all services. Nodes join a group once its
-// load balancers are written.
+// a node that joins a class, or whose addresses change, it writes all services. At any time each node has a service's
+// load balancers either as they were before or as they are afterwards: so a node joins a group once its load balancers
+// are written, and loses its own ones that the group's replace after that.
 func (c *cluster) publish() {
 	if !c.synced {
 		return
 	}
-	joined := map[*class]bool{}
-	for name, tracker := range c.nodes {
+	rewrite := c.placeNodes()
+	c.base.Discard() // it only serves to create classes
+	replaced := map[string][]model.ServiceName{}
+	for _, class := range c.classes {
+		services := class.state.PendingServices()
+		class.state.Flush(class.full)
+		_ = class.full.Sync(context.Background()) // only takes the snapshot
+		if rewrite[class] {
+			for entry := range class.snapshot.Services() {
+				services = append(services, entry.Service.Name)
+			}
+		}
+		slices.SortFunc(services, model.ServiceName.Compare)
+		for _, service := range slices.Compact(services) {
+			for _, node := range c.publishService(class, service) {
+				replaced[node] = append(replaced[node], service)
+			}
+		}
+	}
+	for name := range c.changed {
+		c.join(name)
+	}
+	for node, services := range replaced {
+		for _, service := range services {
+			c.put(node, service, nil)
+		}
+	}
+	if len(c.changed) > 0 {
+		c.dropClasses()
+	}
+	clear(c.changed)
+}
+
+// placeNodes finds the class of each node that changed. It returns the classes whose services have to be written again.
+func (c *cluster) placeNodes() (rewrite map[*class]bool) {
+	rewrite = map[*class]bool{}
+	for name := range c.changed {
+		tracker := c.nodes[name]
+		if tracker == nil {
+			continue // it was deleted
+		}
 		key := tracker.Class()
 		if c.classes[key] == nil {
 			class := &class{key: key, state: c.base.ForClass(key)}
@@ -114,37 +161,19 @@ func (c *cluster) publish() {
 			})
 			c.classes[key] = class
 		}
-		if c.classOf[name] != c.classes[key] {
+		if c.classOf[name] != c.classes[key] || !maps.Equal(c.members[name].vars, variables(tracker.Node(nil))) {
 			c.classOf[name] = c.classes[key]
-			joined[c.classes[key]] = true
+			rewrite[c.classes[key]] = true
 		}
 	}
-	for class := range c.countAddresses() {
-		joined[class] = true
+	if len(c.changed) > 0 {
+		c.countAddresses(rewrite)
 	}
-	c.base.Discard() // it only serves to create classes
-	for _, class := range c.classes {
-		services := class.state.PendingServices()
-		class.state.Flush(class.full)
-		_ = class.full.Sync(context.Background()) // only takes the snapshot
-		if joined[class] {
-			for entry := range class.snapshot.Services() {
-				services = append(services, entry.Service.Name)
-			}
-		}
-		slices.SortFunc(services, model.ServiceName.Compare)
-		for _, service := range slices.Compact(services) {
-			c.publishService(class, service)
-		}
-	}
-	for name := range c.nodes {
-		c.join(name)
-	}
-	c.dropClasses()
+	return rewrite
 }
 
-// countAddresses returns the classes whose number of addresses has changed.
-func (c *cluster) countAddresses() map[*class]bool {
+// countAddresses counts the addresses of the nodes, and adds the classes where the maximum has changed.
+func (c *cluster) countAddresses(changed map[*class]bool) {
 	now := map[*class]model.PerFamily[int]{}
 	for name, tracker := range c.nodes {
 		most := now[c.classOf[name]]
@@ -159,27 +188,25 @@ func (c *cluster) countAddresses() map[*class]bool {
 		}
 		now[c.classOf[name]] = most
 	}
-	changed := map[*class]bool{}
 	for class, most := range now {
-		changed[class] = class.addresses != most
-		class.addresses = most
+		if class.addresses != most {
+			class.addresses, changed[class] = most, true
+		}
 	}
-	maps.DeleteFunc(changed, func(_ *class, is bool) bool { return !is })
-	return changed
 }
 
 // join tells the database the group and the variables of a node, unless it has them.
 func (c *cluster) join(node string) {
-	group, vars := "", map[string]string(nil)
-	if c.classOf[node] != nil {
-		group, vars = c.classOf[node].where(), variables(c.nodes[node].Node(nil))
-	}
-	if text := fmt.Sprint(group, vars); c.members[node] != text {
-		c.members[node] = text
-		c.db.join(node, group, vars)
-	}
-	if group == "" {
+	if c.nodes[node] == nil {
 		delete(c.members, node)
+		c.db.join(node, "", nil)
+		c.clear(node)
+		return
+	}
+	now := member{c.classOf[node].where(), variables(c.nodes[node].Node(nil))}
+	if was := c.members[node]; was.group != now.group || !maps.Equal(was.vars, now.vars) {
+		c.members[node] = now
+		c.db.join(node, now.group, now.vars)
 	}
 }
 
@@ -208,28 +235,33 @@ func (c *cluster) clear(where string) {
 	delete(c.written, where)
 }
 
-// publishService writes a service for a class, and for those of its nodes whose traffic differs.
-func (c *cluster) publishService(class *class, service model.ServiceName) {
+// publishService writes a service for a class, and for those of its nodes whose traffic differs. It returns the other
+// nodes that still have their own load balancers of it.
+func (c *cluster) publishService(class *class, service model.ServiceName) (replaced []string) {
 	entry := class.snapshot.Service(service)
 	var shared *balancers
 	if entry != nil {
-		shared = balance(entry, entry.Service, nil, class.key, class.addresses)
+		shared = balance(entry, entry.Service, nil, nil, class.key, class.addresses)
 	}
-	c.put(class.where(), service, shared)
 	parts := class.state.NodeParts(service, func(node string) bool { return c.classOf[node] == class })
 	for node, of := range c.classOf {
 		if of != class {
 			continue
 		}
-		var own *balancers
-		if part := parts[node]; part != nil && entry != nil {
-			own = balance(entry, part.Service(entry.Service, c.nodes[node].Node(nil)), part, class.key, class.addresses)
+		if part := parts[node]; entry != nil && (part != nil || stickyNodePorts(entry.Service)) {
+			n := c.nodes[node].Node(nil)
+			own := balance(entry, part.Service(entry.Service, n), n, part, class.key, class.addresses)
+			if own.String() != shared.String() {
+				c.put(node, service, own) // before the group's change
+				continue
+			}
 		}
-		if own.String() == shared.String() {
-			own = nil
+		if c.written[node][service] != "" {
+			replaced = append(replaced, node)
 		}
-		c.put(node, service, own)
 	}
+	c.put(class.where(), service, shared)
+	return replaced
 }
 
 // put writes load balancers unless they are written already.

@@ -32,7 +32,9 @@ type options struct {
 	affinity time.Duration // by the client's address [affinity_timeout]; 0: none
 	reject   bool          // a rule without backends refuses connections, instead of dropping them [reject]
 	skipSNAT bool          // backends see the client's address [skip_snat]
-	template bool          // the addresses of the rules are variables of the node [template]
+	// template is "ipv4" or "ipv6" if the addresses of the rules are variables of the node, all of this family [template,
+	// address-family]. OVN has no affinity in templates.
+	template string
 }
 
 // place is where a load balancer applies: in OVN, on the switches of pods, on the gateway routers, or on both.
@@ -46,7 +48,7 @@ const (
 
 // rule maps connections to one address and port to backends.
 type rule struct {
-	vip      string // "10.96.0.1:80"; of a template "^NODE_IPv4_0:30080"
+	vip      string // "10.96.0.1:80"; of a template "^NODE_IPv4_0:30080", also for IPv6
 	backends []backend
 }
 
@@ -56,63 +58,77 @@ type backend struct {
 	pod    string // "" if it is not known
 }
 
-// balance returns a service's load balancers for all nodes of a class or, with a part, for one of them. svc is the
-// service as it is there. addresses is how many addresses the nodes have in each family, for node ports. Source ranges
-// are not load balancers: see [model.Service.SourceRanges].
-func balance(entry *sink.ServiceEntry, svc *model.Service, part *localstate.NodePart, class localstate.Class,
-	addresses model.PerFamily[int]) *balancers {
+// balance returns a service's load balancers: for all nodes of a class if node is nil, otherwise for that node, which
+// has the part. svc is the service as it is there. addresses is how many addresses the nodes have in each family, for
+// node ports. Node ports with affinity are not in templates, so each node has them on its own: see stickyNodePorts.
+// Source ranges are not load balancers: see [model.Service.SourceRanges].
+func balance(entry *sink.ServiceEntry, svc *model.Service, node *model.Node, part *localstate.NodePart,
+	class localstate.Class, addresses model.PerFamily[int]) *balancers {
 	b := &balancers{check: svc.HealthCheck}
 	for _, port := range svc.Ports {
-		endpoints := combine(entry, svc.PortName(port), part, class)
+		all := combine(entry, svc.PortName(port), part, class)
+		add := func(f model.Family, vip, template string, onSwitch, onRouter model.Route) {
+			opts := options{protocol: port.Protocol, affinity: svc.SessionAffinityTimeout, template: template}
+			b.add(opts, vip, endpointsOf(all, f), onSwitch, onRouter)
+		}
+		addAddr := func(ip netip.Addr, number uint16, onSwitch, onRouter model.Route) {
+			add(model.FamilyOf(ip), netip.AddrPortFrom(ip, number).String(), "", onSwitch, onRouter)
+		}
 		for _, ip := range svc.ClusterIPs {
 			route := port.Routes.At(model.FamilyOf(ip)).ClusterIP
-			b.add(svc, port.Protocol, netip.AddrPortFrom(ip, port.Port).String(), endpoints, route, route)
+			addAddr(ip, port.Port, route, route)
 		}
 		for _, ip := range slices.Concat(svc.ExternalIPs, svc.LoadBalancerIPs) {
 			routes := port.Routes.At(model.FamilyOf(ip))
-			b.add(svc, port.Protocol, netip.AddrPortFrom(ip, port.Port).String(), endpoints, routes.ExternalFromPod,
-				routes.External)
+			addAddr(ip, port.Port, routes.ExternalFromPod, routes.External)
 		}
 		for _, f := range model.Families() {
-			for i := 0; port.NodePort != 0 && svc.ClusterIP(f).IsValid() && i < *addresses.At(f); i++ {
-				routes := port.Routes.At(f)
-				b.add(svc, port.Protocol, fmt.Sprintf("^%s:%d", variable(f, i), port.NodePort), endpointsOf(endpoints, f),
-					routes.ExternalFromPod, routes.External)
+			routes := port.Routes.At(f)
+			switch {
+			case port.NodePort == 0 || !svc.ClusterIP(f).IsValid():
+			case !stickyNodePorts(svc):
+				for i := range *addresses.At(f) {
+					add(f, fmt.Sprintf("^%s:%d", variable(f, i), port.NodePort), strings.ToLower(f.String()),
+						routes.ExternalFromPod, routes.External)
+				}
+			case node != nil:
+				for _, ip := range node.IPs {
+					if model.FamilyOf(ip) == f {
+						addAddr(ip, port.NodePort, routes.ExternalFromPod, routes.External)
+					}
+				}
 			}
 		}
 	}
 	return b
 }
 
+// stickyNodePorts reports whether a service has node ports with affinity.
+func stickyNodePorts(svc *model.Service) bool {
+	return svc.SessionAffinityTimeout > 0 &&
+		slices.ContainsFunc(svc.Ports, func(p model.ServicePort) bool { return p.NodePort != 0 })
+}
+
 // variable is the name of a node's i-th address in a family.
 func variable(f model.Family, i int) string { return fmt.Sprintf("NODE_%v_%d", f, i) }
 
-// variables are the addresses of a node by their names.
+// variables are the addresses of a node by their names, those of IPv6 without brackets.
 func variables(node *model.Node) map[string]string {
 	vars := map[string]string{}
 	var n model.PerFamily[int]
 	for _, ip := range node.IPs {
 		f := model.FamilyOf(ip)
-		text := ip.String()
-		if f == model.IPv6 {
-			text = "[" + text + "]"
-		}
-		vars[variable(f, *n.At(f))] = text
+		vars[variable(f, *n.At(f))] = ip.String()
 		*n.At(f)++
 	}
 	return vars
 }
 
 // add adds the rules for an address and port, by one route for switches and another one for routers.
-func (b *balancers) add(svc *model.Service, protocol model.Protocol, vip string, endpoints []*model.Endpoint,
-	onSwitch, onRouter model.Route) {
-	template := strings.HasPrefix(vip, "^")
-	if !template {
-		endpoints = endpointsOf(endpoints, model.FamilyOf(netip.MustParseAddrPort(vip).Addr()))
-	}
+func (b *balancers) add(opts options, vip string, endpoints []*model.Endpoint, onSwitch, onRouter model.Route) {
 	put := func(at place, route model.Route) {
-		opts := options{at: at, protocol: protocol, affinity: svc.SessionAffinityTimeout, template: template,
-			reject: route.Empty == model.Reject, skipSNAT: route.Masquerade == model.MasqueradeNever}
+		opts.at = at
+		opts.reject, opts.skipSNAT = route.Empty == model.Reject, route.Masquerade == model.MasqueradeNever
 		r := rule{vip: vip}
 		for _, e := range endpoints {
 			if e.Sets.Has(route.Endpoints) {
@@ -158,7 +174,7 @@ func (b *balancers) String() string {
 		for _, option := range []struct {
 			name string
 			set  bool
-		}{{"reject", row.reject}, {"skip_snat", row.skipSNAT}, {"template", row.template}} {
+		}{{"reject", row.reject}, {"skip_snat", row.skipSNAT}, {"template " + row.template, row.template != ""}} {
 			if option.set {
 				text.WriteString(", " + option.name)
 			}

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"testing"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
@@ -13,17 +18,14 @@ import (
 // ovn simulates the database, and the switches and routers that implement it: a node has its own load balancers of a
 // service if there are any, otherwise those of its group.
 type ovn struct {
-	has     map[string]map[model.ServiceName]*balancers
-	members map[string]member
+	t        *testing.T
+	has      map[string]map[model.ServiceName]*balancers
+	members  map[string]member
+	eachTime func() // is called after each write
 }
 
-type member struct {
-	group string
-	vars  map[string]string
-}
-
-func newOVN() *ovn {
-	return &ovn{has: map[string]map[model.ServiceName]*balancers{}, members: map[string]member{}}
+func newOVN(t *testing.T) *ovn {
+	return &ovn{t: t, has: map[string]map[model.ServiceName]*balancers{}, members: map[string]member{}}
 }
 
 func (o *ovn) write(where string, service model.ServiceName, b *balancers) {
@@ -32,17 +34,58 @@ func (o *ovn) write(where string, service model.ServiceName, b *balancers) {
 	}
 	if o.has[where][service] = b; b == nil {
 		delete(o.has[where], service)
+	} else {
+		for _, row := range b.rows {
+			if err := checkRow(row); err != nil {
+				o.t.Errorf("%s: %v: OVN refuses %+v: %v", where, service, row, err)
+			}
+		}
 	}
 	if len(o.has[where]) == 0 {
 		delete(o.has, where)
 	}
+	o.eachTime()
 }
 
 func (o *ovn) join(node, group string, variables map[string]string) {
 	if o.members[node] = (member{group, variables}); group == "" {
 		delete(o.members, node)
 	}
+	o.eachTime()
 }
+
+// checkRow says what OVN, or OVN-Kubernetes, does not accept in a row.
+func checkRow(row loadBalancer) error {
+	if row.template != "" && row.template != "ipv4" && row.template != "ipv6" {
+		return errors.New("address-family is ipv4 or ipv6")
+	}
+	if row.template != "" && row.affinity > 0 {
+		return errors.New("a template has no affinity")
+	}
+	for _, r := range row.rules {
+		family := row.template
+		if name, isTemplate := strings.CutPrefix(r.vip, "^"); isTemplate != (row.template != "") {
+			return errors.New("only a template has variables, and nothing else")
+		} else if isTemplate && !regexp.MustCompile(`^\w+:\d+$`).MatchString(name) {
+			return fmt.Errorf("%q is no variable with a port", r.vip)
+		}
+		if family == "" {
+			vip, err := netip.ParseAddrPort(r.vip)
+			if err != nil {
+				return err
+			}
+			family = familyText(vip.Addr())
+		}
+		for _, b := range r.backends {
+			if familyText(b.target.Addr()) != family {
+				return fmt.Errorf("%v is not of family %s", b.target, family)
+			}
+		}
+	}
+	return nil
+}
+
+func familyText(ip netip.Addr) string { return strings.ToLower(model.FamilyOf(ip).String()) }
 
 // of returns the load balancers of a node, by service.
 func (o *ovn) of(node string) map[model.ServiceName]*balancers {
@@ -70,7 +113,7 @@ func (o *ovn) connect(node string, at place, to netip.AddrPort, protocol model.P
 				continue
 			}
 			for _, r := range row.rules {
-				if o.expand(node, row, r.vip) != to.String() {
+				if vip, applies := o.expand(node, row, r.vip); !applies || vip != to {
 					continue
 				}
 				out := outcome{verdict: oracle.Deliver, affinity: row.affinity.String(), snat: at == routers && !row.skipSNAT}
@@ -93,16 +136,22 @@ func (o *ovn) connect(node string, at place, to netip.AddrPort, protocol model.P
 }
 
 // expand replaces the variable of a template; if this node does not set it, the rule does not apply here.
-func (o *ovn) expand(node string, row loadBalancer, vip string) string {
-	if !row.template {
-		return vip
+func (o *ovn) expand(node string, row loadBalancer, vip string) (expanded netip.AddrPort, applies bool) {
+	if row.template == "" {
+		return netip.MustParseAddrPort(vip), true
 	}
 	name, port, _ := strings.Cut(strings.TrimPrefix(vip, "^"), ":")
-	value := o.members[node].vars[name]
-	if value == "" {
-		return ""
+	value, isSet := o.members[node].vars[name]
+	if !isSet {
+		return expanded, false
 	}
-	return value + ":" + port
+	ip, err := netip.ParseAddr(value)
+	number, errPort := strconv.ParseUint(port, 10, 16)
+	if err != nil || errPort != nil || familyText(ip) != row.template {
+		o.t.Errorf("%s: %s is %q in a row of %s", node, name, value, row.template)
+		return expanded, false
+	}
+	return netip.AddrPortFrom(ip, uint16(number)), true
 }
 
 // expected returns the outcome of the same connection according to the node's own state.
