@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 )
 
 // While it waits for the Node, Run ends with its context however that ends.
@@ -86,4 +88,23 @@ func TestOnReadyComesAfterTheFirstRules(t *testing.T) {
 	assert.Contains(t, <-ready, "10.244.1.5")
 	require.NoError(t, stop())
 	assert.Empty(t, ready, "once")
+}
+
+// A Syncer waits for a Sync, and fails once Run has ended.
+func TestASyncerWaitsForTheRules(t *testing.T) {
+	needModesOfLinux(t)
+	r := newRig(t, cluster()...)
+	var syncer kubeproxy.Syncer
+	stop := r.startFunc(t, func(ctx context.Context) error {
+		c, err := ParseCommand(arguments, io.Discard)
+		if err != nil {
+			return err
+		}
+		c.Config.machine, c.Config.Syncer = r.machine, &syncer
+		return c.Run(ctx)
+	})
+	require.NoError(t, syncer.Sync(t.Context()))
+	assert.Contains(t, r.nft.Dump(tableIPv4), "10.244.1.5")
+	require.NoError(t, stop())
+	require.ErrorIs(t, syncer.Sync(t.Context()), kubeproxy.ErrRunEnded)
 }

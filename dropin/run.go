@@ -313,7 +313,7 @@ func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 		all.setGCPercent = p.machine.setGCPercent
 	}
 	opts.Sink, opts.Metrics, opts.Health = all, p.registry, p.health
-	opts.OnPortError, opts.OnReady = p.events.portFailed, p.OnReady
+	opts.OnPortError, opts.OnReady, opts.Syncer = p.events.portFailed, p.OnReady, p.Syncer
 	wg.Go(func() { addresses.run(ctx) })
 	p.events.started()
 	err = kubeproxy.Run(ctx, opts)

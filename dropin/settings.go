@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/featuregate"
 
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/dropin/config"
 	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
@@ -57,6 +58,10 @@ type Config struct {
 	// OnReady, if given, is called once, when everything has been applied for the first time, except single service ports
 	// that the kernel refuses. It must not block.
 	OnReady func()
+	// Syncer, if given, asks for a Sync and waits for it, for programs that have to know when something is applied, or go
+	// on even if the first Sync failed. It waits until Run has started to apply something: if Run fails before that, only
+	// its own context ends it.
+	Syncer *kubeproxy.Syncer
 
 	// OwnProcess says that the process runs nothing else, so that Run may change process-wide settings: it sets
 	// linux.oomScoreAdj and, unless the environment variable GOGC is set, GOGC to 50, to 25 during the first Sync. With
