@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,15 +32,18 @@ import (
 // nftOf is the nft of a release of Debian. testing/nft/fetch downloads them.
 type nftOf struct {
 	release string
+	debian  string // as docs/nft.md calls the release
 	// cannotLoad: it neither loads maps from one concatenation to another, nor numbers in keys.
 	cannotLoad bool
+	// json is part of the error of loading its own JSON; "": it loads it.
+	json string
 }
 
 var everyNft = []nftOf{
-	{release: "bullseye", cannotLoad: true}, // 0.9.8
-	{release: "bookworm"},                   // 1.0.6
-	{release: "trixie"},                     // 1.1.3
-	{release: "sid"},                        // 1.1.7 in November 2026
+	{release: "bullseye", debian: "11", cannotLoad: true, json: "Error:"},
+	{release: "bookworm", debian: "12", json: "Invalid map type"},
+	{release: "trixie", debian: "13"},
+	{release: "sid", debian: "sid"},
 }
 
 // forEveryNft runs a subtest for each release.
@@ -220,7 +224,7 @@ func everyTable(t *testing.T) []*rig {
 // all tables before it does anything: one that it cannot read is in the way of everybody.
 func TestEveryNftReadsTheTables(t *testing.T) {
 	forEveryNft(t, func(t *testing.T, n nftOf) {
-		t.Log(n.run(t, "", "--version"))
+		n.isInTheTable(t)
 		testkit.EnterNamespace(t)
 		rigs := everyTable(t)
 
@@ -245,20 +249,69 @@ func TestEveryNftReadsTheTables(t *testing.T) {
 		}
 		n.monitors(t, rigs[0])
 
+		asJSON := n.run(t, "", "-j", "list", "ruleset")
+		testkit.NewNamespace(t).Do(func() error {
+			out, err := n.load(t, asJSON, "-j")
+			assert.Equal(t, n.json == "", err == nil, "%.1000s", out)
+			assert.Contains(t, out, n.json)
+			return nil
+		})
 		saved := n.run(t, "", "-s", "list", "ruleset")
 		testkit.NewNamespace(t).Do(func() error {
 			if n.cannotLoad {
-				c := n.command(t, "-f", "-")
-				c.Stdin = strings.NewReader(saved)
-				out, err := c.CombinedOutput()
+				out, err := n.load(t, saved)
 				assert.Error(t, err)
-				assert.Regexp(t, `datatype mismatch|variable sized data types`, string(out))
+				assert.Regexp(t, `datatype mismatch|variable sized data types`, out)
 				return nil
 			}
 			n.run(t, saved, "-f", "-")
 			assert.Equal(t, saved, n.run(t, "", "-s", "list", "ruleset"))
 			return nil
 		})
+	})
+}
+
+// isInTheTable requires that docs/nft.md has the version, in the row of the release.
+func (n nftOf) isInTheTable(t *testing.T) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/nft.md")
+	require.NoError(t, err)
+	version := regexp.MustCompile(`v(\S+)`).FindStringSubmatch(n.run(t, "", "--version"))
+	require.NotNil(t, version)
+	loads := "no"
+	if n.json == "" {
+		loads = "yes"
+	}
+	row := fmt.Sprintf(`(?m)^\| %s \| %s \|.*\| %s[^|]*\|$`, regexp.QuoteMeta(version[1]), n.debian, loads)
+	assert.Regexp(t, row, string(page), "the table in docs/nft.md")
+}
+
+// load loads a ruleset, and returns what nft prints.
+func (n nftOf) load(t *testing.T, ruleset string, flags ...string) (string, error) {
+	t.Helper()
+	c := n.command(t, append(flags, "-f", "-")...)
+	c.Stdin = strings.NewReader(ruleset)
+	out, err := c.CombinedOutput()
+	return string(out), err
+}
+
+// The tables of package ipvs are written with forms that every nft reads but the oldest, which crashes on typeof.
+func TestEveryNftLoadsTheTablesOfIPVS(t *testing.T) {
+	forEveryNft(t, func(t *testing.T, n nftOf) {
+		for _, family := range []string{"ipv4", "ipv6"} {
+			table, err := os.ReadFile("../ipvs/testdata/every-feature-" + family + ".nft")
+			require.NoError(t, err)
+			testkit.NewNamespace(t).Do(func() error {
+				out, err := n.load(t, string(table))
+				if n.cannotLoad {
+					assert.Error(t, err)
+					return nil
+				}
+				require.NoError(t, err, out)
+				assert.Contains(t, n.run(t, "", "list", "ruleset"), "map service-ips")
+				return nil
+			})
+		}
 	})
 }
 
