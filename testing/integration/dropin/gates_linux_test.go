@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,32 +20,71 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 )
 
+// movedServices are the Services whose external IPs the page moves, with the addresses that they have, in externalIPs
+// or in the status already.
+var movedServices = []struct {
+	name     string
+	with     func(*corev1.Service)
+	all      []string
+	commands []int // the commands of the page that move it
+}{
+	{"web", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.40", "2001:db8:40::1"} },
+		[]string{"203.0.113.40", "2001:db8:40::1"}, []int{1, 2, 3}},
+	{"waits", func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.ExternalIPs = corev1.ServiceTypeLoadBalancer, []string{"203.0.113.41"}
+	}, []string{"203.0.113.41"}, []int{2, 3}},
+	{"has", func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.ExternalIPs = corev1.ServiceTypeLoadBalancer, []string{"203.0.113.42"}
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.43"}}
+	}, []string{"203.0.113.43", "203.0.113.42"}, []int{2, 3}},
+}
+
 // TestThePageAboutKubernetes140 runs every command of docs/kubernetes-1.40.md, in order, in a cluster with mode ipvs
-// and an external IP, and then the drop-in with the page's configuration.
+// and external IPs, and then the drop-in: with the page's configuration, and with that and mode ipvs.
 func TestThePageAboutKubernetes140(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, cluster.Options{})
-	l.service("web", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.40"} })
-	create(l, kube.EndpointSlice("default/web").Port("http", 8080).Endpoint("10.244.1.5").OnNode(nodeName).Build())
+	for _, s := range movedServices {
+		l.service(s.name, s.with)
+		create(l, kube.EndpointSlice("default/"+s.name).Port("http", 8080).Endpoint("10.244.1.5").OnNode(nodeName).Build())
+	}
 	l.createKubeProxy("--proxy-mode=ipvs")
 	page, err := os.ReadFile("../../../docs/kubernetes-1.40.md")
 	require.NoError(t, err)
 	kubeconfig := l.AdminKubeconfig(l.Port())
-	values := strings.NewReplacer("FILE", kubeconfig, "NAMESPACE", "default", "NAME", "web", "ADDRESS", "203.0.113.40")
 	run := shell(t, kubeconfig)
 
 	var commands []string
 	for _, block := range codeBlocks(page, "sh") {
-		commands = append(commands, strings.Split(strings.TrimSpace(values.Replace(block)), "\n")...)
+		block = strings.NewReplacer("FILE", kubeconfig, "NAMESPACE", "default").Replace(block)
+		commands = append(commands, strings.Split(strings.TrimSpace(block), "\n")...)
 	}
 	require.Len(t, commands, 4)
 	out, status := run(commands[0])
 	assert.Equal(t, 1, status, "%s", out)
-	assert.Regexp(t, `S6: external IPs, 1 Service\n(.*\n)*.*then not served\n`+
-		` +default/web:http/TCP at 203\.0\.113\.40:80,`, out)
-	for _, command := range commands[1:] {
-		out, status := run(command)
-		require.Zero(t, status, "%s\n%s", command, out)
+	assert.Regexp(t, `S6: external IPs, 3 Services\n(.*\n)*.*then not served\n`+
+		`( +default/.*\n)* +default/web:http/TCP at 203\.0\.113\.40:80,`, out)
+	const address = `{"ip": "ADDRESS"}`
+	require.Contains(t, commands[2], address)
+	for _, s := range movedServices {
+		var addresses []string
+		for _, ip := range s.all {
+			addresses = append(addresses, strings.Replace(address, "ADDRESS", ip, 1))
+		}
+		values := strings.NewReplacer(address, strings.Join(addresses, ", "), "NAME", s.name)
+		for _, i := range s.commands {
+			command := values.Replace(commands[i])
+			out, status := run(command)
+			require.Zero(t, status, "%s\n%s", command, out)
+		}
+		moved, err := l.Client.CoreV1().Services("default").Get(t.Context(), s.name, metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.Empty(t, moved.Spec.ExternalIPs)
+		var ips []string
+		for _, ingress := range moved.Status.LoadBalancer.Ingress {
+			ips = append(ips, ingress.IP)
+		}
+		assert.Equal(t, s.all, ips, s.name)
 	}
 	out, status = run(commands[0])
 	assert.Less(t, status, 2, "only differences of the modes may be left\n%s", out)
@@ -58,14 +98,24 @@ func TestThePageAboutKubernetes140(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
-	out, status = run("kube-proxy preflight --same --from nftables --to " + write("nftables.yaml", blocks[0]) +
-		" --all-nodes --kubeconfig " + kubeconfig)
+	nftables := write("nftables.yaml", blocks[0])
+	out, status = run("kube-proxy preflight --same --from nftables --to " + nftables + " --all-nodes --kubeconfig " +
+		kubeconfig)
 	assert.Zero(t, status, "%s", out)
 	ipvs := strings.Replace(blocks[0], "mode: nftables", "mode: ipvs", 1)
-	p := l.start("--kubeconfig", kubeconfig, "--hostname-override", nodeName, "--config", write("ipvs.yaml", ipvs))
-	p.wait()
-	require.Error(t, p.err)
-	assert.Contains(t, p.logged(), `mode: Unsupported value: "ipvs"`)
+	refused := l.start("--kubeconfig", kubeconfig, "--hostname-override", nodeName, "--config", write("ipvs.yaml", ipvs))
+	refused.wait()
+	require.Error(t, refused.err)
+	assert.Contains(t, refused.logged(), `mode: Unsupported value: "ipvs"`)
+	const machine = "oomScoreAdj: 0\nconntrack:\n  maxPerCore: 0 # the limit is the machine's\n"
+	served := l.start("--kubeconfig", kubeconfig, "--hostname-override", nodeName, "--config",
+		write("served.yaml", blocks[0]+machine))
+	for _, s := range movedServices {
+		for _, ip := range s.all {
+			require.Eventually(t, func() bool { return strings.Contains(l.rules(), ip) }, waitTimeout, 50*time.Millisecond, ip)
+		}
+	}
+	served.terminate()
 }
 
 // createKubeProxy creates kubeadm's DaemonSet of kube-proxy with these arguments.
