@@ -252,7 +252,7 @@ func TestTheCostIsThatOfAllFamilies(t *testing.T) {
 	})
 }
 
-// A Feed learns before Applied how long nothing will be handed over.
+// When Applied is called, the Feed already knows the length of the pause that follows.
 func TestAFeedLearnsThePauseThatFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, s := newManual(), takes(0)

@@ -126,7 +126,7 @@ func (l portsLogged) names(port model.PortName, family model.Family) bool {
 	return l[k] <= maxPortsNamed
 }
 
-// unnamed calls report for each service and family with ports that were not named.
+// unnamed calls report for each service and family with more than maxPortsNamed ports, with the number of the rest.
 func (l portsLogged) unnamed(report func(service model.ServiceName, family model.Family, ports int)) {
 	for k, n := range l {
 		if n > maxPortsNamed {

@@ -74,7 +74,7 @@ func TestAnAddressThatAPassFindsIsChecked(t *testing.T) {
 	})
 }
 
-// An address that keepalived moves to and fro: passes over a big table take a second each.
+// keepalived moves an address back and forth, while each pass over the large table takes a second.
 func TestAFlappingAddressCostsABoundedShare(t *testing.T) {
 	for _, f := range model.Families() {
 		synctest.Test(t, func(t *testing.T) {

@@ -184,7 +184,7 @@ func TestNodeIPsAreInOrder(t *testing.T) {
 	assert.Equal(t, want, localstate.NodeIPs(node))
 }
 
-// A wrong name is reported at once, in the log, as an Event and in the health.
+// A wrong node name is reported at once: in the log, as an Event, and by /healthz.
 func TestANodeThatIsNotFoundIsToldAtOnce(t *testing.T) {
 	events, written := recording(t)
 	var logged []string

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/node/page"
 )
 
-// askMetrics asks the metrics server of a command line for a path.
+// askMetrics requests a path from the metrics server of a program started with a command line.
 func askMetrics(t *testing.T, handler http.Handler, path, accept string) *httptest.ResponseRecorder {
 	t.Helper()
 	request := httptest.NewRequest(http.MethodGet, path, nil)

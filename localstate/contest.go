@@ -119,8 +119,8 @@ func (e *entries) prefer(a, b entry) int {
 	return cmp.Or(cmp.Compare(flags.rank(), y.flags(int(b.at)).rank()), strings.Compare(x.name, y.name), later)
 }
 
-// number fills in the classes of the groups. It looks at each of their ports once: the targets of a class that a group
-// has become a class of their own. (So do those that it has twice.)
+// number fills in the classes of the groups. It looks at each of their ports once. Each group splits every class into
+// the targets that it has and those that it lacks; targets that it lists twice are split off again.
 func (t *portTable) number() {
 	c := &t.contests
 	if c.numbered {

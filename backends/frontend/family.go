@@ -77,7 +77,8 @@ type port struct {
 	// did not have.
 	frontends noted[Key, Frontend]
 
-	// Types are small: a port that is 8 bytes bigger would take 32 bytes more.
+	// The types are small on purpose: 8 more bytes would move a port into the next size of allocations, which is 32
+	// bytes larger.
 	omitted  int32  // frontends beyond the limit of its service
 	demand   int32  // frontends within that limit, whether or not it is served
 	wantedIn uint32 // the round in which it was last wanted

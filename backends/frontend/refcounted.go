@@ -52,7 +52,7 @@ func (c *refCounted[T]) changes(full bool) (d Diff[T]) {
 	return d
 }
 
-// noted has the values that may differ from what was last accepted, as they were then.
+// noted holds the last accepted value of each key that may have changed since.
 type noted[K comparable, V any] map[K]V
 
 // note records a value before it changes, unless an earlier one is recorded already.

@@ -55,7 +55,7 @@ func (f *family) setCounting(on bool) {
 	}
 }
 
-// retryCounting finds out whether what was missing for counting is there.
+// retryCounting checks whether the kernel now has what counting lacked.
 func (f *family) retryCounting(ctx context.Context) {
 	if f.createCounters() == nil {
 		f.noCounting = f.newSearch().try(ctx, trial(dp.CountWith(invalidDropped))) != nil

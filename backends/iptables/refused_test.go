@@ -92,7 +92,7 @@ func TestAServiceThatWasRefusedAndGoesIsForgotten(t *testing.T) {
 	assert.Zero(t, *restores)
 }
 
-// The service that is left out owns its addresses until it goes.
+// A refused service keeps its addresses until it is deleted.
 func TestAnAddressOfWhatIsLeftOutGoesToTheNextOne(t *testing.T) {
 	r, _ := refusing(t)
 	r.Set(backendtest.Node(),

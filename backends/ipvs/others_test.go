@@ -303,7 +303,8 @@ func TestTheNodesOwnAddressStaysItsOwn(t *testing.T) {
 	require.NotContains(t, k.table(model.IPv4), "@other-ips")
 }
 
-// What delivers the packets is looked at like virtual servers: the kernel does not report its deletion.
+// The backend polls the rule that delivers packets, as it does virtual servers, because the kernel does not report its
+// deletion.
 func TestTheRuleThatAnotherProgramDeletesComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKernel(t)

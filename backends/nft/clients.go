@@ -66,7 +66,7 @@ type namespaceClients struct {
 	sharing int
 	// found: the set that they share existed before all ports were planned, and is kept for them.
 	found bool
-	// kept has the service ports whose sets existed then.
+	// kept has the service ports whose own sets existed before that.
 	kept map[model.PortName]bool
 }
 

@@ -213,7 +213,7 @@ func slicesOf(s *model.Service, p model.ServicePort, f model.Family,
 			b.ForZones(elsewhere)
 		}
 	}
-	// What no set of the node has it is not told, but it is told that there is something.
+	// A brain does not send a node the endpoints that are in none of its sets, only that there are some.
 	if hidden := routes.ClusterIP.Empty == model.Drop || routes.External.Empty == model.Drop; hidden && !usable &&
 		!routes.Sets().Has(model.ClusterSet) {
 		far := map[model.Family]string{model.IPv4: "192.0.2.250", model.IPv6: "2001:db8::250"}

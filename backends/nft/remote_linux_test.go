@@ -38,7 +38,8 @@ func TestConformanceBehindABrain(t *testing.T) {
 	conformance.Test(t, f)
 }
 
-// behindBrain is a backend that gets everything from a brain. What it is told itself, the brain's cluster becomes.
+// behindBrain is a backend that gets everything from a brain. It turns the calls that it receives into objects of the
+// brain's cluster.
 type behindBrain struct {
 	*sink.Recorder // what it is told
 	ctx            context.Context
@@ -98,7 +99,7 @@ func (b *behindBrain) ResyncFailed() { b.resync = true }
 // maxWay is how long a change may take to get through. It fails a test that hangs, and measures nothing.
 const maxWay = 2 * time.Minute
 
-// Sync implements sink.Sink: it returns what came of the first Sync of the backend in the state that this was told.
+// Sync implements sink.Sink: it returns the result of the backend's first Sync in the requested state.
 func (b *behindBrain) Sync(ctx context.Context) error {
 	before := b.gate.begun()
 	if err := b.cluster.become(ctx, b.Recorder); err != nil {

@@ -111,7 +111,7 @@ func (v *view) text(p problem) string {
 	return p.Text
 }
 
-// diagnose says what is wrong with a service, which is nil if it is not there.
+// diagnose says what is wrong with a service; e is nil if it does not exist.
 func diagnose(name model.ServiceName, e *sink.ServiceEntry, failing []*sink.PortError, unserved bool) problem {
 	out := problem{Service: name, Status: statusOK}
 	switch {

@@ -215,8 +215,8 @@ func (s *Server) move(c *client, g *group) bool {
 	return true
 }
 
-// makeAwaited makes the awaited classes until ctx ends, one after the other. No client waits for them, so there are
-// pauses like between those of one principal: hints are written by tenants.
+// makeAwaited makes the awaited classes until ctx ends, one after the other. Their clients are served meanwhile, so
+// there are pauses like between those of one principal: hints are written by tenants.
 func (s *Server) makeAwaited(ctx context.Context) {
 	for {
 		select {
@@ -229,14 +229,14 @@ func (s *Server) makeAwaited(ctx context.Context) {
 			if err != nil {
 				return
 			}
-			more = s.makeOneAwaited(ctx)
+			more = s.makeNextAwaited(ctx)
 			done()
 		}
 	}
 }
 
-// makeOneAwaited makes an awaited class, and reports whether there was any.
-func (s *Server) makeOneAwaited(ctx context.Context) bool {
+// makeNextAwaited makes one class that clients are to move to; it returns false if there is none.
+func (s *Server) makeNextAwaited(ctx context.Context) bool {
 	s.mu.Lock()
 	key, ok := s.nextAwaited()
 	s.mu.Unlock()

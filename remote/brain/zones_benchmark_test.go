@@ -24,7 +24,7 @@ func BenchmarkHintThatComesAndGoes(b *testing.B) {
 	}
 	h.Update(watch.Change{Object: named})
 	h.publish(b.Context())
-	h.makeOneAwaited(b.Context())
+	h.makeNextAwaited(b.Context())
 	toggle()
 	b.ReportAllocs()
 	for b.Loop() {

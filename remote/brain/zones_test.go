@@ -343,7 +343,7 @@ func TestAClientDoesNotMoveToAClassThatIsBehind(t *testing.T) {
 	require.Eventually(t, func() bool { return server.zoneOfClass("n1") == "a" }, testTimeout, time.Millisecond)
 }
 
-// Neither does one that connects again meanwhile, to the server that made what it has.
+// A client that reconnects meanwhile to the same server does not move to a class that is behind, either.
 func TestAClientThatConnectsAgainDoesNotMoveToAClassThatIsBehind(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("web", "10.0.1.1", "10.0.1.2")...)...)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))

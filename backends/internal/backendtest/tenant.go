@@ -187,7 +187,7 @@ type tenant struct {
 // newTenant makes a tenant of services that API validation accepts, and of endpoints as nasty as possible.
 func newTenant(random *rand.Rand, s shape, maxDestinations int) *tenant {
 	t := &tenant{overlap: s.contested, sticky: s.sticky, slices: make([][]*model.Endpoint, s.slices)}
-	// Addresses that are others', and targets that are no pods, or the bystander's.
+	// Addresses owned by others; targets that are not pods, or are the bystander's.
 	contested := addrs("10.96.0.1", "203.0.113.1", "203.0.113.2", "192.0.2.10", "203.0.113.77", "10.96.1.0")
 	targets := append(contested, addrs("127.0.0.1", bystanderPods+"1.2", bystanderPods+"1.3", bystanderPods+"2.2")...)
 	for i := range s.services {

@@ -69,7 +69,7 @@ func TestConnectionsThatTheKernelTracks(t *testing.T) {
 		{model.UDP, netip.MustParseAddrPort("127.0.0.1:30080")}: 1,
 	}, count)
 
-	// The program says so beside the difference that concerns them.
+	// preflight prints the number of connections next to the difference that affects them.
 	file := with(t, "nodePort: 30080", "type: NodePort", "node-1")
 	assert.Equal(t, []string{"shop/web:http/TCP at 127.0.0.1:30080, from the node: delivered, with an address of the " +
 		"node as the source; then not served (S36); the node is tracking 2 connections"},

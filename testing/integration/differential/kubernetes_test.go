@@ -10,8 +10,7 @@ import (
 	"k8s.io/kubernetes/pkg/proxy/config"
 )
 
-// Names that the next Kubernetes has in other packages. testdata/next has this file for it, and "../use next" replaces
-// this one by that.
+// Names that the next Kubernetes moved. testdata/next has its version of this file; "../use next" swaps it in.
 
 type nodeManager = *proxy.NodeManager
 

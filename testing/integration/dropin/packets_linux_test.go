@@ -59,7 +59,7 @@ func (q question) put() (ok bool, answers []answer) {
 	return ok, answers
 }
 
-// each returns a condition that requires another one of every answer.
+// each returns a condition that holds if ok holds for every answer.
 func each(ok func(answer) bool) func([]answer) bool {
 	return func(answers []answer) bool {
 		for _, a := range answers {

@@ -124,7 +124,7 @@ func (f *Fake) Dump() string {
 	return b.String()
 }
 
-// write makes a call that changes something, with a text that its error begins with.
+// write runs a call that changes something; format and args name it in the log, and its error begins with that.
 func (f *Fake) write(ctx context.Context, change func() error, format string, args ...any) error {
 	call := fmt.Sprintf(format, args...)
 	if err := f.Write(ctx, call, change); err != nil {
