@@ -8,6 +8,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -361,9 +362,17 @@ func TestNothingRequiresKubernetesItself(t *testing.T) {
 	}
 }
 
-// TestTheLibraryKeepsToItself: a library does not exit, read flags, install signal handlers, run init or hold globals.
+// TestTheLibraryKeepsToItself: a library does not exit, read flags, install signal handlers, run init or hold globals;
+// and of what is not for tests only dropin reads the environment.
 func TestTheLibraryKeepsToItself(t *testing.T) {
-	for path, p := range list(t, "linux") {
+	for _, goos := range []string{"linux", "windows"} {
+		keepsToItself(t, list(t, goos))
+	}
+}
+
+func keepsToItself(t *testing.T, packages map[string]listed) {
+	readsEnvironment := map[string]bool{}
+	for path, p := range packages {
 		folder, ours := strings.CutPrefix(path+"/", module+"/")
 		if !ours || isProgram(folder) || strings.HasPrefix(folder, "testing/") {
 			continue
@@ -401,15 +410,24 @@ func TestTheLibraryKeepsToItself(t *testing.T) {
 				}
 			}
 			ast.Inspect(parsed, func(n ast.Node) bool {
-				if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel.Name == "Exit" {
-					if x, ok := sel.X.(*ast.Ident); ok {
-						assert.NotEqual(t, "os", x.Name, "%v: os.Exit", fset.Position(n.Pos()))
+				sel, ok := n.(*ast.SelectorExpr)
+				if !ok {
+					return true
+				}
+				if x, ok := sel.X.(*ast.Ident); ok && x.Name == "os" {
+					switch sel.Sel.Name {
+					case "Exit":
+						assert.Fail(t, "os.Exit", "%v", fset.Position(n.Pos()))
+					case "Getenv", "LookupEnv", "Environ", "ExpandEnv":
+						readsEnvironment[folder] = true
 					}
 				}
 				return true
 			})
 		}
 	}
+	maps.DeleteFunc(readsEnvironment, func(folder string, _ bool) bool { return isForTests(folder) })
+	assert.Equal(t, map[string]bool{"dropin/": true}, readsEnvironment, "SECURITY.md says what reads the environment")
 }
 
 // isEmbedded reports whether a variable holds embedded files, of a type that cannot be written to.
