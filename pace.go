@@ -13,8 +13,6 @@ const (
 	mostPause  = time.Second
 )
 
-const firstRetry = 100 * time.Millisecond
-
 // pauseAfter returns the pause after a Sync that took cost (S43). Without a MinInterval it is nine times the cost, so
 // that Syncs take a tenth of the time, between leastPause and mostPause.
 func (o Options) pauseAfter(cost time.Duration) time.Duration {
@@ -31,13 +29,4 @@ func (o Options) pauseWithoutSync(cost time.Duration) time.Duration {
 		return syncing.Pace{Most: mostPause}.After(cost)
 	}
 	return 0
-}
-
-// retryAfter returns the time until the next attempt after the given number of failed ones.
-func (o Options) retryAfter(attempts int) time.Duration {
-	pause := max(o.MinInterval, firstRetry)
-	for i := 1; i < attempts && pause < o.RetryInterval; i++ {
-		pause *= 2
-	}
-	return min(pause, max(o.RetryInterval, o.MinInterval))
 }

@@ -42,6 +42,18 @@ type portKey struct {
 	family model.Family
 }
 
+// firstRetry is the pause after a first failure, unless MinInterval is longer.
+const firstRetry = 100 * time.Millisecond
+
+// retryAfter returns the time until the next attempt after the given number of failed ones.
+func (o Options) retryAfter(attempts int) time.Duration {
+	pause := max(o.MinInterval, firstRetry)
+	for i := 1; i < attempts && pause < o.RetryInterval; i++ {
+		pause *= 2
+	}
+	return min(pause, max(o.RetryInterval, o.MinInterval))
+}
+
 // backoff decides when to try again. The pause doubles with every attempt.
 type backoff struct {
 	attempts int       // failed in a row

@@ -92,15 +92,6 @@ func (p principal) String() string {
 	return "node " + p.node
 }
 
-const (
-	// maxPerPrincipal is the number of clients of one principal, so that none can use up the limit for all. A node has
-	// one client, and for a while also those whose connections broke silently.
-	maxPerPrincipal = 64
-	// maxClassesPerPrincipal is the number of classes that the clients of one principal use, or have used and that are
-	// still kept. The options of a node decide its class, so without a limit one certificate could create all classes.
-	maxClassesPerPrincipal = 4
-)
-
 // counter counts something by key. The zero value is ready to use, by any goroutine.
 type counter[K comparable] struct {
 	mu sync.Mutex

@@ -43,6 +43,15 @@ const maxRequest = 256 << 10
 // maxAnswer is how long a client may take to answer, or to say Hello.
 const maxAnswer = 20 * time.Second
 
+const (
+	// maxPerPrincipal is the number of clients of one principal, so that none can use up the limit for all. A node has
+	// one client, and for a while also those whose connections broke silently.
+	maxPerPrincipal = 64
+	// maxClassesPerPrincipal is the number of classes that the clients of one principal use, or have used and that are
+	// still kept. The options of a node decide its class, so without a limit one certificate could create all classes.
+	maxClassesPerPrincipal = 4
+)
+
 // limits bound what clients cost. Only tests change them.
 type limits struct {
 	// heartbeat is the maximum time between two messages to a client. A client leaves a server that is silent for three
