@@ -104,7 +104,7 @@ func (v *view) take(ctx context.Context, kind remotev1.Kind, batch wire.Batch) e
 	}
 	for _, changes := range batch.Services {
 		for i := range changes {
-			v.takeChange(&changes[i])
+			changes[i].Apply(v.shared.full, v.shared.snapshot)
 		}
 	}
 	for _, f := range model.Families() {
@@ -151,30 +151,6 @@ func (v *view) takeOwn(batch wire.Batch, touched map[model.ServiceName]bool) {
 		}
 	}
 	v.own = own
-}
-
-func (v *view) takeChange(c *wire.Change) {
-	full := v.shared.full
-	if (c.Deleted || c.Whole) && v.shared.snapshot.NumServices() > 0 { // a reset starts with none
-		if known := v.shared.snapshot.Service(c.Name); known != nil {
-			for _, e := range known.Endpoints {
-				full.DeleteEndpoint(e.Key())
-			}
-		}
-	}
-	if c.Deleted {
-		full.DeleteService(c.Name)
-		return
-	}
-	if c.Service != nil {
-		full.SetService(c.Service)
-	}
-	for _, key := range c.Removed {
-		full.DeleteEndpoint(key)
-	}
-	for _, e := range c.Endpoints {
-		full.SetEndpoint(e)
-	}
 }
 
 // digest returns the digest of what the server has sent; nil: there is none.

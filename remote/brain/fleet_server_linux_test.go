@@ -19,7 +19,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
@@ -262,7 +261,7 @@ func collectGarbage() {
 
 // readProcess is what this process takes.
 func readProcess() (u fleetUsage) {
-	u.CPU = processCPU()
+	u.CPU, _ = processTime()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	u.Heap, u.Stacks, u.Goroutines = int64(m.HeapAlloc), int64(m.StackInuse), runtime.NumGoroutine()
@@ -272,15 +271,6 @@ func readProcess() (u fleetUsage) {
 		u.RSS = int64(kilobytes) << 10
 	}
 	return u
-}
-
-// processCPU is the CPU time of this process, in user and kernel mode.
-func processCPU() time.Duration {
-	var r unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {
-		return 0
-	}
-	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
 // fleetServer is the process as the benchmark sees it.

@@ -128,35 +128,13 @@ func (s *lightStates) after(key lightKey, from *lightState, messages [][]byte) (
 		}
 		for _, changes := range batch.Services {
 			for _, c := range changes {
-				takeChange(full, before, c)
+				c.Apply(full, before)
 			}
 		}
 		e.err = errors.Join(decoder.Err(), full.Sync(context.Background()))
 		e.state = next
 	})
 	return e.state, e.err
-}
-
-// takeChange does what a Feed does with a change of the shared layer.
-func takeChange(full *sink.FullState, before *sink.Snapshot, c wire.Change) {
-	if known := before.Service(c.Name); known != nil && (c.Deleted || c.Whole) {
-		for _, e := range known.Endpoints {
-			full.DeleteEndpoint(e.Key())
-		}
-	}
-	if c.Deleted {
-		full.DeleteService(c.Name)
-		return
-	}
-	if c.Service != nil {
-		full.SetService(c.Service)
-	}
-	for _, key := range c.Removed {
-		full.DeleteEndpoint(key)
-	}
-	for _, e := range c.Endpoints {
-		full.SetEndpoint(e)
-	}
 }
 
 // known notes that a state is that of another server's revision, too.

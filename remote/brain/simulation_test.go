@@ -256,10 +256,12 @@ func (s *simulation) scenario(name string, run func()) {
 	s.laters.Store(0)
 	s.behind.Store(0)
 	s.compares.Store(0)
-	begin, cpu := time.Now(), processCPU()
+	begin := time.Now()
+	cpuBefore, _ := processTime()
 	run()
 	s.settle()
-	cpu = processCPU() - cpu
+	cpu, _ := processTime()
+	cpu -= cpuBefore
 	s.verify()
 	var sent, received int64
 	attempts, fulls := 0, 0

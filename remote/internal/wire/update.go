@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
+	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 // Batch is the content of the messages of a batch, in values of the model.
@@ -32,6 +33,30 @@ type Change struct {
 	Service        *model.Service // nil: unchanged
 	Removed        []model.EndpointKey
 	Endpoints      []*model.Endpoint
+}
+
+// Apply applies a change of the shared layer to a full state, whose latest snapshot is before.
+func (c *Change) Apply(full *sink.FullState, before *sink.Snapshot) {
+	if (c.Deleted || c.Whole) && before.NumServices() > 0 { // a reset starts with none
+		if known := before.Service(c.Name); known != nil {
+			for _, e := range known.Endpoints {
+				full.DeleteEndpoint(e.Key())
+			}
+		}
+	}
+	if c.Deleted {
+		full.DeleteService(c.Name)
+		return
+	}
+	if c.Service != nil {
+		full.SetService(c.Service)
+	}
+	for _, key := range c.Removed {
+		full.DeleteEndpoint(key)
+	}
+	for _, e := range c.Endpoints {
+		full.SetEndpoint(e)
+	}
 }
 
 // Part is a NodePart; nil means that it was deleted.
