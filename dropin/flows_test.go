@@ -73,8 +73,8 @@ func (k *keptFlows) deletedAt(to netip.AddrPort) int {
 	return k.deleted[to]
 }
 
-// The client keeps sending, so its flow of before never ends by itself. Nothing but the addresses changes, and the next
-// full sync is far.
+// The client keeps sending, so its earlier flow never ends by itself. Only the addresses change, and the next full sync
+// is far off.
 func TestAnAddressThatComesLateFreesUDPFlows(t *testing.T) {
 	needModesOfLinux(t)
 	eth0 := nodeaddr.HostAddress{Addr: netip.MustParseAddr("192.0.2.1"), Interface: "eth0"}

@@ -33,8 +33,8 @@ func sweepWaves(t testing.TB) []func(*Backend) {
 	}
 }
 
-// Each call of HNS, those that read too, fails once. Then the next Sync of the same process and its next check, or
-// those of a new process, lead to what no failure leads to.
+// Each call of HNS, reading ones included, fails once. After the next Sync and check, of the same process or of a new
+// one, HNS has what it would have had without the failure.
 func TestAFailureOfAnyCallLosesNothing(t *testing.T) {
 	for name, newMachine := range map[string]func(testing.TB) *machine{"L2Bridge": newMachine, "overlay": newOverlay,
 		"HNS normalises": func(t testing.TB) *machine { return newOverlay(t).normalise(false) },

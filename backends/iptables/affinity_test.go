@@ -13,8 +13,8 @@ import (
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// The kernel multiplies seconds by its ticks in 32 bits: more than 49 days would be less, and what does not fit into 32
-// bits is refused.
+// The kernel multiplies seconds by its ticks in 32 bits: more than 49 days would wrap around to a shorter time, and
+// what does not fit into 32 bits is refused.
 func TestAffinityOfAnyLengthIsServed(t *testing.T) {
 	for timeout, want := range map[time.Duration]string{
 		time.Nanosecond:        "--seconds 1 ",

@@ -44,7 +44,7 @@ func TestTheRulesFollowTheNodeAndTheOptions(t *testing.T) {
 	fm.Golden(t, "testdata/options-ipv4.save", r.dump(model.IPv4))
 }
 
-// manyServices are services on one port, with so many endpoints each.
+// manyServices returns n services of one port, with a number of endpoints each.
 func manyServices(n, endpoints int) []any {
 	values := []any{backendtest.Node()}
 	for i := range n {

@@ -13,8 +13,8 @@ import (
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// BenchmarkManyPorts is the first Sync of one service with so many ports, of two endpoints each, with and without node
-// ports and session affinity.
+// BenchmarkManyPorts measures the first Sync of one service with thousands of ports, of two endpoints each, with and
+// without node ports and session affinity.
 func BenchmarkManyPorts(b *testing.B) {
 	for _, v := range []dataplane.Variant{dataplane.NFT, dataplane.Legacy} {
 		for _, n := range []int{1000, 2000, 4000, 8000} {

@@ -214,8 +214,8 @@ func (f *family) cannotRemove(ctx context.Context, err error) {
 	}
 }
 
-// follow records what the first transaction of a plan has done, as far as planning has not. Objects for the second one
-// to remove count as leftovers.
+// follow records what the first transaction of a plan has done and planning has not recorded. Objects that the second
+// one is to remove count as leftovers.
 func (t *table) follow(p *plan) {
 	t.there, t.replace = true, false
 	for _, id := range p.goneIDs {

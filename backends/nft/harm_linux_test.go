@@ -56,8 +56,8 @@ func TestAResyncRemovesWhatNobodyHereWouldWrite(t *testing.T) {
 	}
 }
 
-// A process that dies between the two transactions of a resize leaves the smaller map behind. It has the name that the
-// next bigger one is to have.
+// A process that dies between the two transactions of a resize leaves the smaller map behind, with the name that the
+// next larger one will get.
 func TestAMapThatWasLeftBehindIsNotTakenForABiggerOne(t *testing.T) {
 	testkit.EnterNamespace(t)
 	r := newKernelRig(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}}, false)

@@ -261,7 +261,8 @@ func (s *slot) compare(t *slot) int {
 		cmp.Compare(t.used.Load(), s.used.Load()))
 }
 
-// yields reports whether a slot goes to a newcomer. To have one more is no reason: the newcomer would have it next.
+// yields reports whether slot v goes to the newcomer s. One slot more is not enough: afterwards the newcomer would be
+// the one with more.
 func (p *pool) yields(v, s *slot) bool {
 	switch {
 	case v.share.namespace != s.share.namespace:

@@ -17,9 +17,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// BenchmarkFailover is how long clients are without a server when theirs is killed, or hangs. The clients are real
-// ones, so that the cluster is a small one: what they are sent is one message, whatever its size. Run it with
-// -benchtime 1x.
+// BenchmarkFailover measures how long clients are without a server after theirs is killed, or hangs. They are real
+// clients, so the cluster is small: its state is one message, whatever the size. Run it with -benchtime 1x.
 func BenchmarkFailover(b *testing.B) {
 	size := benchmarkSize()
 	size.Services, size.Endpoints = 20, 5

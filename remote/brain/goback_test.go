@@ -133,7 +133,7 @@ func TestANodeGoesBackAfterTheWaitAndSaysSo(t *testing.T) {
 	assert.Zero(t, c.sent("behind"))
 }
 
-// A replica that knows that nothing has changed does not lag, however old the last change is that it knows.
+// A replica that knows that nothing has changed is not behind, however old the last change that it knows of.
 func TestAReplicaThatHasHeardThatNothingChangedDoesNotLag(t *testing.T) {
 	t.Parallel() // it waits until a client connects again
 	second := clusterAt("10", "10.0.0.1")

@@ -60,8 +60,8 @@ func TestTheStepsAreWhatRuns(t *testing.T) {
 	assert.Equal(t, names, functions)
 }
 
-// TestEveryKernelHasItsSteps: what testing/vm can boot runs in .ci/deep, with nftables and iptables; of another
-// processor what is encoded for its kernel.
+// TestEveryKernelHasItsSteps: .ci/step has one step for nftables and one for iptables on every kernel that testing/vm
+// can boot, and one for the encoders on every other processor.
 func TestEveryKernelHasItsSteps(t *testing.T) {
 	root := filepath.Join("..", "..")
 	kernels, err := os.ReadFile(filepath.Join(root, "testing", "vm", "kernels"))

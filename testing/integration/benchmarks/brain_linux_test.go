@@ -183,7 +183,7 @@ func (f *fleet) measure(b *testing.B, a *audience, pid int) cost {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	_, err = rest.settle(restLimit) // what is done behind, too
+	_, err = rest.settle(restLimit) // includes what is done in the background
 	require.NoError(b, err)
 	n := float64(max(a.nodes, 1) * brainChanges)
 	return cost{in: float64(a.in.Load()-in) / n, out: float64(a.out.Load()-out) / n,

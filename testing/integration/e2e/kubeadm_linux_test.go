@@ -268,7 +268,7 @@ func answered(said string) (least, all int) {
 	return least, all
 }
 
-// trafficGoesOn waits until every client has got more answers than now, from each URL in each way.
+// trafficGoesOn waits until every client has got further answers, from each URL in each way.
 func (r *recipe) trafficGoesOn() {
 	r.t.Helper()
 	const more = 10

@@ -102,7 +102,7 @@ func endpointCases() []trafficCase {
 			traffic{from: fromPod, to: everywhere, want: keeping(localPod2, remotePod1)},
 			traffic{from: fromNode, to: externalDestinations, want: masquerading(localPod2, remotePod1)},
 			traffic{from: fromOutside, to: externalDestinations, want: keeping(localPod1, localPod2)}),
-		// So it is for a while in the live migration of a virtual machine that keeps its address.
+		// This happens for a while during the live migration of a virtual machine that keeps its address.
 		inTurn("an address that is there twice in a slice is served by its ready entry", "S17",
 			step{services: one(external(service{Endpoints: []endpoint{{At: localPod1,
 				Before: []cluster.Phase{cluster.Terminating}},
