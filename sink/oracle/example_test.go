@@ -132,8 +132,8 @@ func ExampleOutcome_After() {
 		log.Fatal(err)
 	}
 	last := netip.MustParseAddrPort("10.244.2.5:8080")
-	fmt.Println(outcome.After(oracle.Contact{Endpoint: last, Ago: 59 * time.Minute}).Endpoints)
-	fmt.Println(outcome.After(oracle.Contact{Endpoint: last, Ago: 61 * time.Minute}).Endpoints)
+	fmt.Println(outcome.After(oracle.Connection{Endpoint: last, Ago: 59 * time.Minute}).Endpoints)
+	fmt.Println(outcome.After(oracle.Connection{Endpoint: last, Ago: 61 * time.Minute}).Endpoints)
 	// Output:
 	// [10.244.2.5:8080]
 	// [10.244.1.5:8080 10.244.2.5:8080]

@@ -152,22 +152,22 @@ func (o *Outcome) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Contact is an earlier connection of the same client to the same service port, through any of its addresses.
-type Contact struct {
+// Connection is an earlier connection of the same client to the same service port, through any of its addresses.
+type Connection struct {
 	Endpoint netip.AddrPort // the one that the connection reached
 	Ago      time.Duration  // since the connection began
 }
 
 // After returns what must happen if the client has connected before (S32). While the affinity lasts and the flow may
-// still reach that endpoint, it reaches the endpoint again; otherwise the outcome is unchanged. Valid contacts with
-// several endpoints are possible only if routes have different endpoint sets; then each of these endpoints is right.
+// still reach that endpoint, it reaches the endpoint again; otherwise the outcome is unchanged. Connections to several
+// endpoints are possible only if routes have different endpoint sets; then each of these endpoints is right.
 //
 // Timers are coarse: a test should leave a second or two on both sides of the timeout.
-func (o Outcome) After(contacts ...Contact) Outcome {
+func (o Outcome) After(earlier ...Connection) Outcome {
 	var kept []Destination
 	for _, d := range o.Endpoints {
-		if slices.ContainsFunc(contacts,
-			func(c Contact) bool { return c.Endpoint == d.Endpoint && c.Ago < o.AffinityTimeout }) {
+		if slices.ContainsFunc(earlier,
+			func(c Connection) bool { return c.Endpoint == d.Endpoint && c.Ago < o.AffinityTimeout }) {
 			kept = append(kept, d)
 		}
 	}
@@ -178,7 +178,7 @@ func (o Outcome) After(contacts ...Contact) Outcome {
 	}
 	o.AlsoAllowed = slices.Clone(o.AlsoAllowed)
 	for i, also := range o.AlsoAllowed {
-		o.AlsoAllowed[i] = also.After(contacts...)
+		o.AlsoAllowed[i] = also.After(earlier...)
 	}
 	return o
 }

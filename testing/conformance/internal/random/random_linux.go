@@ -48,9 +48,9 @@ func Run(ctx context.Context, b *testbed.Testbed, seed uint64, n int) error {
 type episode struct {
 	*testbed.Testbed
 	script Script
-	// contacts are the endpoints that clients of services with affinity reached.
-	contacts map[contactKey][]contact
-	effort   effort
+	// reached are the endpoints that clients of services with affinity reached.
+	reached map[clientOfPort][]reached
+	effort  effort
 }
 
 // effort is how often traffic is tried in each state. To find a fault, a little traffic to each of many services is
@@ -63,13 +63,15 @@ type effort struct {
 	copies int
 }
 
-type contactKey struct {
+// clientOfPort is a client of a service port.
+type clientOfPort struct {
 	port    model.PortName
 	source  netip.Addr
 	address netip.AddrPort // only if the backend waives backend.SharedAffinityCase
 }
 
-type contact struct {
+// reached is an endpoint, and when a client reached it.
+type reached struct {
 	endpoint netip.AddrPort
 	at       time.Time
 }
@@ -93,18 +95,18 @@ func (r *episode) wave(ctx context.Context, st Step, trials []Trial) error {
 		if err := r.Start(ctx, r.script.Setup); err != nil {
 			return err
 		}
-		r.contacts = map[contactKey][]contact{}
+		r.reached = map[clientOfPort][]reached{}
 	} else if st.event == restarted {
 		if err := r.Restart(ctx); err != nil {
 			return err
 		}
-		r.contacts = map[contactKey][]contact{} // Affinity need not survive a restart.
+		r.reached = map[clientOfPort][]reached{} // Affinity need not survive a restart.
 	}
 	before := r.Described
 	if err := r.Describe(st.Services...); err != nil {
 		return err
 	}
-	r.forgetContacts(before)
+	r.forgetReached(before)
 	if st.event == cancelled {
 		stopped, cancel := context.WithCancel(ctx)
 		cancel()
@@ -121,16 +123,16 @@ func (r *episode) wave(ctx context.Context, st Step, trials []Trial) error {
 	return r.tryTraffic(ctx, trials)
 }
 
-// forgetContacts drops contacts that a new state ends: the port or its affinity has changed, or the endpoint has left
-// one of its sets.
-func (r *episode) forgetContacts(last cluster.State) {
-	for key, list := range r.contacts {
+// forgetReached drops the endpoints to which affinity ends with a new state: the port or its affinity has changed, or
+// the endpoint has left one of its sets.
+func (r *episode) forgetReached(last cluster.State) {
+	for key, list := range r.reached {
 		before, after := last.Services[key.port.Service], r.Described.Services[key.port.Service]
 		if before == nil || after == nil || before.SessionAffinityTimeout != after.SessionAffinityTimeout {
-			delete(r.contacts, key)
+			delete(r.reached, key)
 			continue
 		}
-		r.contacts[key] = slices.DeleteFunc(list, func(c contact) bool {
+		r.reached[key] = slices.DeleteFunc(list, func(c reached) bool {
 			k := model.EndpointKey{Port: key.port, Target: c.endpoint}
 			old, now := last.Endpoints[k], r.Described.Endpoints[k]
 			return old == nil || now == nil || !now.Sets.Has(old.Sets)
@@ -175,23 +177,23 @@ func (r *episode) tryTraffic(ctx context.Context, trials []Trial) error {
 
 // visitOften makes a few successive connections of one client to a service with affinity.
 func (r *episode) visitOften(x testbed.Expectation) error {
-	out, key := x.Out, contactKey{port: x.Out.Port, source: x.Source}
+	out, key := x.Out, clientOfPort{port: x.Out.Port, source: x.Source}
 	if r.Factory.WaivesCase(backend.SharedAffinityCase) {
 		key.address = x.Destination
 	}
 	for range r.effort.visits {
-		var contacts []oracle.Contact
-		for _, c := range r.contacts[key] {
-			contacts = append(contacts, oracle.Contact{Endpoint: c.endpoint, Ago: time.Since(c.at)})
+		var earlier []oracle.Connection
+		for _, c := range r.reached[key] {
+			earlier = append(earlier, oracle.Connection{Endpoint: c.endpoint, Ago: time.Since(c.at)})
 		}
-		x.Out = out.After(contacts...)
+		x.Out = out.After(earlier...)
 		x.DropIsRight = x.AllowsSilence()
 		seen := r.Try(x.Attempt, r.Timeouts.Timeouts)
 		if err := x.Check(seen); err != nil {
 			return err
 		}
 		if seen.Verdict == oracle.Deliver {
-			r.contacts[key] = append(r.contacts[key], contact{seen.Endpoint, time.Now()})
+			r.reached[key] = append(r.reached[key], reached{seen.Endpoint, time.Now()})
 		}
 	}
 	return nil
@@ -247,9 +249,9 @@ func reproduce(ctx context.Context, b *testbed.Testbed, sc Script, trials []Tria
 	if err := b.Cleanup(ctx); err != nil {
 		return err
 	}
-	patient := b.Timeouts.Answer
-	defer func() { b.Timeouts.Answer = patient }()
-	b.Timeouts.Answer = min(patient, time.Second)
+	answer := b.Timeouts.Answer
+	defer func() { b.Timeouts.Answer = answer }()
+	b.Timeouts.Answer = min(answer, time.Second)
 	r := &episode{Testbed: b, script: sc, effort: effort{visits: 20, copies: 20}}
 	for i, st := range sc.Steps {
 		var now []Trial
