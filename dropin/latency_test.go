@@ -87,7 +87,7 @@ func workFor(t *testing.T, mode string, services int) (least work) {
 			return kubernetes.NewForConfig(server.Config())
 		}
 		r.listen = func(context.Context, string, string) (net.Listener, error) {
-			return &deaf{closed: make(chan struct{})}, nil
+			return &silentListener{closed: make(chan struct{})}, nil
 		}
 		k := &kernel{}
 		r.machine.nftables = countedNFT{r.nft.Fake, k}
@@ -194,20 +194,20 @@ func (c countedIPTables) Read(ctx context.Context, table iptablesdataplane.Table
 	return c.Fake.Read(ctx, table, prefix)
 }
 
-// deaf is a listener that accepts nothing: a synctest bubble has no network.
-type deaf struct {
+// silentListener accepts nothing: a synctest bubble has no network.
+type silentListener struct {
 	closed chan struct{}
 	once   sync.Once
 }
 
-func (d *deaf) Accept() (net.Conn, error) {
+func (d *silentListener) Accept() (net.Conn, error) {
 	<-d.closed
 	return nil, net.ErrClosed
 }
 
-func (d *deaf) Close() error {
+func (d *silentListener) Close() error {
 	d.once.Do(func() { close(d.closed) })
 	return nil
 }
 
-func (*deaf) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+func (*silentListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }

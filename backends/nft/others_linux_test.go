@@ -23,9 +23,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// road is a node between a client and a server, with the backend on it, and other programs whose rules are to be left
+// router is a node between a client and a server, with the backend on it, and other programs whose rules are to be left
 // alone.
-type road struct {
+type router struct {
 	t              *testing.T
 	client, server *testkit.Namespace
 	node           *rig
@@ -36,9 +36,9 @@ const (
 	serverPort                       = "8080"
 )
 
-func newRoad(t *testing.T) *road {
+func newRouter(t *testing.T) *router {
 	here := testkit.EnterNamespace(t)
-	r := &road{t: t, client: testkit.NewNamespace(t), server: testkit.NewNamespace(t)}
+	r := &router{t: t, client: testkit.NewNamespace(t), server: testkit.NewNamespace(t)}
 	check := func(err error) {
 		t.Helper()
 		require.NoError(t, err)
@@ -102,13 +102,13 @@ func echo(t *testing.T, at string) error {
 }
 
 // nft adds the rules of another program.
-func (r *road) nft(text string) {
+func (r *router) nft(text string) {
 	r.t.Helper()
 	r.command("nft", text)
 }
 
 // command runs a program and returns its output.
-func (r *road) command(program string, args ...string) string {
+func (r *router) command(program string, args ...string) string {
 	r.t.Helper()
 	out, err := exec.CommandContext(r.t.Context(), need.Program(r.t, program), args...).CombinedOutput()
 	require.NoError(r.t, err, "%s", out)
@@ -149,13 +149,13 @@ func askFromHere(to string, timeout time.Duration) (string, error) {
 	return string(buf[:n]), err
 }
 
-func (r *road) answer(to string) string {
+func (r *router) answer(to string) string {
 	r.t.Helper()
 	return ask(r.t, r.client, to, time.Minute)
 }
 
 func TestServiceAddressesThatOthersServeAreLeftToThem(t *testing.T) {
-	r := newRoad(t)
+	r := newRouter(t)
 	require.Equal(t, roadNode, r.answer("10.96.0.10:80"), "the service")
 	assert.Equal(t, "refused", r.answer("10.96.0.10:99"), "a port that it does not have")
 	assert.Equal(t, "nothing", ask(t, r.client, "10.96.9.9:80", 100*time.Millisecond), "an address that nobody has")
@@ -179,7 +179,7 @@ func TestServiceAddressesThatOthersServeAreLeftToThem(t *testing.T) {
 // A DNS cache on the node that has the cluster IP of the cluster's DNS, with the rules of NodeLocal DNSCache: its
 // traffic is not tracked, so that no proxy translates it. In docs/tested.md.
 func TestADNSCacheOnTheNodeKeepsTheClusterIPOfDNS(t *testing.T) {
-	r := newRoad(t)
+	r := newRouter(t)
 	r.node.Set(fm.Service("kube-system/kube-dns").ClusterIP("10.96.0.53").UDPPort("dns", 53).MasqueradeAll().Build(),
 		fm.Endpoint("kube-system/kube-dns:dns/UDP", roadServer+":"+serverPort).Build())
 	r.node.Sync()
@@ -209,7 +209,7 @@ func TestADNSCacheOnTheNodeKeepsTheClusterIPOfDNS(t *testing.T) {
 // The interface that local pods are behind goes, comes and is renamed, as others set up a host's network. Rules that
 // name an interface must not need it, and hold for the name.
 func TestTheBridgeOfThePodsIsRenamed(t *testing.T) {
-	r := newRoad(t)
+	r := newRouter(t)
 	rename := func(from, to string) {
 		link, err := netlink.LinkByName(from)
 		require.NoError(t, err)
@@ -235,12 +235,12 @@ func TestOrderOfRegistrationDecidesNothing(t *testing.T) {
 	const counted = `table ip plugin {
 		chain pre { type nat hook prerouting priority dstnat; udp dport 80 counter ct mark set 0x80; };
 		chain post { type nat hook postrouting priority srcnat; udp dport 8080 counter masquerade; }; }`
-	others := map[string]func(r *road) (packets func() string){
-		"nftables": func(r *road) func() string {
+	others := map[string]func(r *router) (packets func() string){
+		"nftables": func(r *router) func() string {
 			r.nft(counted)
 			return func() string { return r.command("nft", "list", "table", "ip", "plugin") }
 		},
-		"iptables": func(r *road) func() string {
+		"iptables": func(r *router) func() string {
 			for _, args := range []string{"-A PREROUTING -p udp --dport 80 -j CONNMARK --set-xmark 0x80/0x80",
 				"-A POSTROUTING -p udp --dport 8080 -j MASQUERADE"} {
 				r.command("iptables", append([]string{"-t", "nat"}, strings.Fields(args)...)...)
@@ -248,19 +248,19 @@ func TestOrderOfRegistrationDecidesNothing(t *testing.T) {
 			return func() string { return r.command("iptables-save", "-c", "-t", "nat") }
 		},
 	}
-	again := func(r *road) {
+	again := func(r *router) {
 		r.node.backend.ForceResync()
 		r.node.Sync()
 	}
-	orders := map[string]func(r *road, add func(*road) func() string) func() string{
-		"others last": func(r *road, add func(*road) func() string) func() string { return add(r) },
-		"others first": func(r *road, add func(*road) func() string) func() string {
+	orders := map[string]func(r *router, add func(*router) func() string) func() string{
+		"others last": func(r *router, add func(*router) func() string) func() string { return add(r) },
+		"others first": func(r *router, add func(*router) func() string) func() string {
 			require.NoError(t, nft.CleanUp(t.Context(), nft.Options{}))
 			packets := add(r)
 			again(r)
 			return packets
 		},
-		"others first, after all rules were flushed": func(r *road, add func(*road) func() string) func() string {
+		"others first, after all rules were flushed": func(r *router, add func(*router) func() string) func() string {
 			r.command("nft", "flush", "ruleset")
 			packets := add(r)
 			again(r)
@@ -270,7 +270,7 @@ func TestOrderOfRegistrationDecidesNothing(t *testing.T) {
 	for program, add := range others {
 		for order, prepare := range orders {
 			t.Run(program+", "+order, func(t *testing.T) {
-				r := newRoad(t)
+				r := newRouter(t)
 				r.node.repairs = false // it would be first
 				r.node.Restart()
 				packets := prepare(r, add)
@@ -288,7 +288,7 @@ func TestOrderOfRegistrationDecidesNothing(t *testing.T) {
 
 // A host port, with rules as the CNI plugin portmap makes them in nftables. In docs/tested.md.
 func TestHostPortsWorkBeside(t *testing.T) {
-	r := newRoad(t)
+	r := newRouter(t)
 	r.nft(`table ip cni-hostport { chain hostports { udp dport 9090 dnat to ` + roadServer + ":" + serverPort + `; };
 		chain pre { type nat hook prerouting priority dstnat; fib daddr type local jump hostports; };
 		chain out { type nat hook output priority -100; fib daddr type local jump hostports; }; }`)
@@ -307,7 +307,7 @@ func TestHostPortsWorkBeside(t *testing.T) {
 
 // Connections are checked within the service CIDRs only, as long as all cluster IPs are there.
 func TestClusterIPsOutsideTheServiceCIDRsAreChecked(t *testing.T) {
-	r := newRoad(t)
+	r := newRouter(t)
 	elsewhere := fm.Service("default/elsewhere").ClusterIP("172.30.0.10").UDPPort("web", 80).MasqueradeAll().Build()
 	inside := func(when string) {
 		t.Helper()
@@ -325,7 +325,7 @@ func TestClusterIPsOutsideTheServiceCIDRsAreChecked(t *testing.T) {
 }
 
 func TestOnlyTranslatedConnectionsAreMasqueraded(t *testing.T) {
-	r := newRoad(t)
+	r := newRouter(t)
 	const wgQuick = "51820" // the mark of its packets, which has bit 14
 	r.nft("table ip vpn { chain pre { type filter hook prerouting priority mangle; meta mark set " + wgQuick + "; }; }")
 	assert.Equal(t, roadClient, r.answer(roadServer+":"+serverPort), "nobody asked for another source")
@@ -333,7 +333,7 @@ func TestOnlyTranslatedConnectionsAreMasqueraded(t *testing.T) {
 }
 
 func TestPortsOfOtherHostsThatAreNodePortsHereAreLeftToThem(t *testing.T) {
-	r := newRoad(t)
+	r := newRouter(t)
 	r.node.Set(fm.Service("default/idle").ClusterIP("10.96.0.11").UDPPort("web", 80).NodePort(8080).Build())
 	for name, choice := range map[string]nodeaddr.Choice{
 		"all addresses of the node":        {},

@@ -60,25 +60,27 @@ func TestAListenerCountsAgainstThePortThatTakesOverItsFrontend(t *testing.T) {
 	assert.Equal(t, 1, sh.namespace.taken)
 }
 
-// takers are clients that take slots of a pool, and how many of each have been ended.
-type takers struct {
+// poolClients are clients that take slots of a pool, and how many of each have been ended.
+type poolClients struct {
 	*pool
 	ended map[string]int
 }
 
 // take takes a slot for the i-th client of a service, and reports whether there was one.
-func (c takers) take(namespace, service string, i int) bool {
+func (c poolClients) take(namespace, service string, i int) bool {
 	client := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
 	s, _ := c.pool.take(portOf(namespace, service), client, func() { c.ended[namespace+"/"+service]++ })
 	return s != nil
 }
 
-func newTakers(limit int) takers { return takers{newPool(limit, time.Minute), map[string]int{}} }
+func newPoolClients(limit int) poolClients {
+	return poolClients{newPool(limit, time.Minute), map[string]int{}}
+}
 
 // A few namespaces have many services and clients. A namespace that has less loses no connection, and gets as many as
 // the others have.
 func TestAFloodTakesNothingFromWhoHasLess(t *testing.T) {
-	c := newTakers(400)
+	c := newPoolClients(400)
 	for i := range 10 {
 		require.True(t, c.take("victim", "web", i))
 	}
@@ -96,7 +98,7 @@ func TestAFloodTakesNothingFromWhoHasLess(t *testing.T) {
 
 // Within a namespace its services are treated alike, and within a service its clients.
 func TestAServiceAndAClientTakeNothingFromWhoHasLess(t *testing.T) {
-	c := newTakers(100)
+	c := newPoolClients(100)
 	require.True(t, c.take("a", "small", 1))
 	require.True(t, c.take("a", "web", 2))
 	for range 200 {
@@ -117,7 +119,7 @@ func TestAServiceAndAClientTakeNothingFromWhoHasLess(t *testing.T) {
 // others.
 func TestAmongEqualsTheLongestIdleGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newTakers(3)
+		c := newPoolClients(3)
 		for i := range 3 {
 			require.True(t, c.take("a", "web", i))
 			time.Sleep(time.Second)

@@ -287,7 +287,7 @@ func (c *fleetClient) follow(stream grpc.ClientStream, batch func()) error {
 		if err := stream.RecvMsg(&message); err != nil {
 			return err
 		}
-		kind, sync, err := glance(message)
+		kind, sync, err := readLight(message)
 		if kind != remotev1.Kind_HEARTBEAT {
 			c.messages.Add(1)
 		}
@@ -333,8 +333,8 @@ func (c *fleetClient) setDigest(d *remotev1.Digest) {
 	c.digest = d
 }
 
-// glance reads of an Update what a light client needs.
-func glance(b []byte) (kind remotev1.Kind, sync *remotev1.Sync, err error) {
+// readLight reads the parts of an Update that a light client needs.
+func readLight(b []byte) (kind remotev1.Kind, sync *remotev1.Sync, err error) {
 	for len(b) > 0 {
 		field, wire, n := protowire.ConsumeTag(b)
 		if n < 0 {

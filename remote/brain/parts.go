@@ -190,8 +190,8 @@ func (p *nodeParts) noteOwners(name model.ServiceName, parts map[string]*localst
 // them.
 const maxForgotten = 1000
 
-// disown drops the parts of nodes, which become foreign.
-func (p *nodeParts) disown(nodes iter.Seq[string]) {
+// makeForeign drops the parts of nodes: they become foreign.
+func (p *nodeParts) makeForeign(nodes iter.Seq[string]) {
 	dropped, concerned := map[string]struct{}{}, map[model.ServiceName]struct{}{}
 	for node := range nodes {
 		own := p.own[node]

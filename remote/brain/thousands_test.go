@@ -137,7 +137,7 @@ func (f extent) join(b *worst) {
 	for i := range f[nNodes] * f[nStreams] {
 		node := i % f[nNodes]
 		name := fmt.Sprint("node-", node)
-		c := &client{server: &b.server.common, node: name, ctx: b.t.Context(), stream: unread{}, sends: true}
+		c := &client{server: &b.server.common, node: name, ctx: b.t.Context(), stream: nullStream{}, sends: true}
 		if err := b.server.join(c, localstate.Options{Zone: f.zone(node)}); err != nil {
 			require.Equal(b.t, codes.ResourceExhausted, status.Code(err), err)
 			continue
@@ -177,10 +177,10 @@ func (b *worst) change(changes ...watch.Change) {
 	}
 }
 
-// unread is a stream that nobody reads.
-type unread struct{ stream }
+// nullStream is a stream that drops what is sent.
+type nullStream struct{ stream }
 
-func (unread) SendMsg(any) error { return nil }
+func (nullStream) SendMsg(any) error { return nil }
 
 // onAllNodes is a Service with endpoints on all nodes, in slices of 1,000.
 func (f extent) onAllNodes(endpoints int) (changes []watch.Change) {

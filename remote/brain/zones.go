@@ -190,7 +190,7 @@ func (s *Server) followZones(revision uint64, seen time.Time, concerned *toDeliv
 		if toNew { // also nodes that have no client
 			candidates = maps.Keys(g.own)
 		}
-		g.disown(func(yield func(string) bool) {
+		g.makeForeign(func(yield func(string) bool) {
 			for node := range candidates {
 				if !s.belongs(g, node) && !yield(node) {
 					return

@@ -33,8 +33,8 @@ func hinted(service string, zones ...string) *discoveryv1.EndpointSlice {
 	return b.Build()
 }
 
-// racks adds Nodes, two in each of so many zones, and a service with an endpoint on each of them.
-func racks(c *cluster, zones int) (nodes []string) {
+// addZones adds Nodes, two in each of a number of zones, and a service with an endpoint on each of them.
+func addZones(c *cluster, zones int) (nodes []string) {
 	slice := kube.EndpointSlice("default/web").Port("http", 8080)
 	for i := range 2 * zones {
 		node := fmt.Sprint("node-", i)
@@ -112,7 +112,7 @@ func awaitAll(t *testing.T, c *cluster, recs map[string]*sink.Recorder) {
 func TestNodesInZonesThatNoHintNamesAreOneClass(t *testing.T) {
 	const zones = 100
 	c := newCluster()
-	nodes := racks(c, zones)
+	nodes := addZones(c, zones)
 	server := serve(t, Options{Source: c, MaxClasses: 1, limits: limits{minInterval: -1}}, socket(t))
 	clients := map[string]*client{}
 	for _, node := range nodes {
@@ -446,7 +446,7 @@ func TestANodeMovesBetweenZonesThatHintsNameOrNot(t *testing.T) {
 // A class keeps the parts of those nodes that it serves; that without a zone no longer those of nodes that have moved.
 func TestTheClassWithoutAZoneKeepsThePartsOfItsNodes(t *testing.T) {
 	c := newCluster()
-	nodes := racks(c, 3)
+	nodes := addZones(c, 3)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
 	recs := followNodes(t, c, server, nodes[0], nodes[2])
 	kept := func(key localstate.Class) (own []string, owners int) {
@@ -495,7 +495,7 @@ func TestTheClassWithoutAZoneKeepsThePartsOfItsNodes(t *testing.T) {
 func TestOnlyZonesThatHintsNameCountForTheLimit(t *testing.T) {
 	const zones, limit = 6, 2
 	c := newCluster()
-	nodes := racks(c, zones)
+	nodes := addZones(c, zones)
 	server := serve(t, Options{Source: c, MaxClasses: limit, limits: limits{minInterval: -1}}, socket(t))
 	recs := followNodes(t, c, server, nodes...)
 	without := func() (n int) {
@@ -609,7 +609,7 @@ func TestHintsEndNoStreamOfAPrincipal(t *testing.T) {
 func TestThousandsOfZonesAreNamedInTurn(t *testing.T) {
 	const zones = 20
 	c := newCluster()
-	nodes := racks(c, zones)
+	nodes := addZones(c, zones)
 	server := serve(t, Options{Source: c, limits: limits{minInterval: -1}}, socket(t))
 	for _, node := range nodes {
 		server.idle(t, node)

@@ -46,10 +46,10 @@ func diagrams(t *testing.T, file string) []diagram {
 	return found
 }
 
-// painter is a page with Mermaid.
-type painter struct{ *tab }
+// mermaidPage is a page with Mermaid.
+type mermaidPage struct{ *tab }
 
-func newPainter(t *testing.T) painter {
+func newMermaidPage(t *testing.T) mermaidPage {
 	t.Helper()
 	program := fromNPM(t, "mermaid")
 	tab := newTab(t)
@@ -65,13 +65,13 @@ func newPainter(t *testing.T) painter {
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections) // or the browser's would keep the server
 	tab.do(visit(server.URL), until("window.mermaid"), script("mermaid.initialize({startOnLoad: false})"))
-	return painter{tab}
+	return mermaidPage{tab}
 }
 
 var errorLine = regexp.MustCompile(`on line (\d+)`)
 
 // draw returns the picture, or an error that names the place in the document.
-func (p painter) draw(d diagram) (string, error) {
+func (p mermaidPage) draw(d diagram) (string, error) {
 	text, err := json.Marshal(d.text)
 	if err != nil {
 		return "", err
@@ -96,7 +96,7 @@ func (p painter) draw(d diagram) (string, error) {
 
 // TestDiagrams: Mermaid draws every diagram of the documentation.
 func TestDiagrams(t *testing.T) {
-	p := newPainter(t)
+	p := newMermaidPage(t)
 	number := 0
 	err := filepath.WalkDir(filepath.Join("..", ".."), func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -127,6 +127,6 @@ func TestABrokenDiagram(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	found := diagrams(t, file)
 	require.Len(t, found, 1)
-	_, err := newPainter(t).draw(found[0])
+	_, err := newMermaidPage(t).draw(found[0])
 	require.ErrorContains(t, err, file+":6: Parse error on line 3:")
 }

@@ -173,7 +173,7 @@ func service(namespace, name string, n int) *model.Service {
 func TestEvilNames(t *testing.T) {
 	const evil = `<img src=x onerror=alert(1)>"'><script>alert(2)</script>{{7*7}}` + "\u202e\x00%2e%2e/\"&lt;"
 	p := page.New(page.Options{})
-	told := &teller{text: evil}
+	told := &describer{text: evil}
 	s := p.Sink(told)
 	server := httptest.NewServer(p)
 	t.Cleanup(server.Close)
@@ -217,22 +217,22 @@ func TestEvilNames(t *testing.T) {
 	b.behaved(server.URL)
 }
 
-// teller is a backend that describes services and fails.
-type teller struct {
+// describer is a backend that describes services and fails.
+type describer struct {
 	sink.TeeSink
 	text string
 	err  error
 }
 
-func (s *teller) Sync(context.Context) error { return s.err }
+func (s *describer) Sync(context.Context) error { return s.err }
 
-func (s *teller) DescribeService(context.Context, model.ServiceName) (string, error) {
+func (s *describer) DescribeService(context.Context, model.ServiceName) (string, error) {
 	return s.text, nil
 }
 
 // fillBig feeds a page with 10,000 services. Some have evil names, some have problems.
 func fillBig(t *testing.T, p *page.Page) sink.Sink {
-	told := &teller{text: "rules"}
+	told := &describer{text: "rules"}
 	s := p.Sink(told)
 	s.(sink.NodeSetter).SetNode(&model.Node{Name: "node-1", IPs: []netip.Addr{netip.MustParseAddr("192.0.2.9")}})
 	evil := evilNames()

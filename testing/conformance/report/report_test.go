@@ -167,8 +167,8 @@ func TestFeatures(t *testing.T) {
 	assert.Equal(t, []string{"lacks"}, unsupported)
 }
 
-// evil is hostile output of a program, or a hostile object name.
-func evil() []string {
+// hostile returns output of a program, or names of objects, that a report must survive.
+func hostile() []string {
 	return []string{
 		"", "\x00\x01\x1b[31mred\x1b[0m\a\b", "\xff\xfe not UTF-8 \xc3", "a\r\nb\rc", "]]> &amp; <script>alert(1)</script>",
 		"\ufeff\ufffe\uffff", "\u202egpj.exe", "\u2028\u2029\u0085", "- a: [\n---\n...\n%YAML", "# no comment", " leading",
@@ -191,13 +191,13 @@ func everywhere(text string) *report.Report {
 }
 
 func TestWhateverAProgramPrints(t *testing.T) {
-	for _, text := range evil() {
+	for _, text := range hostile() {
 		checkYAML(t, text)
 	}
 }
 
 func FuzzYAML(f *testing.F) {
-	for _, text := range evil() {
+	for _, text := range hostile() {
 		f.Add(text)
 	}
 	f.Fuzz(checkYAML)

@@ -19,14 +19,14 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 )
 
-// plugged is kubectl, which finds the plugin and its completion, with a kubeconfig whose namespace is shop.
-type plugged struct {
+// pluginKubectl is a kubectl that finds the plugin and its completion, with a kubeconfig whose namespace is shop.
+type pluginKubectl struct {
 	t   *testing.T
 	env []string
 }
 
 // run runs kubectl with arguments and an input, and returns what it prints, and its exit code.
-func (k *plugged) run(input string, args ...string) (out, notes string, code int) {
+func (k *pluginKubectl) run(input string, args ...string) (out, notes string, code int) {
 	k.t.Helper()
 	c := exec.CommandContext(k.t.Context(), cluster.Program(k.t, "kubectl"), args...)
 	var stdout, stderr bytes.Buffer
@@ -36,22 +36,22 @@ func (k *plugged) run(input string, args ...string) (out, notes string, code int
 }
 
 // ok runs kubectl, which has to succeed, and returns what it prints.
-func (k *plugged) ok(args ...string) string {
+func (k *pluginKubectl) ok(args ...string) string {
 	k.t.Helper()
 	out, notes, code := k.run("", args...)
 	require.Zero(k.t, code, "%v: %s", args, notes)
 	return out
 }
 
-// newPlugged builds the plugin, and returns a kubectl for a cluster with it.
-func newPlugged(t *testing.T, c *cluster.Cluster) *plugged {
+// newPluginKubectl builds the plugin, and returns a kubectl that has it, for a cluster.
+func newPluginKubectl(t *testing.T, c *cluster.Cluster) *pluginKubectl {
 	dir := cluster.Build(t, "kubectl-serviceproxy")
 	completion, err := filepath.Abs("../../../cmd/kubectl-serviceproxy")
 	require.NoError(t, err)
-	kubectl, err := filepath.Abs(cluster.Program(t, "kubectl"))
+	program, err := filepath.Abs(cluster.Program(t, "kubectl"))
 	require.NoError(t, err)
-	path := strings.Join([]string{dir, completion, filepath.Dir(kubectl), os.Getenv("PATH")}, string(os.PathListSeparator))
-	k := &plugged{t, append(os.Environ(), "KUBECONFIG="+c.AdminKubeconfig(c.Port()), "HOME="+dir, "PATH="+path)}
+	path := strings.Join([]string{dir, completion, filepath.Dir(program), os.Getenv("PATH")}, string(os.PathListSeparator))
+	k := &pluginKubectl{t, append(os.Environ(), "KUBECONFIG="+c.AdminKubeconfig(c.Port()), "HOME="+dir, "PATH="+path)}
 	k.ok("config", "set-context", "--current", "--namespace=shop")
 	return k
 }
@@ -103,7 +103,7 @@ func fill(t *testing.T, c *cluster.Cluster) {
 func TestThePluginOfKubectl(t *testing.T) {
 	c := cluster.Start(t, cluster.Options{})
 	fill(t, c)
-	k := newPlugged(t, c)
+	k := newPluginKubectl(t, c)
 
 	out, notes, code := k.run("", "serviceproxy", "explain", "web", "--node", "n1", "--as", "jane")
 	assert.Equal(t, 1, code)

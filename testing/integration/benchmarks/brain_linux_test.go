@@ -100,10 +100,10 @@ type cost struct {
 func (f *fleet) compare(b *testing.B, program string) {
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
-	idle := f.measure(b, &audience{}, 0)
+	idle := f.measure(b, &receivers{}, 0)
 
 	watching, end := context.WithCancel(ctx)
-	watches := &audience{}
+	watches := &receivers{}
 	f.watchAll(watching, b, watches)
 	atAPIServer := f.measure(b, watches, 0)
 	end()
@@ -111,7 +111,7 @@ func (f *fleet) compare(b *testing.B, program string) {
 
 	brain, stop := f.startBrain(b, program)
 	following, end := context.WithCancel(ctx)
-	nodes := &audience{}
+	nodes := &receivers{}
 	brain.followAll(following, b, f, nodes)
 	atBrain := f.measure(b, nodes, brain.pid)
 	end()
@@ -131,8 +131,8 @@ func (f *fleet) compare(b *testing.B, program string) {
 	}
 }
 
-// audience receives changes, and counts them and their bytes.
-type audience struct {
+// receivers receive changes, and count them and their bytes.
+type receivers struct {
 	told    atomic.Int64 // changes, summed over all nodes
 	in, out atomic.Int64
 	readers sync.WaitGroup
@@ -142,7 +142,7 @@ type audience struct {
 	err error // the first one
 }
 
-func (a *audience) fail(err error) {
+func (a *receivers) fail(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.err == nil {
@@ -150,14 +150,14 @@ func (a *audience) fail(err error) {
 	}
 }
 
-func (a *audience) failed() error {
+func (a *receivers) failed() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.err
 }
 
 // measure replaces single endpoints, each when all nodes have received the one before.
-func (f *fleet) measure(b *testing.B, a *audience, pid int) cost {
+func (f *fleet) measure(b *testing.B, a *receivers, pid int) cost {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Minute)
 	defer cancel()
@@ -193,22 +193,22 @@ func (f *fleet) measure(b *testing.B, a *audience, pid int) cost {
 // countedConn counts the bytes of a connection, those of TLS included.
 type countedConn struct {
 	net.Conn
-	audience *audience
+	receivers *receivers
 }
 
 func (c countedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.audience.in.Add(int64(n))
+	c.receivers.in.Add(int64(n))
 	return n, err
 }
 
 func (c countedConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
-	c.audience.out.Add(int64(n))
+	c.receivers.out.Add(int64(n))
 	return n, err
 }
 
-func (a *audience) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (a *receivers) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
@@ -217,7 +217,7 @@ func (a *audience) dial(ctx context.Context, network, address string) (net.Conn,
 }
 
 // watchAll opens a watch for each node, on a connection of its own, as kube-proxy's informers do once they have listed.
-func (f *fleet) watchAll(ctx context.Context, b *testing.B, a *audience) {
+func (f *fleet) watchAll(ctx context.Context, b *testing.B, a *receivers) {
 	list, err := f.client.DiscoveryV1().EndpointSlices("").List(ctx, metav1.ListOptions{Limit: 1})
 	require.NoError(b, err)
 	a.nodes = int64(f.clients)
@@ -291,7 +291,7 @@ func (f *fleet) startBrain(b *testing.B, program string) (*brain, func()) {
 }
 
 // followAll opens a stream for each node, on a connection of its own, and returns when all have their state.
-func (r *brain) followAll(ctx context.Context, b *testing.B, f *fleet, a *audience) {
+func (r *brain) followAll(ctx context.Context, b *testing.B, f *fleet, a *receivers) {
 	a.nodes = int64(f.clients)
 	var certificates []tls.Certificate
 	for i := range f.clients {
@@ -325,7 +325,7 @@ func (r *brain) followAll(ctx context.Context, b *testing.B, f *fleet, a *audien
 }
 
 // follow does what a node without a sink would do: it acknowledges every batch.
-func (a *audience) follow(ctx context.Context, conn *grpc.ClientConn, synced *atomic.Int64) error {
+func (a *receivers) follow(ctx context.Context, conn *grpc.ClientConn, synced *atomic.Int64) error {
 	stream, err := remotev1.NewBrainClient(conn).Watch(ctx)
 	if err != nil {
 		return err
