@@ -217,7 +217,7 @@ func shown() []string {
 		"0.1/kube-router/v2.1.0-ipvs.yaml"}
 }
 
-// shortTable is what it says of them.
+// shortTable is what it says of them, and of how many there are.
 func shortTable(reports []conformanceReport) string {
 	var b strings.Builder
 	b.WriteString("| proxy | mode | core | extended |\n|---|---|---|---|\n")
@@ -227,6 +227,12 @@ func shortTable(reports []conformanceReport) string {
 			tableCell(r.Implementation.Version), r.path, tableCell(r.Implementation.Mode), r.Counts(report.Core),
 			r.Counts(report.Extended))
 	}
+	programs, modes := map[string]bool{}, map[string]bool{}
+	for _, r := range reports {
+		programs[r.Implementation.Name], modes[r.Implementation.Mode] = true, true
+	}
+	fmt.Fprintf(&b, "\n[All %d reports](docs/conformance-results.md) are of %d programs in %d modes.\n",
+		len(reports), len(programs), len(modes))
 	return b.String()
 }
 
@@ -270,6 +276,17 @@ func TestTheConformanceTables(t *testing.T) {
 // TestTheTableOfFeatures: the page says in which features the newest reports differ.
 func TestTheTableOfFeatures(t *testing.T) {
 	madeFromReports(t, "conformance-results.md", featureTable(conformanceReports(t)))
+}
+
+// TestTheCoreCasesInREADME: the sentence about this project counts the cases as its report does.
+func TestTheCoreCasesInREADME(t *testing.T) {
+	text, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	reports := conformanceReports(t)
+	i := slices.IndexFunc(reports, func(r conformanceReport) bool { return r.path == shown()[0] })
+	core := reports[i].Counts(report.Core)
+	assert.Contains(t, strings.Join(strings.Fields(string(text)), " "),
+		fmt.Sprintf("**%d of %d** core cases", core.Passed, core.Total()))
 }
 
 // TestConformanceReportsAreWhereTheyBelong: by suite and name, and each can be repeated.
