@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
-	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/internal/kernel/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/testkit"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -81,14 +80,6 @@ func (m midway) Restore(ctx context.Context, b *dataplane.Batch) error {
 	return errors.New("made to fail")
 }
 
-// cleaning is the backend with package conntrack around it, as in a proxy.
-type cleaning struct {
-	*conntrack.Reconciler
-	end func() error
-}
-
-func (c cleaning) Close() error { return c.end() }
-
 // withoutBPF is an iptables of a kernel that has no match bpf.
 type withoutBPF struct{ dataplane.Interface }
 
@@ -127,18 +118,7 @@ func factoryWith(t testing.TB, v dataplane.Variant, noBPF bool) conformance.Fact
 				return nil, err
 			}
 			closers = append([]io.Closer{b}, closers...)
-			ctx, cancel := context.WithCancel(ctx)
-			r := conntrack.Wrap(ctx, b,
-				conntrack.Options{Table: &conntrack.Kernel{NetNS: int(env.NetNS.Fd())}, Families: env.Families})
-			return cleaning{r, func() error {
-				cancel()
-				r.Wait()
-				var errs []error
-				for _, c := range closers {
-					errs = append(errs, c.Close())
-				}
-				return errors.Join(errs...)
-			}}, nil
+			return backendtest.CleanFlows(ctx, env.NetNS.Fd(), env.Families, b, closers...), nil
 		},
 		Fail: func(context.Context, conformance.Env) (func() error, error) {
 			failing.Store(true)

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
-	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/node/hostaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -46,14 +45,6 @@ type closing struct {
 
 func (c closing) Close() error { return errors.Join(c.Backend.Close(), c.dataplane.Close()) }
 
-// cleaning is the backend with package conntrack around it, as in a proxy.
-type cleaning struct {
-	*conntrack.Reconciler
-	end func() error
-}
-
-func (c cleaning) Close() error { return c.end() }
-
 // backend is a sink that is closed.
 type backend interface {
 	sink.Sink
@@ -84,17 +75,6 @@ func loopback(ctx context.Context, env conformance.Env, kernel backend) (backend
 	return tee{sink.Tee(kernel, proxy), func() error { return errors.Join(proxy.Close(), kernel.Close()) }}, nil
 }
 
-func cleanFlows(ctx context.Context, env conformance.Env, backend backend) cleaning {
-	ctx, cancel := context.WithCancel(ctx)
-	r := conntrack.Wrap(ctx, backend,
-		conntrack.Options{Table: &conntrack.Kernel{NetNS: int(env.NetNS.Fd())}, Families: env.Families})
-	return cleaning{r, func() error {
-		cancel()
-		r.Wait()
-		return backend.Close()
-	}}
-}
-
 func factory() conformance.Factory {
 	var failing atomic.Int32
 	return conformance.Factory{
@@ -113,7 +93,7 @@ func factory() conformance.Factory {
 			if err != nil {
 				return nil, errors.Join(err, b.Close(), netlink.Close())
 			}
-			return cleanFlows(ctx, env, beside), nil
+			return backendtest.CleanFlows(ctx, env.NetNS.Fd(), env.Families, beside, beside), nil
 		},
 		Fail: func(context.Context, conformance.Env) (func() error, error) {
 			failing.Store(1)
