@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
-	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/internal/kernel/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -49,25 +47,6 @@ func (m midway) AddDestination(ctx context.Context, key dataplane.ServerKey, d d
 	return m.Kernel.AddDestination(ctx, key, d)
 }
 
-// cleaning is the backend with package conntrack around it, as in a proxy.
-type cleaning struct {
-	*conntrack.Reconciler
-	end func() error
-}
-
-func (c cleaning) Close() error { return c.end() }
-
-func cleanFlows(ctx context.Context, env conformance.Env, backend *ipvs.Backend, kernel io.Closer) cleaning {
-	ctx, cancel := context.WithCancel(ctx)
-	r := conntrack.Wrap(ctx, backend, conntrack.Options{Table: &conntrack.Kernel{NetNS: int(env.NetNS.Fd())},
-		Families: env.Families})
-	return cleaning{r, func() error {
-		cancel()
-		r.Wait()
-		return errors.Join(backend.Close(), kernel.Close())
-	}}
-}
-
 func factory() conformance.Factory {
 	var failing atomic.Int32
 	return conformance.Factory{
@@ -82,7 +61,7 @@ func factory() conformance.Factory {
 			if err != nil {
 				return nil, errors.Join(err, kernel.Close())
 			}
-			return cleanFlows(ctx, env, b, kernel), nil
+			return backendtest.CleanFlows(ctx, env.NetNS.Fd(), env.Families, b, b, kernel), nil
 		},
 		Fail: func(context.Context, conformance.Env) (func() error, error) {
 			failing.Store(1)
