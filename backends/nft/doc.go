@@ -119,9 +119,9 @@
 //
 // So affinity holds across all addresses of the port and across restarts, and ends in the transaction that removes the
 // endpoint. Its cost per connection is proportional to the port's endpoints, and its cost per change to those of a
-// group; a port with one endpoint only notes its clients. A set has room for 65,535 clients; further ones are balanced without affinity. If an endpoint
-// is removed and comes back within the timeout, a client may have entries for both it and another endpoint; it then
-// stays with one of them.
+// group; a port with one endpoint only notes its clients. A set has room for 65,535 clients; further ones are balanced
+// without affinity. If an endpoint is removed and comes back within the timeout, a client may have entries for both it
+// and another endpoint; it then stays with one of them.
 //
 // Rules give an entry its timeout when the client opens a connection. So when a timeout is lowered, the backend reads
 // the set and gives the new timeout to the clients of this port that would stay for longer. A client that goes on

@@ -166,7 +166,8 @@ func (p *plan) findGroups(g *endpointGroups, c *frontend.PortChange, set model.E
 }
 
 // ensureGroups plans the chains of groups, and returns the rules that jump to them.
-func (p *plan) ensureGroups(port *frontend.Port, name string, g *endpointGroups, o *ownPort, clients *dp.Set) []dp.Rule {
+func (p *plan) ensureGroups(port *frontend.Port, name string, g *endpointGroups, o *ownPort,
+	clients *dp.Set) []dp.Rule {
 	var toKnown, toNew []dp.Rule
 	left := len(g.of)
 	for i, members := range g.members {
