@@ -51,9 +51,9 @@ type Contest struct {
 	Owner model.PortName
 }
 
-// ExternalReporter is implemented by backends that know which service ports have lost all of their external addresses to
-// others (S59): the node port, and all VIPs and external IPs. Outside clients then reach nothing of the port. As with
-// [Describer], middleware does not pass it on.
+// ExternalReporter is implemented by backends that know which service ports have lost all of their external addresses
+// to others (S59): the node port, and all VIPs and external IPs. Outside clients then reach nothing of the port. As
+// with [Describer], middleware does not pass it on.
 type ExternalReporter interface {
 	// ReportExternal makes each Sync call report, from its goroutine and before it returns, for every service port that
 	// has lost the last of these addresses in that Sync (owns is false), and for every one of which that is no longer so
