@@ -200,7 +200,13 @@ func (a *addresses) retry() {
 
 // refuse notes why an address could not be added; nil: it is there, or is not needed.
 func (a *addresses) refuse(addr netip.Addr, why error) {
-	if before := a.refused[addr]; before == why || before != nil && why != nil && before.Error() == why.Error() {
+	text := func(err error) string {
+		if err == nil {
+			return ""
+		}
+		return err.Error()
+	}
+	if text(a.refused[addr]) == text(why) {
 		return
 	}
 	a.changed[addr] = true
