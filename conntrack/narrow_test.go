@@ -271,8 +271,12 @@ func randomFlow(random *rand.Rand, f model.Family, services []*sink.ServiceEntry
 	for _, e := range services {
 		x.set(e.Service.Name, udpServiceOf(e.Service, f), servingIn(e, f), &pending{})
 	}
+	var ports []*udpPort
 	claimants := x.claimantsOf(to)
-	ports := slices.Collect(claimants.all())
+	claimants.any(func(p *udpPort) bool {
+		ports = append(ports, p)
+		return false
+	})
 	if local := to.Addr() == host(f, nodeIP); len(ports) == 0 && local {
 		ports = slices.Collect(x.nodePorts[to.Port()].all())
 	}

@@ -1,18 +1,23 @@
 package conntrack
 
 import (
-	"iter"
 	"net/netip"
 	"slices"
 )
 
 // stale reports whether a flow is stale (S40, S41).
 func (x *index) stale(f Flow) bool {
-	if c := x.claimantsOf(f.Destination); !c.isEmpty() {
-		if owner := x.owner(f.Destination); owner != nil {
+	if c := x.claimantsOf(f.Destination); c.services.len() > 0 {
+		owner := x.owner(f.Destination)
+		switch {
+		case owner == nil && c.serve(x.servedBy[f.ReplySource]):
+			return false // nearly always
+		case c.isEmpty(): // it is another port of their address
+		case owner != nil:
 			return !owner.serving.has(f.ReplySource)
+		default:
+			return !x.nodePortServes(f)
 		}
-		return !c.serve(x.servedBy[f.ReplySource]) && !x.nodePortServes(f)
 	}
 	if f.rewritten() && x.isGone(f.Destination) {
 		return !x.nodePortServes(f)
@@ -41,37 +46,26 @@ func (x *index) claimantsOf(d netip.AddrPort) claimants {
 	return c
 }
 
-// all returns the claimants. Thousands of services may claim an address, and thousands have the same port number, so it
-// iterates over the fewer.
-func (c *claimants) all() iter.Seq[*udpPort] {
-	return func(yield func(*udpPort) bool) {
-		if c.services.len() > 1 && c.services.len() > c.ports.len() {
-			for p := range c.ports.all() {
-				if c.services.has(p.service) && !yield(p) {
-					return
-				}
+// any reports whether is returns true for one of the claimants. Thousands of services may claim an address, and
+// thousands have the same port number, so it goes through the fewer.
+func (c *claimants) any(is func(*udpPort) bool) bool {
+	if c.services.len() > 1 && c.services.len() > c.ports.len() {
+		for p := range c.ports.all() {
+			if c.services.has(p.service) && is(p) {
+				return true
 			}
-			return
 		}
-		for s := range c.services.all() {
-			for _, p := range s.numbered(c.number) {
-				if !yield(p) {
-					return
-				}
-			}
+		return false
+	}
+	for s := range c.services.all() {
+		if slices.ContainsFunc(s.numbered(c.number), is) {
+			return true
 		}
 	}
+	return false
 }
 
-func (c *claimants) isEmpty() bool {
-	if s := c.services.one; s != nil && len(s.numbered(c.number)) > 0 { // nearly always there is no other
-		return false
-	}
-	for range c.all() {
-		return false
-	}
-	return true
-}
+func (c *claimants) isEmpty() bool { return !c.any(func(*udpPort) bool { return true }) }
 
 // serve reports whether any of the claimants is one of the ports that an endpoint serves. Thousands may share an
 // endpoint as well.
@@ -84,12 +78,7 @@ func (c *claimants) serve(served portSet) bool {
 		}
 		return false
 	}
-	for p := range c.all() {
-		if served.has(p) {
-			return true
-		}
-	}
-	return false
+	return c.any(served.has)
 }
 
 // owner returns the port that owns an address or node port, if several claim it and the owner is reported.
