@@ -152,8 +152,9 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 		p.wantedIn = uint32(t.round)
 		asked, unchanged := p.asked, same && p.current != nil && *p.spec == *sp
 		p.spec = sp
+		wanted := shared.wanted(p)
 		if !unchanged || p.omitted > 0 || len(asked) > left {
-			asked = shared.frontends(p, left)
+			asked = shared.frontends(p, &wanted, left)
 		}
 		left -= len(asked)
 		before := p.cost()
@@ -163,7 +164,7 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 		}
 		p.isSticky = shared.affinity > 0 && t.budget.affinity
 		p.charge(before)
-		shared.update(ctx, p, asked)
+		shared.update(ctx, p, &wanted, asked)
 	}
 	for _, p := range s.ports.all {
 		if p.family == f && p.wantedIn != uint32(t.round) {

@@ -19,11 +19,12 @@ type shared struct {
 	tooMany  bool           // source ranges: the load-balancer IPs are not served
 	// hasRefusedVIPs: there are such IPs.
 	hasRefusedVIPs bool
-	addrs          *addresses // nil until they are needed
+	addrs          addresses // once they are needed
+	hasAddrs       bool
 }
 
-func (t *Table) sharedBy(s *service, f *family) *shared {
-	h := &shared{table: t, service: s, family: f, ranges: s.object.SourceRanges(f.family)}
+func (t *Table) sharedBy(s *service, f *family) shared {
+	h := shared{table: t, service: s, family: f, ranges: s.object.SourceRanges(f.family)}
 	if timeout := s.object.SessionAffinityTimeout; timeout > 0 {
 		h.affinity = max(timeout, time.Second)
 	}
@@ -57,19 +58,17 @@ func (h *shared) wanted(p *port) Port {
 }
 
 // frontends returns the frontends that a port asks for, at most limit, and notes how many others there are.
-func (h *shared) frontends(p *port, limit int) []Frontend {
-	if h.addrs == nil {
-		addrs := addressesOf(h.family.family, h.service.object, !h.tooMany)
-		h.addrs = &addrs
+func (h *shared) frontends(p *port, wanted *Port, limit int) []Frontend {
+	if !h.hasAddrs {
+		h.addrs, h.hasAddrs = addressesOf(h.family.family, h.service.object, !h.tooMany), true
 	}
-	wanted := h.wanted(p)
-	asked, omitted := frontends(h.addrs, p.spec, &wanted, limit)
+	asked, omitted := frontends(&h.addrs, p.spec, wanted, limit)
 	p.omitted = int32(min(omitted, math.MaxInt32))
 	return asked
 }
 
 // update updates a port, after deciding whether it is served.
-func (h *shared) update(ctx context.Context, p *port, asked []Frontend) {
+func (h *shared) update(ctx context.Context, p *port, wanted *Port, asked []Frontend) {
 	found := h.problems(p)
 	for _, problem := range found {
 		h.table.found(ctx, h.service, problem)
@@ -78,11 +77,10 @@ func (h *shared) update(ctx context.Context, p *port, asked []Frontend) {
 		p.remove()
 		return
 	}
-	wanted := h.wanted(p)
 	if p.excess.deniesAffinity() {
 		wanted.AffinityTimeout = 0
 	}
-	p.update(wanted, asked)
+	p.update(*wanted, asked)
 }
 
 // problems returns why a port, or a part of it, is not served, as far as limits are the reason.
@@ -114,10 +112,10 @@ func (h *shared) problems(p *port) (found []Problem) {
 func (t *Table) updateDecided(ctx context.Context, s *service, f *family, decided []*port) {
 	h := t.sharedBy(s, f)
 	for _, p := range decided {
-		asked := p.asked
+		wanted, asked := h.wanted(p), p.asked
 		if p.current == nil {
-			asked = h.frontends(p, int(p.demand)) // its share of what the service may have, as decided before
+			asked = h.frontends(p, &wanted, int(p.demand)) // its share of what the service may have, as decided before
 		}
-		h.update(ctx, p, asked)
+		h.update(ctx, p, &wanted, asked)
 	}
 }
