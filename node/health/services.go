@@ -127,7 +127,7 @@ type instance struct {
 	counted        map[model.Family]model.Family
 	listeners      map[listenKey]*listener
 	problem        string // that has been logged, of opening a port
-	tooMany        bool   // the service has more than maxVIPs; that has been logged
+	tooMany        bool   // the service has more than healthcheck.MaxVIPs; that has been logged
 	// failed has the addresses that could not be opened at the last attempt, and when that was.
 	failed map[listenKey]time.Time
 }

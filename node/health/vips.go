@@ -8,43 +8,30 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/healthcheck"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 )
 
-// maxVIPs is at how many of its VIPs and external IPs a service is checked, in each family. Each takes a socket and a
-// goroutine, a service may list tens of thousands, and with mode ipvs the host has them all.
-const maxVIPs = 16
-
 // vips returns a service's VIPs and external IPs that the host has, in one family, without loopback addresses and
-// without those that serve the node ports of all services (S65). If there are more than maxVIPs, it returns the first,
-// VIPs before external IPs.
+// without those that serve the node ports of all services (S65); and whether there are more than it may have.
 func (s *Services) vips(service *model.Service, f model.Family) (list []netip.Addr, tooMany bool) {
 	if len(s.host.IPs) == 0 {
 		return nil, false
 	}
-	for _, addrs := range [][]netip.Addr{service.LoadBalancerIPs, service.ExternalIPs} {
-		for _, a := range addrs {
-			s.outside.looked++
-			switch {
-			case model.FamilyOf(a) != f || a.IsLoopback() || !has(s.host, a) || has(s.addrs, a) || slices.Contains(list, a):
-			case len(list) == maxVIPs:
-				return list, true
-			default:
-				list = append(list, a)
-			}
-		}
-	}
-	return list, false
+	return healthcheck.VIPs(service, func(a netip.Addr) bool {
+		s.outside.looked++
+		return model.FamilyOf(a) == f && !a.IsLoopback() && has(s.host, a) && !has(s.addrs, a)
+	})
 }
 
 // reportTooMany says, once, that a service is not checked at all of its addresses. all: tooMany is about both families.
 func (s *Services) reportTooMany(ctx context.Context, i *instance, tooMany, all bool) {
 	if tooMany && !i.tooMany {
 		note := fmt.Sprintf("node %s serves healthcheck %q at %d of its load-balancer and external IPs in each family, "+
-			"not at the others", s.opts.NodeName, i.name, maxVIPs)
+			"not at the others", s.opts.NodeName, i.name, healthcheck.MaxVIPs)
 		klog.FromContext(ctx).Info("A service has too many addresses for its health check", "service", i.name,
-			"limit", maxVIPs)
+			"limit", healthcheck.MaxVIPs)
 		if s.opts.Events != nil {
 			s.opts.Events.ServiceWarning(i.name, "TooManyHealthCheckAddresses", "Listen", note)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/healthcheck"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/node/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -202,7 +203,7 @@ func TestAServiceIsCheckedAtFewOfItsAddresses(t *testing.T) {
 	defer s.Close()
 	s.SetService(web)
 	require.NoError(t, s.Sync(t.Context()))
-	require.Len(t, opened, 1+maxVIPs)
+	require.Len(t, opened, 1+healthcheck.MaxVIPs)
 	require.Equal(t, []string{"192.0.2.1:32000", "203.0.113.9:32000", "10.1.0.0:32000"}, opened[:3], "VIPs come first")
 	const told = `default/web TooManyHealthCheckAddresses Listen: node node-1 serves healthcheck "default/web" at 16 of ` +
 		`its load-balancer and external IPs in each family, not at the others`
@@ -213,7 +214,7 @@ func TestAServiceIsCheckedAtFewOfItsAddresses(t *testing.T) {
 	again.HealthCheck = &model.HealthCheck{NodePort: 32000, LocalEndpoints: model.PerFamily[int]{IPv4: 2}}
 	s.SetService(&again)
 	require.NoError(t, s.Sync(t.Context()))
-	require.Len(t, opened, 1+maxVIPs)
+	require.Len(t, opened, 1+healthcheck.MaxVIPs)
 	require.Less(t, s.outside.looked-before, 4*external, "addresses are looked at, not compared with each other")
 	next.FailNext(&sink.FamilyError{Family: model.IPv4, Err: errors.New("not applied")})
 	s.SetService(web)
@@ -222,7 +223,7 @@ func TestAServiceIsCheckedAtFewOfItsAddresses(t *testing.T) {
 	require.Len(t, *e, 1, "it is told once")
 
 	few := *web
-	few.ExternalIPs = web.ExternalIPs[:maxVIPs-1]
+	few.ExternalIPs = web.ExternalIPs[:healthcheck.MaxVIPs-1]
 	s.SetService(&few)
 	require.NoError(t, s.Sync(t.Context()))
 	s.SetService(web)

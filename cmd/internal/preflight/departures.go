@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/internal/healthcheck"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -99,12 +100,20 @@ func (p *proxy) exceptVIPs(f model.Family) string {
 	if p.elsewhere(f) == served {
 		return ""
 	}
+	most := 0
 	for entry := range p.snapshot.Services() {
 		s := entry.Service
-		isVIP := func(a netip.Addr) bool { return model.FamilyOf(a) == f && p.answersAtVIP(a) }
-		if s.HealthCheck != nil && slices.ContainsFunc(slices.Concat(s.LoadBalancerIPs, s.ExternalIPs), isVIP) {
-			return ", but for health checks at a Service's own VIPs (S65)"
+		if s.HealthCheck == nil {
+			continue
 		}
+		vips, more := healthcheck.VIPs(s, func(a netip.Addr) bool { return model.FamilyOf(a) == f && p.answersAtVIP(a) })
+		if more {
+			return fmt.Sprintf(", but for health checks at %d of a Service's own VIPs (S65)", healthcheck.MaxVIPs)
+		}
+		most = max(most, len(vips))
+	}
+	if most > 0 {
+		return ", but for health checks at a Service's own VIPs (S65)"
 	}
 	return ""
 }
@@ -213,13 +222,15 @@ func (m *move) ofHealthCheck(s *model.Service) (list []difference) {
 	for _, a := range externalAddresses(s) {
 		vips[a] = struct{}{}
 	}
+	checkedBefore, checkedAfter := m.old.checkedVIPs(m, s.Name), m.new.checkedVIPs(m, s.Name)
 	for _, a := range distinct(m.hosts(node), s.ClusterIPs, externalAddresses(s)) {
 		_, isVIP := vips[a]
 		to := netip.AddrPortFrom(a, s.HealthCheck.NodePort).String()
-		before, after := m.old.answersHealthChecks(m, s, a, isVIP), m.new.answersHealthChecks(m, s, a, isVIP)
+		before := m.old.answersHealthChecks(m, s, a, checkedBefore)
+		after := m.new.answersHealthChecks(m, s, a, checkedAfter)
 		if before != after && s.ClusterIP(model.FamilyOf(a)).IsValid() {
 			rule := "S38"
-			if after && isVIP && m.new.answersAtVIP(a) {
+			if isVIP && m.new.mayCheckAt(m, a) {
 				rule = "S65"
 			}
 			list = append(list, difference{Object: s.Name.String(), Destination: to, Before: text(before),

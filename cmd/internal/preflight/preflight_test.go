@@ -317,6 +317,50 @@ const few = "--proxy-mode=ipvs --nodeport-addresses=192.0.2.0/24"
 const healthCheck = "type: LoadBalancer\n  externalTrafficPolicy: Local\n  healthCheckNodePort: 31000\n" +
 	"status: {loadBalancer: {ingress: [{ip: 203.0.113.9}]}}"
 
+// Of the VIPs and external IPs that the node has, the health check of a Service answers at the first 16.
+func TestHealthChecksAnswerAtFewVIPs(t *testing.T) {
+	const vips = 18
+	spec := func(external int) string {
+		return strings.Replace(healthCheck, "\nstatus", "\n  externalIPs: ["+externalIPs(external)+"]\nstatus", 1)
+	}
+	at := func(i int) string { return fmt.Sprintf("shop/web at 203.0.%d.1:31000: its health check ", i) }
+	host := []string{"--host-addresses", "203.0.113.9," + strings.ReplaceAll(externalIPs(vips-1), " ", "")}
+	for name, tc := range map[string]struct {
+		from, to string
+		more     []string
+		lines    int
+		first    string // the external IPs come after the VIP
+		last     string
+	}{
+		"one mode, at few addresses": {few, few, nil, 16, at(0) + "does not answer; then its health check answers (S65)",
+			at(14) + "does not answer; then its health check answers (S65)"},
+		"from all addresses": {"ipvs", few, nil, 2, at(15) + "answers; then its health check does not answer (S65)",
+			at(16) + "answers; then its health check does not answer (S65)"},
+		"from all addresses of the host": {"iptables", "nftables", host, 2,
+			at(15) + "answers; then its health check does not answer (S65)",
+			at(16) + "answers; then its health check does not answer (S65)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var found []string
+			for _, line := range lines(t, append([]string{"--file", with(t, "", spec(vips-1), "node-1"), "--from", tc.from,
+				"--to", tc.to}, tc.more...)...) {
+				if strings.Contains(line, "(S65)") && strings.Contains(line, ":31000: ") {
+					found = append(found, line)
+				}
+			}
+			assert.Len(t, found, tc.lines)
+			assert.Contains(t, found, tc.first)
+			assert.Contains(t, found, tc.last)
+		})
+	}
+	t.Run("unknown addresses", func(t *testing.T) {
+		for external, want := range map[int]string{15: "at a Service's own VIPs (S65)", 16: "at 16 of a Service's own VIPs (S65)"} {
+			all := lines(t, "--file", with(t, "", spec(external), "node-1"), "--from", "iptables", "--to", "nftables", "--same")
+			assert.True(t, slices.ContainsFunc(all, func(line string) bool { return strings.Contains(line, want) }), "%q", all)
+		}
+	})
+}
+
 // thief returns a Service with an external IP.
 func thief(port int, address string) string {
 	return fmt.Sprintf(`

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/internal/healthcheck"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink/oracle"
 )
@@ -191,14 +192,17 @@ func (p *proxy) guardsServiceCIDRs() bool {
 
 // answersHealthChecks reports whether a service's health check answers at an address of the host, or at one that mode
 // ipvs adds to it (S38, S65). At those, kube-proxy's answers at all addresses of services, this library's not at
-// cluster IPs. isVIP: the address is an external or load-balancer IP of the service.
-func (p *proxy) answersHealthChecks(m *move, s *model.Service, a netip.Addr, isVIP bool) bool {
+// cluster IPs. checked are those of checkedVIPs.
+func (p *proxy) answersHealthChecks(
+	m *move, s *model.Service, a netip.Addr, checked map[netip.Addr]struct{},
+) bool {
 	f := model.FamilyOf(a)
+	if _, is := checked[a]; is {
+		return true
+	}
 	switch {
 	case !slices.Contains(p.families, f), !p.upstream && m.isOthers(a):
 		return false
-	case isVIP && p.answersAtVIP(a):
-		return m.isHost(a) || p.is(v1alpha2.ProxyModeIPVS)
 	case !m.isHost(a):
 		return p.is(v1alpha2.ProxyModeIPVS) && p.choice.All(f) && (p.upstream || !slices.Contains(s.ClusterIPs, a))
 	}
@@ -209,3 +213,26 @@ func (p *proxy) answersHealthChecks(m *move, s *model.Service, a netip.Addr, isV
 // answersAtVIP reports whether health checks answer at an external or load-balancer IP that the host has, whatever
 // nodePortAddresses say (S65).
 func (p *proxy) answersAtVIP(a netip.Addr) bool { return !p.upstream && !a.IsLoopback() }
+
+// mayCheckAt reports whether the host has an external or load-balancer IP at which health checks answer (S65), unless
+// the service has too many of them.
+func (p *proxy) mayCheckAt(m *move, a netip.Addr) bool {
+	return p.answersAtVIP(a) && slices.Contains(p.families, model.FamilyOf(a)) && !m.isOthers(a) &&
+		(m.isHost(a) || p.is(v1alpha2.ProxyModeIPVS))
+}
+
+// checkedVIPs returns the external and load-balancer IPs at which a service's health check answers, apart from those
+// that serve node ports: the first few of each family (S65).
+func (p *proxy) checkedVIPs(m *move, name model.ServiceName) map[netip.Addr]struct{} {
+	checked := map[netip.Addr]struct{}{}
+	for _, f := range p.families {
+		list, _ := healthcheck.VIPs(p.service(model.PortName{Service: name}), func(a netip.Addr) bool {
+			_, is := p.nodePortIPs[a]
+			return model.FamilyOf(a) == f && !is && p.mayCheckAt(m, a)
+		})
+		for _, a := range list {
+			checked[a] = struct{}{}
+		}
+	}
+	return checked
+}
