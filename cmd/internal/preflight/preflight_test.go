@@ -354,8 +354,10 @@ func TestHealthChecksAnswerAtFewVIPs(t *testing.T) {
 		})
 	}
 	t.Run("unknown addresses", func(t *testing.T) {
-		for external, want := range map[int]string{15: "at a Service's own VIPs (S65)", 16: "at 16 of a Service's own VIPs (S65)"} {
-			all := lines(t, "--file", with(t, "", spec(external), "node-1"), "--from", "iptables", "--to", "nftables", "--same")
+		for external, want := range map[int]string{15: "at a Service's own VIPs (S65)",
+			16: "at 16 of a Service's own VIPs (S65)"} {
+			all := lines(t, "--file", with(t, "", spec(external), "node-1"), "--from", "iptables", "--to", "nftables",
+				"--same")
 			assert.True(t, slices.ContainsFunc(all, func(line string) bool { return strings.Contains(line, want) }), "%q", all)
 		}
 	})
