@@ -184,24 +184,33 @@ func TestConnectionsThatAreNobodysMeetFewRules(t *testing.T) {
 }
 
 func TestAMapThatBecomesTooSmallIsReplacedByABiggerOne(t *testing.T) {
-	r := newRig(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}})
-	r.Set(backendtest.EveryFeature()...)
-	r.Sync()
-	for _, n := range []int{16 << 10, 40 << 10} { // there is room for 16 Ki, then for 64 Ki
-		ip := netip.MustParseAddr("10.128.0.0")
-		for range n {
-			r.Set(fm.Endpoint("voip/sip:sip/SCTP", netip.AddrPortFrom(ip, 5060).String()).Build())
-			ip = ip.Next()
-		}
-		r.Sync()
+	for name, changed := range map[string]bool{"alone": false, "while another program changes the table": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4}}})
+			r.Set(backendtest.EveryFeature()...)
+			r.Sync()
+			if changed {
+				tx := dataplane.NewTransaction(ipv4Table)
+				tx.FlushChain("nat-prerouting")
+				require.NoError(t, r.fake.ApplyAsSomebodyElse(tx))
+			}
+			for _, n := range []int{16 << 10, 40 << 10} { // there is room for 16 Ki, then for 64 Ki
+				ip := netip.MustParseAddr("10.128.0.0")
+				for range n {
+					r.Set(fm.Endpoint("voip/sip:sip/SCTP", netip.AddrPortFrom(ip, 5060).String()).Build())
+					ip = ip.Next()
+				}
+				r.Sync()
+			}
+			grown := r.dump(model.IPv4)
+			require.Contains(t, grown, "map port-endpoints-2 {")
+			require.NotContains(t, grown, "map port-endpoints {")
+			r.reset()
+			r.Restart()
+			r.Sync()
+			assert.Equal(t, canonical(t, r.dump(model.IPv4)), canonical(t, grown))
+		})
 	}
-	grown := r.dump(model.IPv4)
-	require.Contains(t, grown, "map port-endpoints-2 {")
-	require.NotContains(t, grown, "map port-endpoints {")
-	r.reset()
-	r.Restart()
-	r.Sync()
-	assert.Equal(t, canonical(t, r.dump(model.IPv4)), canonical(t, grown))
 }
 
 func TestATableOfAnotherLayoutIsReplacedInOneTransaction(t *testing.T) {

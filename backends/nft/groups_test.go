@@ -205,6 +205,43 @@ func TestGroupsOfEndpointsFollowAnyChange(t *testing.T) {
 	}
 }
 
+// Few endpoints are not left in the many groups that they had, whether they go while the backend runs or not.
+func TestFewEndpointsDoNotStayInManyGroups(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		r := newStickyRig(t)
+		r.bigSticky(time.Hour, 0, 3000)
+		r.Sync()
+		if restart {
+			r.Restart()
+		}
+		left := map[int]bool{}
+		for i := range 3000 {
+			if left[i] = i%10 == 0; !left[i] {
+				r.Delete(bigEndpoint(i))
+				delete(left, i)
+			}
+		}
+		r.Sync()
+		assert.Len(t, r.requireBalance(left).chains, 1+2*3, "restart: %v", restart)
+	}
+}
+
+// The rules of all groups have the timeout of their service port, and their chains the name of the one before them.
+func TestGroupsFollowTheirServicePort(t *testing.T) {
+	r := newStickyRig(t)
+	r.bigSticky(time.Hour, 0, 300)
+	r.Sync()
+	r.bigSticky(2*time.Hour, 0, 0)
+	r.Sync()
+	r.requireBalance(upTo(300))
+	assert.NotContains(t, r.dump(model.IPv4), "timeout 1h")
+	r.Set(fm.Service("shop/big").ClusterIP("10.96.0.1").Port("p", 80).Affinity(2 * time.Hour).MasqueradeAll().Build())
+	r.Sync()
+	assert.Len(t, r.applied, 2, "neither was refused")
+	assert.Len(t, regexp.MustCompile(`-cluster-masq-(known|new)-[0-2] {`).FindAllString(r.dump(model.IPv4), -1), 6)
+	assert.NotContains(t, r.dump(model.IPv4), "-cluster-known-")
+}
+
 // The rules of the version before were in one chain. Clients stay, and none are read.
 func TestRulesOfManyEndpointsInOneChainAreAdopted(t *testing.T) {
 	r := newStickyRig(t)
