@@ -18,10 +18,7 @@ import (
 // compareAgain repeats the comparison until no other program changes the table meanwhile.
 func (f *family) compareAgain(ctx context.Context, cfg *config, c *frontend.Changes) (changed bool, err error) {
 	err = rules.Retry(func() (err error) {
-		if changed, err = f.compare(ctx, cfg, c); errors.Is(err, errFull) {
-			f.state = unknown // which makes maps that are big enough
-			changed, err = f.compare(ctx, cfg, c)
-		}
+		changed, err = f.compare(ctx, cfg, c)
 		return err
 	})
 	return changed, err
@@ -84,6 +81,10 @@ func (f *family) compare(ctx context.Context, cfg *config, c *frontend.Changes) 
 		}
 	}
 	changed, err = f.execute(ctx, p)
+	if before != nil && errors.Is(err, errFull) {
+		f.state = unknown // which makes maps that are big enough
+		return f.compare(ctx, cfg, c)
+	}
 	if err == nil && before != nil && !there {
 		c.Repaired() // a Sync may come before the check that the change causes
 	}
