@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"slices"
-	"strings"
-	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
@@ -14,232 +12,97 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Most service ports share chains, and each of their frontends has its own slots. Those with session affinity (S32)
-// have their own chains in addition. Those with more than maxSharedSlots slots have their own chains, because a change
-// of their size would touch all slots; their slots exist only once, keyed by a number. The package documentation draws
-// both.
-//
-// The entries of clients of a removed endpoint are left to time out: the rules that look for them are gone.
+// The rules that keep the clients of a service port with session affinity (S32) with their endpoints. The entries of
+// clients of a removed endpoint are left to time out: the rules that look for them are gone.
 
-// maxSharedSlots is how many slots a service port may have in the shared maps.
-const maxSharedSlots = 1024
-
-// ownPort is a service port that has its own chains. It is immutable once its plan is made, apart from groups.
-type ownPort struct {
-	name     string        // the prefix of the names of its chains
-	comment  string        // of its chains
-	affinity time.Duration // the timeout of its session affinity, 0 if it has none
-	numbered bool          // it has slots by number
-	random   string        // the prefix of the names of the chains that pick a slot at random
-	ids      [2]uint32     // of its backend sets, in the order of frontend.RouteSets
-	// masquerade is what the chain of each backend set does first, and for all traffic alike.
-	masquerade [2]model.Masquerade
-	// groups are the endpoints of each backend set that has many, if the port has session affinity. They change with
-	// the next plan.
-	groups [2]*endpointGroups
-	chains []string
-	to     [numKinds]string // where the traffic of its frontends of each kind goes
+// clientChains adds the chains with these rules for a backend set of a service port. Clients that do not fit into
+// their set go to one of the chains in random. was is what the port had of its own, or has if it is described.
+func (p *plan) clientChains(list []rules.Chain, o, was *ownPort, i int, s *slotsChange, random []string) []rules.Chain {
+	name, m := o.chain(frontend.RouteSets()[i])
+	var known, chosen []dp.Rule
+	if len(s.after) > maxUngrouped {
+		o.groups[i] = p.groupsOf(name, o, was, i, s)
+		list, known, chosen = o.groupChains(list, name, o.groups[i])
+	} else {
+		known = o.knownRules(sortedTargets(s.after))
+		if chosen = newRules(known); len(known) == 1 { // all clients have the same endpoint
+			known = nil
+		}
+	}
+	return append(list, rules.NewChain(name, slices.Concat(p.masquerading(m), known, chosen, fullRules(random))...))
 }
 
-// chain returns the name of the chain that sends to an endpoint of a set, and what it does before that.
-func (o *ownPort) chain(set model.EndpointSets) (string, model.Masquerade) {
-	m := o.masquerade[slices.Index(frontend.RouteSets(), set)]
-	return o.name + "-" + setName(set) + suffixOf(m), m
+// groupChains adds the chains of groups that have changed, and notes those that stay. It returns the rules that jump to
+// the chains of all groups: those for known clients, and those that draw a group for others.
+func (o *ownPort) groupChains(list []rules.Chain, name string, g *endpointGroups) (_ []rules.Chain,
+	known, chosen []dp.Rule) {
+	list = slices.Grow(list, 2*len(g.changed)+1)
+	left := len(g.of)
+	for group, members := range g.members {
+		if len(members) == 0 {
+			continue
+		}
+		knownName, newName := knownChain(name, group), newChain(name, group)
+		if g.changed[group] {
+			ofGroup := o.knownRules(members)
+			list = append(list, rules.NewChain(knownName, ofGroup...), rules.NewChain(newName, newRules(ofGroup)...))
+		} else {
+			o.chains = append(o.chains, knownName, newName)
+		}
+		known = append(known, rules.Rule(dp.Jump{Chain: knownName}))
+		var draw []dp.Statement
+		if len(members) < left {
+			draw = append(draw, dp.Fraction{Numerator: uint32(len(members)), Denominator: uint32(left)})
+		}
+		chosen = append(chosen, rules.Rule(append(draw, dp.Jump{Chain: newName})...))
+		left -= len(members)
+	}
+	clear(g.changed)
+	return list, known, chosen
 }
 
-// hasNumbers reports whether a service port has slots by number. o is nil if the port has nothing of its own.
-func (o *ownPort) hasNumbers() bool { return o != nil && o.numbered }
-
-// isSticky reports whether a service port has session affinity. o is nil if the port has nothing of its own.
-func (o *ownPort) isSticky() bool { return o != nil && o.affinity > 0 }
-
-// wantsNumbers reports whether a service port should have slots by number.
-func wantsNumbers(p *frontend.Port) bool {
-	endpoints, used := 0, p.Routes.Sets()
-	for _, set := range frontend.RouteSets() {
-		if used.Has(set) {
-			endpoints += p.Size(set)
-		}
-	}
-	return p.NumFrontends()*endpoints > maxSharedSlots
-}
-
-// changeOwn plans the own objects of a service port, apart from the chains of its frontends and its slots. It returns
-// what it has of its own afterwards, or nil if it needs nothing.
-func (p *plan) changeOwn(c *frontend.PortChange, before *ownPort) *ownPort {
-	port, after := c.After, p.ownOf(c.After, before)
-	if before != nil {
-		delete(p.base.own, c.Name())
-		// Objects that are requested again are not removed, see transactions.
-		p.goneChains = append(p.goneChains, before.chains...)
-		if before.isSticky() && !after.isSticky() {
-			if set, unused := p.base.clients.leave(c.Name()); unused {
-				p.goneSets = append(p.goneSets, set)
-			}
-		}
-		if before.numbered && !after.hasNumbers() {
-			p.goneIDs = append(p.goneIDs, before.ids[:]...)
-		}
-	}
-	if after == nil {
-		return nil
-	}
-	p.base.own[port.Name] = after
-	var clients *dp.Set
-	isNew, kept := false, false // the set of clients, and the timeout in its rules
-	if after.isSticky() {
-		clients = p.base.clients.join(port.Name)
-		isNew = p.ensureSet(clients)
-	}
-	for i, set := range frontend.RouteSets() {
-		random := p.randomChains(port, after, set)
-		if len(random) > 0 && after.numbered {
-			ch := rules.NewChain(random[0], rules.Rule(dp.IsProtocol{Protocol: port.Name.Protocol},
-				dp.DNATMap{ID: after.ids[i], N: uint32(port.Size(set)), Map: p.base.sets[portEndpoints]}))
-			ch.Comment = after.comment
-			p.ensure(ch, after)
-		}
-		if len(random) > 0 && clients != nil {
-			kept = p.ensureClients(c, set, before, after, clients, random) || kept
-		}
-	}
-	if c.Before != nil {
-		kept = after.affinity >= c.Before.AffinityTimeout
-	} else if !p.all {
-		kept = true // it is new
-	}
-	if after.isSticky() && !isNew && !kept {
-		p.lowered = append(p.lowered, port.Name)
-	}
-	return after
-}
-
-// ownOf returns the own objects that a service port should have, except for its chains, or nil if it needs none.
-func (p *plan) ownOf(port *frontend.Port, before *ownPort) *ownPort {
-	if port == nil || port.NumFrontends() == 0 {
-		return nil
-	}
-	numbered := wantsNumbers(port)
-	if !numbered && port.AffinityTimeout == 0 {
-		return nil
-	}
-	o := &ownPort{numbered: numbered, comment: dp.Comment(port.Name.String())}
-	sum, readable := identify(port.Name)
+// groupsOf returns the groups of a backend set with many endpoints: those of was with the changes, or new ones, in
+// which endpoints are as in the table if that was read or is described.
+func (p *plan) groupsOf(name string, o, was *ownPort, i int, s *slotsChange) *endpointGroups {
 	switch {
-	case before.hasNumbers():
-		o.ids = before.ids
-	case numbered:
-		for i, set := range frontend.RouteSets() {
-			id := binary.BigEndian.Uint32(sum[8:]) + uint32(set)
-			for p.base.ids[id] { // another backend set has it
-				id++
-			}
-			o.ids[i], p.base.ids[id] = id, true
+	case p.all:
+		endpoints := sortedTargets(s.after)
+		return newEndpointGroups(endpoints, p.groupsInTable(name, endpoints, o))
+	case was == nil || was.groups[i] == nil:
+		return newEndpointGroups(sortedTargets(s.after), nil)
+	case p.shown != nil:
+		return newEndpointGroups(sortedTargets(s.after), was.groups[i].members)
+	}
+	g := was.groups[i]
+	g.change(s.changes)
+	if was.affinity != o.affinity || was.masquerade[i] != o.masquerade[i] {
+		for group := range g.members {
+			g.changed[group] = true
 		}
 	}
-	suffix := nameOf(sum) + "-" + readable
-	o.random = "port-" + suffix
-	if o.name = o.random; port.AffinityTimeout > 0 {
-		o.name, o.affinity = clientsPrefix+suffix, port.AffinityTimeout
-		for i, set := range frontend.RouteSets() {
-			o.masquerade[i] = masqueradeOfAll(port, set)
-		}
-	}
-	return o
+	return g
 }
 
-// identify returns a hash of the name of a service port, and a text of bounded length that shows people which port it
-// is.
-func identify(n model.PortName) (hash [sha256.Size]byte, readable string) {
-	protocol := n.Protocol.String()
-	hash = sha256.Sum256([]byte(strings.Join([]string{n.Service.Namespace, n.Service.Name, n.Port, protocol}, "\x00")))
-	text := n.Service.Namespace + "/" + n.Service.Name + "/" + strings.ToLower(protocol)
-	if n.Port != "" {
-		text += "/" + n.Port
+// groupsInTable returns which endpoints the table has in which group.
+func (p *plan) groupsInTable(name string, endpoints []netip.AddrPort, o *ownPort) [][]netip.AddrPort {
+	if len(p.base.chains[name]) == 0 {
+		return nil
 	}
-	const fit = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-_." // in names, by nft's syntax
-	return hash, strings.Map(func(c rune) rune {
-		if strings.ContainsRune(fit, c) {
-			return c
-		}
-		return '_'
-	}, text[:min(len(text), 32)])
-}
-
-// randomChains returns the names of the chains that pick an endpoint of a set at random, and plans those that service
-// ports share. A packet finds its slot in one of them. There are none if no endpoint gets traffic as one of the set.
-func (p *plan) randomChains(port *frontend.Port, o *ownPort, set model.EndpointSets) (names []string) {
-	for kind := range numKinds {
-		if port.Size(set) == 0 || port.Count(kind) == 0 || !port.RoutesOf(kind).Sets().Has(set) {
-			continue
-		}
-		if o.numbered {
-			return []string{o.random + "-" + setName(set)}
-		}
-		a := action{set: set, n: port.Size(set), nodePort: kind == frontend.NodePort}
-		if name := p.chainFor(actions{fromPod: a, fromNode: a, other: a}); !slices.Contains(names, name) {
-			names = append(names, name)
-		}
+	known := o.knownRules(endpoints)
+	byRule := make(map[dp.RuleID]netip.AddrPort, len(known))
+	for i, id := range dp.RuleIDs(known, p.base.config.family) {
+		byRule[id] = endpoints[i]
 	}
-	return names
-}
-
-// masqueradeOfAll returns how all traffic to a backend set is masqueraded, or MasqueradeNever if it is not treated
-// alike.
-func masqueradeOfAll(port *frontend.Port, set model.EndpointSets) (all model.Masquerade) {
-	seen := false
-	for kind := range numKinds {
-		if port.Count(kind) == 0 {
-			continue
-		}
-		r := port.RoutesOf(kind)
-		for _, route := range [...]model.Route{r.FromPod, r.FromNode, r.Other} {
-			switch {
-			case route.Endpoints != set:
-			case seen && route.Masquerade != all:
-				return model.MasqueradeNever
-			default:
-				all, seen = route.Masquerade, true
+	members := make([][]netip.AddrPort, maxGroups(len(endpoints)))
+	for group := range members {
+		ids := p.base.chains[knownChain(name, group)]
+		for _, id := range ids[:min(len(ids), maxOfGroup)] {
+			if ep := byRule[id]; ep.IsValid() {
+				members[group] = append(members[group], ep)
 			}
 		}
 	}
-	return all
-}
-
-// scopeOf returns the number that stands for a service port in a set of clients that several share.
-func scopeOf(port model.PortName) uint32 {
-	sum, _ := identify(port)
-	return max(binary.BigEndian.Uint32(sum[16:]), 1)
-}
-
-// ensureClients plans the chain that keeps the clients of a backend set with their endpoints, or sends them to one of
-// the chains in random if they do not fit into their set. If everything is planned, it reports whether the table
-// already has rules with this affinity timeout.
-func (p *plan) ensureClients(c *frontend.PortChange, set model.EndpointSets, before, after *ownPort, clients *dp.Set,
-	random []string) (kept bool) {
-	name, m := after.chain(set)
-	ch := rules.NewChain(name, p.masquerading(m)...)
-	ch.Comment = after.comment
-	if len(c.Endpoints(set)) > maxUngrouped {
-		g := p.groupsOf(c, set, before, after, clients)
-		ch.Rules = append(ch.Rules, p.ensureGroups(c.After, name, g, after, clients)...)
-		ch.Rules = append(ch.Rules, fullRules(random)...)
-		p.ensure(ch, after)
-		return g.found
-	}
-	targets := sortedTargets(c.Endpoints(set))
-	known, chosen := clientsRules(c.After, targets, clients)
-	if len(targets) == 1 { // all clients have the same endpoint
-		known = nil
-	}
-	first := len(ch.Rules)
-	ch.Rules = slices.Concat(ch.Rules, known, chosen)
-	last := len(ch.Rules)
-	ch.Rules = append(ch.Rules, fullRules(random)...)
-	have := p.base.chains[name]
-	p.ensure(ch, after)
-	ids := p.base.chains[name]
-	return p.all && (slices.Equal(have, ids) || sharesAny(have, ids[first:last]))
+	return members
 }
 
 // sortedTargets returns the targets of endpoints in an order that is the same after a restart.
@@ -252,25 +115,31 @@ func sortedTargets(list []*model.Endpoint) []netip.AddrPort {
 	return targets
 }
 
-// clientsRules returns rules that keep clients with one of these endpoints, and rules that choose one for others.
-func clientsRules(port *frontend.Port, endpoints []netip.AddrPort, clients *dp.Set) (known, chosen []dp.Rule) {
-	scope := scopeOf(port.Name)
-	// There may be very many of these rules, so they share the statements that they have in common.
-	n := len(endpoints)
-	known, chosen = make([]dp.Rule, n), make([]dp.Rule, n)
+// knownRules returns rules that keep clients with one of these endpoints.
+func (o *ownPort) knownRules(endpoints []netip.AddrPort) []dp.Rule {
+	list := make([]dp.Rule, len(endpoints))
 	for i, ep := range endpoints {
 		// It has to be the same after a restart.
 		sum := sha256.Sum256(dp.AppendPort(dp.AppendAddr(nil, ep.Addr()), ep.Port()))
 		id := max(binary.BigEndian.Uint32(sum[:]), 1)
-		statements := []dp.Statement{dp.InSet{Set: clients, ID: id, Scope: scope},
-			dp.Refresh{Set: clients, ID: id, Scope: scope, Timeout: port.AffinityTimeout},
-			dp.IsProtocol{Protocol: port.Name.Protocol}, dp.DNAT{To: ep}}
-		known[i].Statements, chosen[i].Statements = statements, statements[1:]
-		if left := n - i; left > 1 {
-			chosen[i].Statements = append([]dp.Statement{dp.OneIn{N: uint32(left)}}, statements[1:]...)
+		list[i].Statements = []dp.Statement{dp.InSet{Set: o.clients, ID: id, Scope: o.scope},
+			dp.Refresh{Set: o.clients, ID: id, Scope: o.scope, Timeout: o.affinity},
+			dp.IsProtocol{Protocol: o.protocol}, dp.DNAT{To: ep}}
+	}
+	return list
+}
+
+// newRules returns rules that choose one of the endpoints of known rules for other clients. There may be very many, so
+// they share the statements that they have in common.
+func newRules(known []dp.Rule) []dp.Rule {
+	list := make([]dp.Rule, len(known))
+	for i := range known {
+		list[i].Statements = known[i].Statements[1:]
+		if left := len(known) - i; left > 1 {
+			list[i].Statements = append([]dp.Statement{dp.OneIn{N: uint32(left)}}, list[i].Statements...)
 		}
 	}
-	return known, chosen
+	return list
 }
 
 // fullRules returns rules that send a client to one of the chains in random.

@@ -178,8 +178,9 @@ package nft
 //	family.go            a wave in one family: what is known of the table, and what is done if it fails
 //	plan.go              the difference as two transactions
 //	port.go, action.go   a service port: its frontends, slots, and the chain for what happens to its traffic
-//	affinity.go          service ports with chains of their own; groups.go: those with very many sticky endpoints;
-//	                     clients.go: who shares a set; lowered.go: timeouts
+//	own.go               service ports with chains of their own
+//	affinity.go          the rules of session affinity; groups.go: very many endpoints; clients.go: who shares a set;
+//	                     lowered.go: timeouts
 //	sources.go           source ranges
 //	compare.go           reading the table, and adopting what is there
 //	drift.go             what other programs have changed; its monitor is in internal/kernel/nft/dataplane

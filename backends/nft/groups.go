@@ -2,12 +2,11 @@ package nft
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -29,11 +28,28 @@ type endpointGroups struct {
 	of      map[netip.AddrPort]int
 	changed map[int]bool // groups whose chains may differ from their members
 	room    int          // no group before this one has room
-	found   bool         // the table already had rules with this affinity timeout
 }
 
-func newEndpointGroups() *endpointGroups {
-	return &endpointGroups{of: map[netip.AddrPort]int{}, changed: map[int]bool{}}
+// newEndpointGroups returns groups of endpoints, which are sorted. Those in members stay in their groups, unless there
+// are too many of these.
+func newEndpointGroups(endpoints []netip.AddrPort, members [][]netip.AddrPort) *endpointGroups {
+	g := &endpointGroups{of: make(map[netip.AddrPort]int, len(endpoints)), changed: map[int]bool{}}
+	for group, list := range members {
+		for _, ep := range list {
+			if _, wanted := slices.BinarySearchFunc(endpoints, ep, model.CompareTargets); wanted {
+				g.addTo(group, ep)
+			}
+		}
+	}
+	if g.isSparse() {
+		return newEndpointGroups(endpoints, nil)
+	}
+	if len(g.of) < len(endpoints) {
+		for _, ep := range endpoints {
+			g.add(ep)
+		}
+	}
+	return g
 }
 
 // add adds an endpoint to the first group that has room, unless it is in one.
@@ -86,6 +102,9 @@ func (g *endpointGroups) change(changes []frontend.EndpointChange) {
 			g.add(c.After.Target)
 		}
 	}
+	if g.isSparse() {
+		*g = *newEndpointGroups(slices.SortedFunc(maps.Keys(g.of), model.CompareTargets), nil)
+	}
 }
 
 // isSparse reports whether the endpoints would fit into a quarter of the groups.
@@ -98,101 +117,3 @@ func maxGroups(endpoints int) int { return 4 * (1 + endpoints/maxOfGroup) }
 func knownChain(name string, group int) string { return fmt.Sprintf("%s-known-%d", name, group) }
 
 func newChain(name string, group int) string { return fmt.Sprintf("%s-new-%d", name, group) }
-
-// groupsOf returns the groups of a backend set with many endpoints: those of before with the changes, or else those
-// that the table has. before are the port's own objects before, nil if there are none.
-func (p *plan) groupsOf(c *frontend.PortChange, set model.EndpointSets, before, after *ownPort, clients *dp.Set,
-) *endpointGroups {
-	i := slices.Index(frontend.RouteSets(), set)
-	g := newEndpointGroups()
-	switch shown := p.shown[c.Name()]; {
-	case c.Before != nil && before != nil && before.groups[i] != nil:
-		g = before.groups[i]
-		g.change(c.EndpointChanges(set))
-		if before.affinity != after.affinity || before.name != after.name || before.masquerade[i] != after.masquerade[i] {
-			for group := range g.members {
-				g.changed[group] = true
-			}
-		}
-	case p.all:
-		p.findGroups(g, c, set, after, clients)
-	case shown != nil && shown.groups[i] != nil:
-		for group, members := range shown.groups[i].members {
-			for _, ep := range members {
-				if c.Sets(ep).Has(set) {
-					g.addTo(group, ep)
-				}
-			}
-		}
-	}
-	if g.isSparse() {
-		found := g.found
-		g = newEndpointGroups()
-		g.found = found
-	}
-	if len(g.of) < len(c.Endpoints(set)) {
-		for _, ep := range sortedTargets(c.Endpoints(set)) {
-			g.add(ep)
-		}
-	}
-	after.groups[i] = g
-	return g
-}
-
-// findGroups adds the endpoints that the table has in groups.
-func (p *plan) findGroups(g *endpointGroups, c *frontend.PortChange, set model.EndpointSets, o *ownPort,
-	clients *dp.Set) {
-	name, _ := o.chain(set)
-	if len(p.base.chains[name]) == 0 {
-		return
-	}
-	endpoints := sortedTargets(c.Endpoints(set))
-	known, _ := clientsRules(c.After, endpoints, clients)
-	byRule := make(map[dp.RuleID]netip.AddrPort, len(known))
-	for i, id := range dp.RuleIDs(known, p.base.config.family) {
-		byRule[id] = endpoints[i]
-	}
-	for _, id := range p.base.chains[name] { // which has all rules if the endpoints were not in groups
-		g.found = g.found || byRule[id].IsValid()
-	}
-	for group := range maxGroups(len(endpoints)) {
-		for n, id := range p.base.chains[knownChain(name, group)] {
-			if ep := byRule[id]; ep.IsValid() && n < maxOfGroup {
-				g.addTo(group, ep)
-				g.found = true
-			}
-		}
-	}
-}
-
-// ensureGroups plans the chains of groups, and returns the rules that jump to them.
-func (p *plan) ensureGroups(port *frontend.Port, name string, g *endpointGroups, o *ownPort,
-	clients *dp.Set) []dp.Rule {
-	var toKnown, toNew []dp.Rule
-	left := len(g.of)
-	for i, members := range g.members {
-		if len(members) == 0 {
-			continue
-		}
-		knownName, newName := knownChain(name, i), newChain(name, i)
-		if g.changed[i] {
-			known, chosen := clientsRules(port, members, clients)
-			for _, ch := range []rules.Chain{rules.NewChain(knownName, known...), rules.NewChain(newName, chosen...)} {
-				ch.Comment = o.comment
-				p.ensure(ch, o)
-			}
-		} else {
-			p.keep(knownName, o)
-			p.keep(newName, o)
-		}
-		toKnown = append(toKnown, rules.Rule(dp.Jump{Chain: knownName}))
-		var draw []dp.Statement
-		if len(members) < left {
-			draw = append(draw, dp.Fraction{Numerator: uint32(len(members)), Denominator: uint32(left)})
-		}
-		toNew = append(toNew, rules.Rule(append(draw, dp.Jump{Chain: newName})...))
-		left -= len(members)
-	}
-	clear(g.changed)
-	return append(toKnown, toNew...)
-}

@@ -14,7 +14,7 @@ import (
 // layoutComment is the comment of the table. A table with another comment is replaced.
 const layoutComment = "service proxy of kube-proxy-lib, layout 4"
 
-// The chains that every table has besides those of package rules. Others are named in action.go and affinity.go.
+// The chains that every table has besides those of package rules. Others are named in action.go, own.go and groups.go.
 const (
 	masqueradeChain = "masquerade-traffic"
 	clusterIPsChain = "cluster-ips-check"

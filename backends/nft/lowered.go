@@ -127,7 +127,7 @@ func (f *family) lowerIn(ctx context.Context, l *loweredSet) (read int, done boo
 		}
 		set = s
 		if isShared(set) {
-			timeouts[scopeOf(port)] = own.affinity
+			timeouts[own.scope] = own.affinity
 		} else {
 			timeouts[0] = own.affinity
 		}
@@ -183,11 +183,10 @@ func portIn(s *dp.Set, key string) uint32 {
 	return binary.NativeEndian.Uint32([]byte(key[len(key)-numbers:]))
 }
 
-// sharesAny reports whether two chains have a rule in common.
-func sharesAny(a, b []dp.RuleID) bool {
-	have := make(map[dp.RuleID]bool, len(a))
-	for _, id := range a {
-		have[id] = true
-	}
-	return slices.ContainsFunc(b, func(id dp.RuleID) bool { return have[id] })
+// givesTimeout reports whether a rule gives clients the affinity timeout of a service port.
+func givesTimeout(r dp.Rule) bool {
+	return slices.ContainsFunc(r.Statements, func(s dp.Statement) bool {
+		_, refreshes := s.(dp.Refresh)
+		return refreshes
+	})
 }

@@ -93,10 +93,30 @@ func (p *plan) ensure(ch rules.Chain, own *ownPort) {
 	}
 }
 
-// keep plans that a chain stays as it is. It belongs to a service port.
-func (p *plan) keep(chain string, own *ownPort) {
-	p.wanted[chain] = true
-	own.chains = append(own.chains, chain)
+// ensureOwn plans chains of a service port. If everything is planned, it reports whether the table already had one of
+// their rules that give clients this affinity timeout.
+func (p *plan) ensureOwn(own *ownPort, chains []rules.Chain) (kept bool) {
+	had := map[dp.RuleID]bool{} // rules of those that differ
+	for _, ch := range chains {
+		ch.Comment = own.comment
+		have := p.base.chains[ch.Name]
+		p.ensure(ch, own)
+		switch {
+		case kept || !p.all || !own.isSticky():
+		case slices.Equal(have, p.base.chains[ch.Name]):
+			kept = slices.ContainsFunc(ch.Rules, givesTimeout)
+		default:
+			for _, id := range have {
+				had[id] = true
+			}
+		}
+	}
+	for _, ch := range chains {
+		for i, id := range p.base.chains[ch.Name] {
+			kept = kept || had[id] && givesTimeout(ch.Rules[i])
+		}
+	}
+	return kept
 }
 
 // ensureSet plans a set that not every table has, and reports whether it is missing.

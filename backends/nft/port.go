@@ -52,7 +52,17 @@ func (p *plan) changePort(c *frontend.PortChange) {
 		}
 		return p.base.names[a]
 	})
-	after.own, after.sources = p.changeOwn(c, before.own), p.sourcesOf(c, before.sources)
+	var sets [2]slotsChange
+	for i, set := range frontend.RouteSets() {
+		s := &sets[i]
+		if s.after = c.Endpoints(set); c.Before != nil {
+			s.before = c.Before.Size(set)
+		}
+		if c.Before != nil && c.After != nil {
+			s.changes = c.EndpointChanges(set)
+		}
+	}
+	after.own, after.sources = p.changeOwn(c, &sets, before.own), p.sourcesOf(c, before.sources)
 	after.setKinds(func(kind frontend.Kind, a actions) string {
 		name := p.chainFor(a)
 		if after.own != nil {
@@ -61,52 +71,44 @@ func (p *plan) changePort(c *frontend.PortChange) {
 		return name
 	})
 	p.changeSources(c, &before, &after)
-	p.changeFrontends(c, &before, &after)
+	p.changeFrontends(c, &sets, &before, &after)
 }
 
-// slotsChange is a backend set of a service port before and after the plan.
+// slotsChange is a backend set of a service port before and after the plan. Sets are in the order of
+// frontend.RouteSets.
 type slotsChange struct {
-	set     model.EndpointSets
 	before  int // slots
 	after   []*model.Endpoint
 	changes []frontend.EndpointChange // if the port was there and stays
 }
 
 // changeFrontends plans where the frontends of a service port go, and the slots of its backend sets.
-func (p *plan) changeFrontends(c *frontend.PortChange, before, after *side) {
+func (p *plan) changeFrontends(c *frontend.PortChange, sets *[2]slotsChange, before, after *side) {
 	all := false // also concerns frontends that have not changed
 	for kind := range numKinds {
 		was, is := before.kinds[kind], after.kinds[kind]
 		all = all || was != is && was.chain != "" && is.chain != ""
 	}
-	var sets [2]slotsChange
-	for i, set := range frontend.RouteSets() {
-		s := &sets[i]
-		if s.set, s.after = set, c.Endpoints(set); c.Before != nil {
-			s.before = c.Before.Size(set)
-		}
-		if c.Before != nil && c.After != nil {
-			s.changes = c.EndpointChanges(set)
-			all = all || len(s.changes) > 0 && after.numbered == 0
-		}
+	for i := range sets {
+		all = all || len(sets[i].changes) > 0 && after.numbered == 0
 	}
 	changed := map[frontend.Key]bool{}
 	for fc := range c.FrontendChanges() {
 		if all {
 			changed[fc.Key()] = true
 		}
-		p.changeFrontend(&sets, before, after, fc)
+		p.changeFrontend(sets, before, after, fc)
 	}
 	if all {
 		for fr := range c.Frontends() {
 			if !changed[fr.Key] {
-				p.changeFrontend(&sets, before, after, frontend.FrontendChange{Before: &fr, After: &fr})
+				p.changeFrontend(sets, before, after, frontend.FrontendChange{Before: &fr, After: &fr})
 			}
 		}
 	}
 	if own := cmp.Or(after.own, before.own); own != nil {
-		for i := range sets {
-			key, set := string(dp.AppendNumber(nil, own.ids[i])), sets[i].set
+		for i, set := range frontend.RouteSets() {
+			key := string(dp.AppendNumber(nil, own.ids[i]))
 			p.changeSlots(portEndpoints, key, &sets[i], before.numbered.Has(set), after.numbered.Has(set))
 		}
 	}
@@ -134,9 +136,8 @@ func (p *plan) changeFrontend(sets *[2]slotsChange, before, after *side, fc fron
 		comment := dp.Comment(after.Name.String())
 		verdicts.add = append(verdicts.add, dp.Element{Key: key, Value: is.chain, Comment: comment})
 	}
-	for i := range sets {
-		s := &sets[i]
-		p.changeSlots(slotsOf(s.set, nodePort), key, s, was.slots.Has(s.set), is.slots.Has(s.set))
+	for i, set := range frontend.RouteSets() {
+		p.changeSlots(slotsOf(set, nodePort), key, &sets[i], was.slots.Has(set), is.slots.Has(set))
 	}
 }
 
