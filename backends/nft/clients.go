@@ -51,7 +51,6 @@ func isClients(name string) bool {
 
 // clientSets are the sets of clients of a table.
 type clientSets struct {
-	of         map[model.PortName]*dp.Set
 	users      frontend.RefCounts[string] // service ports, by the names of their sets
 	namespaces map[string]*namespaceClients
 	ports      int // sets of one service port
@@ -68,10 +67,6 @@ type namespaceClients struct {
 	found bool
 	// kept has the service ports whose own sets existed before that.
 	kept map[model.PortName]bool
-}
-
-func newClientSets() *clientSets {
-	return &clientSets{of: map[model.PortName]*dp.Set{}, namespaces: map[string]*namespaceClients{}}
 }
 
 func (c *clientSets) namespace(name string) *namespaceClients {
@@ -115,11 +110,8 @@ func (c *clientSets) kept() {
 	}
 }
 
-// join returns the set of a service port.
+// join returns the set of a service port that has none.
 func (c *clientSets) join(port model.PortName) *dp.Set {
-	if s := c.of[port]; s != nil {
-		return s
-	}
 	ns := c.namespace(port.Service.Namespace)
 	var s *dp.Set
 	switch {
@@ -134,7 +126,6 @@ func (c *clientSets) join(port model.PortName) *dp.Set {
 		s = c.sharedBy(port.Service.Namespace, ns)
 		ns.sharing++
 	}
-	c.of[port] = s
 	c.users.Add(s.Name)
 	return s
 }
@@ -156,12 +147,7 @@ func (c *clientSets) sharedBy(name string, ns *namespaceClients) *dp.Set {
 }
 
 // leave takes a service port out of its set, and reports whether no port uses the set any more.
-func (c *clientSets) leave(port model.PortName) (set string, unused bool) {
-	s := c.of[port]
-	if s == nil {
-		return "", false
-	}
-	delete(c.of, port)
+func (c *clientSets) leave(port model.PortName, s *dp.Set) (unused bool) {
 	unused = c.users.Remove(s.Name)
 	name := port.Service.Namespace
 	ns := c.namespaces[name]
@@ -177,7 +163,7 @@ func (c *clientSets) leave(port model.PortName) (set string, unused bool) {
 	if ns.ports == 0 && ns.sharing == 0 {
 		delete(c.namespaces, name)
 	}
-	return s.Name, unused
+	return unused
 }
 
 // portClients returns the name of the set of a service port. It is little more than a hash: the kernel takes longer to

@@ -85,9 +85,9 @@ type leftoverObjects struct {
 
 func newTable() *table {
 	return &table{config: &config{}, sets: newSets(), chains: map[string][]dp.RuleID{},
-		extraSets: map[string]bool{}, clients: newClientSets(), names: map[actions]string{},
-		own: map[model.PortName]*ownPort{},
-		ids: map[uint32]bool{}, sources: map[model.PortName]rules.SourcesID{}}
+		extraSets: map[string]bool{}, clients: &clientSets{namespaces: map[string]*namespaceClients{}},
+		names: map[actions]string{}, own: map[model.PortName]*ownPort{}, ids: map[uint32]bool{},
+		sources: map[model.PortName]rules.SourcesID{}}
 }
 
 // apply is the callback of the table of frontends.
@@ -268,11 +268,6 @@ func (f *family) describeService(_ model.ServiceName, _ *frontend.Changes, ports
 	// planned together: otherwise chains that they share would be listed for each.
 	base := newTable()
 	base.there, base.sets, base.config = true, f.table.sets, f.table.config
-	for _, pc := range ports {
-		if s := f.table.clients.of[pc.Name()]; s != nil {
-			base.clients.of[pc.Name()] = s
-		}
-	}
 	p := newPlan(base)
 	p.shown = f.table.own
 	for _, pc := range ports {

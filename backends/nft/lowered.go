@@ -53,7 +53,7 @@ const maxPartial = 5
 // add adds the service ports of a plan, whose rules have the new timeouts by now.
 func (l *loweredTimeouts) add(p *plan) {
 	for _, port := range p.lowered {
-		name := p.base.clients.of[port].Name
+		name := p.base.own[port].clients.Name
 		i := slices.IndexFunc(l.sets, func(s *loweredSet) bool { return s.name == name })
 		if i < 0 {
 			i = len(l.sets)
@@ -121,12 +121,11 @@ func (f *family) lowerIn(ctx context.Context, l *loweredSet) (read int, done boo
 	var set *dp.Set
 	timeouts := map[uint32]time.Duration{} // by the numbers that stand for the ports, 0 if the set has only one
 	for port := range l.ports {
-		own, s := f.table.own[port], f.table.clients.of[port]
-		if !own.isSticky() || s == nil || s.Name != l.name {
+		own := f.table.own[port]
+		if !own.isSticky() || own.clients.Name != l.name {
 			continue // it has left the set meanwhile
 		}
-		set = s
-		if isShared(set) {
+		if set = own.clients; isShared(set) {
 			timeouts[own.scope] = own.affinity
 		} else {
 			timeouts[0] = own.affinity

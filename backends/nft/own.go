@@ -73,10 +73,8 @@ func (p *plan) changeOwn(c *frontend.PortChange, sets *[2]slotsChange, before *o
 		delete(p.base.own, name)
 		// Objects that are requested again are not removed, see transactions.
 		p.goneChains = append(p.goneChains, before.chains...)
-		if before.isSticky() && !after.isSticky() {
-			if set, unused := p.base.clients.leave(name); unused {
-				p.goneSets = append(p.goneSets, set)
-			}
+		if before.isSticky() && !after.isSticky() && p.base.clients.leave(name, before.clients) {
+			p.goneSets = append(p.goneSets, before.clients.Name)
 		}
 		if before.numbered && !after.hasNumbers() {
 			p.goneIDs = append(p.goneIDs, before.ids[:]...)
@@ -90,7 +88,11 @@ func (p *plan) changeOwn(c *frontend.PortChange, sets *[2]slotsChange, before *o
 	kept := !p.all && (c.Before == nil || after.affinity >= c.Before.AffinityTimeout)
 	was := cmp.Or(before, p.shown[name])
 	if after.isSticky() {
-		after.clients = p.base.clients.join(name)
+		if was.isSticky() {
+			after.clients = was.clients
+		} else {
+			after.clients = p.base.clients.join(name)
+		}
 		kept = p.ensureSet(after.clients) || kept
 	}
 	for i, set := range frontend.RouteSets() {
