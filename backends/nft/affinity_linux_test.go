@@ -20,6 +20,21 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
+// addClients adds n clients to a set, with the same numbers in their keys.
+func addClients(t *testing.T, set, numbers string, n int) {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "add element ip kube-proxy-lib %s {", set)
+	for i := range n {
+		fmt.Fprintf(&b, "203.%d.%d.1 . %s timeout 1h,\n", i>>8, i&255, numbers)
+	}
+	b.WriteString("}\n")
+	fill := exec.CommandContext(t.Context(), need.Program(t, "nft"), "-f", "-")
+	fill.Stdin = strings.NewReader(b.String())
+	out, err := fill.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
 // A service whose clients fill its set goes on balancing, and its neighbour keeps its clients.
 func TestAServiceWithMoreClientsThanItsSetHoldsGoesOnBalancing(t *testing.T) {
 	nftProgram := need.Program(t, "nft")
@@ -52,16 +67,7 @@ func TestAServiceWithMoreClientsThanItsSetHoldsGoesOnBalancing(t *testing.T) {
 	}
 	require.NotEmpty(t, set, "%s", listed)
 
-	var b strings.Builder
-	fmt.Fprintf(&b, "add element ip kube-proxy-lib %s {", set)
-	for i := range 65535 {
-		fmt.Fprintf(&b, "203.%d.%d.1 . 7 timeout 1h,\n", i>>8, i&255)
-	}
-	b.WriteString("}\n")
-	fill := exec.CommandContext(t.Context(), nftProgram, "-f", "-")
-	fill.Stdin = strings.NewReader(b.String())
-	out, err := fill.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	addClients(t, set, "7", 65535)
 
 	seen := map[string]int{}
 	for client := range 60 {
@@ -146,16 +152,7 @@ func TestServicesThatShareASetOfClientsAreToldApart(t *testing.T) {
 	check("after a restart")
 	assert.Contains(t, list(), "elements = {")
 
-	var b strings.Builder
-	fmt.Fprintf(&b, "add element ip kube-proxy-lib %s {", set)
-	for i := range 65535 - 3*8 {
-		fmt.Fprintf(&b, "203.%d.%d.1 . 7 . 7 timeout 1h,\n", i>>8, i&255)
-	}
-	b.WriteString("}\n")
-	fill := exec.CommandContext(t.Context(), nftProgram, "-f", "-")
-	fill.Stdin = strings.NewReader(b.String())
-	out, err := fill.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	addClients(t, set, "7 . 7", 65535-3*8)
 	check("when the set is full")
 	for client := 10; client < 20; client++ {
 		for _, to := range []string{other, many[0]} {
