@@ -47,7 +47,7 @@ const someCases = "^(a cluster IP leads|external addresses lead|a service withou
 // The drop-in replacement, as a program that is judged like any other.
 func TestTheDropIn(t *testing.T) {
 	need.Root(t)
-	program := buildDropIn(t)
+	program := buildDropIn(t, nil)
 	for name, test := range map[string]func(*testing.T, string){
 		"passes":                             passesTheSuite,
 		"leaves rules":                       leavesRules,
@@ -101,6 +101,7 @@ func judgedWithGates(t *testing.T, program, cases, gates string,
 // The image of Dockerfile.nftables has one file. From an empty root, with what a container runtime mounts and nothing
 // else, it serves packets, and cleans up. README says how large it is.
 func TestTheImageForNftables(t *testing.T) {
+	need.Deep(t) // it compiles everything once more
 	need.Root(t)
 	need.Program(t, "unshare")
 	t.Parallel()
@@ -110,7 +111,8 @@ func TestTheImageForNftables(t *testing.T) {
 		`go build (-modfile=\S+) (-trimpath) (-ldflags)="(.*)" -o /kube-proxy \./cmd/kube-proxy\n`).
 		FindStringSubmatch(string(dockerfile))
 	require.NotNil(t, flags)
-	program := buildDropIn(t, flags[1], flags[2], flags[3]+"="+flags[4])
+	// The image has no libraries.
+	program := buildDropIn(t, []string{"CGO_ENABLED=0"}, flags[1], flags[2], flags[3]+"="+flags[4])
 	file, err := os.Stat(program)
 	require.NoError(t, err)
 	for _, page := range []string{"../../README.md", "../kube-proxy/README.md"} {
@@ -139,12 +141,13 @@ func TestTheImageForNftables(t *testing.T) {
 	assert.Positive(t, r.Counts(report.Core).Passed+r.Counts(report.Core).Slow, "%s", out)
 }
 
-// buildDropIn builds the drop-in with more flags for the compiler, static as for an image.
-func buildDropIn(t *testing.T, flags ...string) string {
+// buildDropIn builds the drop-in, with more variables and flags for the compiler. Without any, it is linked from what has
+// been compiled for the tests.
+func buildDropIn(t *testing.T, env []string, flags ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kube-proxy")
 	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", path, "./cmd/kube-proxy")...)
-	cmd.Dir, cmd.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Dir, cmd.Env = "../..", append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return path
