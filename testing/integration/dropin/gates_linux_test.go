@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -107,12 +106,13 @@ func TestThePageAboutKubernetes140(t *testing.T) {
 	refused.wait()
 	require.Error(t, refused.err)
 	assert.Contains(t, refused.logged(), `mode: Unsupported value: "ipvs"`)
-	const machine = "oomScoreAdj: 0\nconntrack:\n  maxPerCore: 0 # the limit is the machine's\n"
-	served := l.start("--kubeconfig", kubeconfig, "--hostname-override", nodeName, "--config",
+	machine := "oomScoreAdj: 0\nconntrack:\n  maxPerCore: 0 # the limit is the machine's\n" +
+		"clientConnection:\n  kubeconfig: " + l.AdminKubeconfig(l.relay.Port) + "\n"
+	served := l.start("--hostname-override", nodeName, "--config",
 		write("served.yaml", blocks[0]+machine))
 	for _, s := range movedServices {
 		for _, ip := range s.all {
-			require.Eventually(t, func() bool { return strings.Contains(l.rules(), ip) }, waitTimeout, 50*time.Millisecond, ip)
+			served.await("an address in the rules", func() bool { return strings.Contains(l.rules(), ip) })
 		}
 	}
 	served.terminate()

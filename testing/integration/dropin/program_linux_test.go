@@ -147,6 +147,20 @@ func (p *program) awaitLog(what string, ok func(log string) bool) {
 }
 
 // kill is SIGKILL.
+// await waits until ok returns true.
+func (p *program) await(what string, ok func() bool) {
+	p.t.Helper()
+	require.Eventually(p.t, func() bool {
+		select {
+		case <-p.ended:
+			return true
+		default:
+			return ok()
+		}
+	}, waitTimeout, 50*time.Millisecond, what)
+	require.True(p.t, ok(), "the program ended before: %s", what)
+}
+
 func (p *program) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.ended
