@@ -76,11 +76,16 @@ func (s *stream) usable(logger klog.Logger, report func()) bool {
 	s.reported = lost
 	s.mu.Unlock()
 	if lost && !reported {
-		logger.Error(nil, "A streamed list does not end: does a tunnel or proxy on the way to the API server drop the "+
-			"bookmark k8s.io/initial-events-end? Listing without streaming", "objects", objects)
+		logIncomplete(logger, "objects", objects)
 		report()
 	}
 	return !lost
+}
+
+// logIncomplete says that streamed lists are given up, with something about them.
+func logIncomplete(logger klog.Logger, key string, value any) {
+	logger.Error(nil, "A streamed list does not end: does a tunnel or proxy on the way to the API server drop the "+
+		"bookmark k8s.io/initial-events-end? Listing without streaming", key, value)
 }
 
 // begin records that a list is being streamed.

@@ -5,7 +5,8 @@
 //
 //   - [NewClientset] lists and watches with an API server. The server filters, and no object is kept in memory. This is
 //     the source for a proxy on a node.
-//   - [NewInformers] uses the informers that a controller or agent already has.
+//   - [NewInformers] uses the informers that a controller or agent already has. Wrap their client's transport with
+//     [ListFallback], in case a tunnel drops the end of streamed lists.
 //   - [NewFiles] and [NewFilesFS] read files like those that kubectl prints: for tests, demonstrations, static
 //     clusters, and bug reports.
 //
@@ -40,5 +41,6 @@ package watch
 //	clientset_outage.go          what is logged while a server cannot be reached
 //	clientset_silence.go         a server that sends nothing (S68)
 //	informers.go                 a program's own informers
+//	informers_fallback.go        their streamed lists that do not end
 //	files.go, files_*.go         files: where they are, when they are read, and what has changed in them
 //	filter.go, trim.go           which objects are for this proxy, and what is kept of them

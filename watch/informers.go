@@ -61,7 +61,8 @@ type InformersOptions struct {
 //
 // Informers that have not listed after 30 seconds are logged and counted, see ListIncomplete of [Handler]. Why they
 // have not cannot be seen from outside: the factory is not started, the API server cannot be reached, or a tunnel drops
-// the end of streamed lists. Until they have, Synced is not called; [Clientset] would list without streaming.
+// the end of streamed lists. Until they have, Synced is not called. With [ListFallback] in their client, they list
+// without streaming behind such a tunnel, as [Clientset] does by itself.
 //
 // A transform function of the informers must not change what package localstate reads. Informers deliver the result of
 // a relist object by object; with [Clientset] it is one Update.
@@ -170,13 +171,16 @@ func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
 		}
 	}
 	if !awaitSynced(ctx, needed, s.hint) {
-		logger.Info("Still waiting for informers to list: is the factory started, and was it after NewInformers? If it " +
-			"is, and client-go logs that it awaits a bookmark, a tunnel or proxy in between drops the end of streamed " +
-			"lists: set KUBE_FEATURE_WatchListClient=false")
-		for k, informer := range s.inputs {
-			if k != serviceCIDRs && !informer.HasSynced() && (k != nodes || nodeName != "") {
-				reportIncomplete(h, k)
-			}
+		missing := s.unsynced(nodeName)
+		names := make([]string, len(missing))
+		for i, k := range missing {
+			names[i] = k.String()
+		}
+		logger.Info("Still waiting for informers to list: is the factory started, and was it after NewInformers? If it "+
+			"is, and client-go logs that it awaits a bookmark, a tunnel or proxy in between drops the end of streamed "+
+			"lists: wrap the client's transport with watch.ListFallback", "resources", names)
+		for _, k := range missing {
+			reportIncomplete(h, k)
 		}
 		awaitSynced(ctx, needed, math.MaxInt64)
 	}
@@ -192,6 +196,17 @@ func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
 	h.Synced()
 	<-ctx.Done()
 	return nil
+}
+
+// unsynced returns the kinds that Run waits for and that have not been listed, sorted.
+func (s *Informers) unsynced(nodeName string) (missing []kind) {
+	for k, informer := range s.inputs {
+		if k != serviceCIDRs && !informer.HasSynced() && (k != nodes || nodeName != "") {
+			missing = append(missing, k)
+		}
+	}
+	slices.SortFunc(missing, func(a, b kind) int { return cmp.Compare(a.String(), b.String()) })
+	return missing
 }
 
 // awaitSynced waits until the registrations have delivered everything, or ctx ends, and returns true; if that takes

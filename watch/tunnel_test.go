@@ -285,6 +285,43 @@ func brainOf(t *testing.T, ctx context.Context, source watch.Source, registry pr
 		sees: func(int) bool { return true }, metrics: "kubeproxy_remote_"}
 }
 
+// clientsetOf is a Clientset behind the tunnel.
+func clientsetOf(t *testing.T, _ context.Context, u *tunnel, quiet *timers) watch.Source {
+	client, err := kubernetes.NewForConfig(u.config)
+	require.NoError(t, err)
+	source, err := watch.NewClientset(client, watch.ClientsetOptions{})
+	require.NoError(t, err)
+	source.SetAfterFunc(quiet.afterFunc)
+	return source
+}
+
+// informersOf are a program's own informers behind the tunnel, whose client has a ListFallback.
+func informersOf(t *testing.T, ctx context.Context, u *tunnel, quiet *timers) watch.Source {
+	config := rest.CopyConfig(u.config)
+	config.Wrap(watch.ListFallbackAfter(quiet.afterFunc))
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return logged{next, klog.FromContext(ctx)} })
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	factory := informers.NewSharedInformerFactory(client, 0)
+	source, err := watch.NewInformers(factory, watch.InformersOptions{})
+	require.NoError(t, err)
+	stop := make(chan struct{})
+	factory.Start(stop)
+	t.Cleanup(factory.Shutdown)
+	t.Cleanup(func() { close(stop) })
+	return source
+}
+
+// logged gives requests a logger, which informers that a factory has started do not.
+type logged struct {
+	next   http.RoundTripper
+	logger klog.Logger
+}
+
+func (l logged) RoundTrip(r *http.Request) (*http.Response, error) {
+	return l.next.RoundTrip(r.WithContext(klog.NewContext(r.Context(), l.logger)))
+}
+
 // A tunnel over real connections drops the bookmark that ends a streamed list, or ends the stream: a proxy and a brain
 // still get everything, and later changes. (After a broken HTTP/2 stream client-go itself lists without streaming.)
 func TestATunnelThatDropsTheEndOfLists(t *testing.T) {
@@ -303,20 +340,24 @@ func TestATunnelThatDropsTheEndOfLists(t *testing.T) {
 		"HTTP 2, which breaks streams":   {http2: true, contentType: protobuf, ends: io.ErrUnexpectedEOF},
 		"HTTP 1.1, which breaks streams": {contentType: protobuf, ends: io.ErrUnexpectedEOF, incomplete: 4},
 	} {
-		for who, newReader := range map[string]func(*testing.T, context.Context, watch.Source,
-			prometheus.Registerer) *reader{"a proxy": proxyOf, "a brain": brainOf} {
+		for who, program := range map[string]struct {
+			source func(*testing.T, context.Context, *tunnel, *timers) watch.Source
+			of     func(*testing.T, context.Context, watch.Source, prometheus.Registerer) *reader
+			counts bool // at once; Informers count what they have waited for
+		}{
+			"a proxy":                {clientsetOf, proxyOf, true},
+			"a brain":                {clientsetOf, brainOf, true},
+			"a proxy with informers": {informersOf, proxyOf, false},
+			"a brain with informers": {informersOf, brainOf, false},
+		} {
 			t.Run(who+", "+name, func(t *testing.T) {
 				u := newTunnel(t, test.http2, test.contentType, test.ends)
-				client, err := kubernetes.NewForConfig(u.config)
-				require.NoError(t, err)
-				source, err := watch.NewClientset(client, watch.ClientsetOptions{})
-				require.NoError(t, err)
 				var quiet timers
-				source.SetAfterFunc(quiet.afterFunc)
 				var log logs
 				ctx, cancel := context.WithCancel(log.context(t))
+				source := program.source(t, ctx, u, &quiet)
 				registry := prometheus.NewRegistry()
-				r := newReader(t, ctx, source, registry)
+				r := program.of(t, ctx, source, registry)
 				ended := make(chan error, 1)
 				go func() { ended <- r.run(ctx) }()
 				u.waitDropped(1)
@@ -327,9 +368,11 @@ func TestATunnelThatDropsTheEndOfLists(t *testing.T) {
 				}
 				require.Eventually(t, r.ready, time.Minute, time.Millisecond)
 				assert.Equal(t, test.incomplete, log.count("A streamed list does not end"))
-				n, err := testutil.GatherAndCount(registry, r.metrics+"incomplete_lists_total")
-				require.NoError(t, err)
-				assert.Equal(t, test.incomplete, n, "resources that are counted")
+				if program.counts {
+					n, err := testutil.GatherAndCount(registry, r.metrics+"incomplete_lists_total")
+					require.NoError(t, err)
+					assert.Equal(t, test.incomplete, n, "resources that are counted")
+				}
 				require.NoError(t, u.Set(kube.Service("default/late").ClusterIP("10.96.0.2").Port("http", 80).Build()))
 				require.Eventually(t, func() bool { return r.sees(2) }, time.Minute, time.Millisecond)
 				cancel()
@@ -339,7 +382,7 @@ func TestATunnelThatDropsTheEndOfLists(t *testing.T) {
 	}
 }
 
-// The program's own informers wait forever: the source can only log that.
+// Without a ListFallback the program's own informers wait forever: the source can only say so, and which ones.
 func TestInformersBehindATunnelThatDropsTheEndOfLists(t *testing.T) {
 	u := newTunnel(t, true, "application/vnd.kubernetes.protobuf", nil)
 	client, err := kubernetes.NewForConfig(u.config)
@@ -363,7 +406,8 @@ func TestInformersBehindATunnelThatDropsTheEndOfLists(t *testing.T) {
 		n, err := testutil.GatherAndCount(registry, "kubeproxy_incomplete_lists_total")
 		return err == nil && n == 3
 	}, time.Minute, time.Millisecond, "all but ServiceCIDRs, which are not waited for")
-	assert.Equal(t, 1, log.count("in between drops the end of streamed lists"))
+	assert.Equal(t, 1, log.count("drops the end of streamed lists: wrap the client's transport with watch.ListFallback"))
+	assert.Equal(t, 1, log.count(`"resources"=["endpointslices.discovery.k8s.io" "nodes" "services"]`))
 	assert.False(t, r.ready())
 	cancel()
 	require.NoError(t, <-ended)

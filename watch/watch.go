@@ -34,7 +34,7 @@ type Source interface {
 // client-go begins another one, after 5 to 10 minutes.
 //
 // ListIncomplete(kind metav1.Object) is called once if a streamed list of that kind does not end: by a [Clientset],
-// which lists without streaming from then on, and by [Informers], which can only wait.
+// which lists without streaming from then on, and by [Informers], which can only wait: see [ListFallback].
 //
 // WatchSilent(kind metav1.Object) is called each time that a [Clientset] has listed that kind anew because the API
 // server had sent nothing to the watch (S68).
