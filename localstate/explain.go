@@ -21,10 +21,8 @@ type Explanation struct {
 	// UnmatchedPorts are ports that slices of the service have, but the service does not. Ports match by name and
 	// protocol.
 	UnmatchedPorts []string `json:"unmatchedPorts,omitempty"`
-	// InvalidAddresses are addresses in slices that do not parse, or are not of the slice's family.
-	InvalidAddresses []string `json:"invalidAddresses,omitempty"`
 	// Ignored lists the slices of the service that are not used, such as those of type FQDN, and the unused parts of
-	// others. Each entry gives a count, a reason and the names of slices.
+	// others, such as addresses that do not parse. Each entry gives a count, a reason and the names of slices.
 	Ignored []string `json:"ignored,omitempty"`
 	// Held: the endpoints of a port are the last usable ones (S66); see Held of [PortExplanation].
 	Held bool `json:"held,omitempty"`
@@ -136,20 +134,14 @@ func (s *State) ExplainLater(name model.ServiceName) (explain func() *Explanatio
 
 func (s *State) explain(svc *service, skipped string, refused []bool, ignored []ignoredSlice) *Explanation {
 	e := &Explanation{Service: svc.name, Skipped: skipped}
-	for _, slice := range svc.slices {
-		for i := range slice.len() {
-			if slice.flags(i).has(flagInvalid) {
-				e.InvalidAddresses = append(e.InvalidAddresses, slice.places[i].Value().invalid)
-			}
-		}
-	}
 	if svc.intake == nil {
 		if e.Skipped == "" {
 			e.Skipped = s.whyNoService()
 		}
+		e.Ignored = svc.invalidAddresses()
 		return e
 	}
-	e.Ignored = svc.ignoredParts(ignored)
+	e.Ignored = append(svc.ignoredParts(ignored), svc.invalidAddresses()...)
 	known := map[model.PortName]struct{}{}
 	for _, p := range svc.intake.fields.Ports {
 		known[svc.intake.fields.PortName(p)] = struct{}{}
@@ -354,9 +346,6 @@ func (e *Explanation) String() string {
 	}
 	for _, p := range slices.Sorted(slices.Values(e.UnmatchedPorts)) {
 		fmt.Fprintf(&b, "  port %s matches no port of the service\n", p)
-	}
-	for _, a := range e.InvalidAddresses {
-		fmt.Fprintf(&b, "  %q is not an IP address of its slice's family\n", a)
 	}
 	for _, text := range e.Ignored {
 		fmt.Fprintf(&b, "  ignored: %s\n", text)

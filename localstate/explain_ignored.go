@@ -126,6 +126,33 @@ func (svc *service) ignoredParts(ignored []ignoredSlice) (texts []string) {
 	return texts
 }
 
+// invalidAddresses describes the addresses in the slices of a service that do not parse, or are not of the slice's
+// family.
+func (svc *service) invalidAddresses() (texts []string) {
+	for _, slice := range svc.slices {
+		n, first := 0, ""
+		for i := range slice.len() {
+			if slice.flags(i).has(flagInvalid) {
+				n++
+				first = cmp.Or(first, slice.places[i].Value().invalid)
+			}
+		}
+		if n > 0 {
+			texts = append(texts, fmt.Sprintf("%s in slice %s (%q%s): not an %v address", plural(n, "address", "addresses"),
+				slice.name, first, more(n), slice.family))
+		}
+	}
+	return texts
+}
+
+// more returns "" after the only one, and " ..." after the first of several.
+func more(n int) string {
+	if n == 1 {
+		return ""
+	}
+	return " ..."
+}
+
 // slicesNamed returns a text that names a few of the slices.
 func slicesNamed(names []string) string {
 	n := len(names)

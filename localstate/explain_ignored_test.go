@@ -55,7 +55,8 @@ func TestExplainNamesWhatIsIgnored(t *testing.T) {
 		{"further addresses behind one that does not parse", Options{}, []metav1.Object{aSlice("web-1", ep("10.1.0.1"),
 			ep("db.local"), ep("other.local"), func(s *discoveryv1.EndpointSlice) {
 				s.Endpoints[1].Addresses = []string{"db.local", "10.1.2.3"}
-			})}, []string{"1 address in slice web-1 (10.1.2.3 ...): only the first address of an endpoint counts"}},
+			})}, []string{"1 address in slice web-1 (10.1.2.3 ...): only the first address of an endpoint counts",
+			`2 addresses in slice web-1 ("db.local" ...): not an IPv4 address`}},
 		{"many", Options{}, []metav1.Object{aSlice("d", ofType("FQDN"), ep("d")), aSlice("c", ofType("FQDN"), ep("c")),
 			aSlice("b", ofType("FQDN"), ep("b")), aSlice("a", ofType("FQDN"), ep("a"))},
 			[]string{"4 endpoints in 4 slices (a, b, c, ...): address type FQDN"}},

@@ -188,15 +188,27 @@ func TestExplainNamesTheLabelOfThisProxy(t *testing.T) {
 
 func TestExplainInvalidAddresses(t *testing.T) {
 	w := newWorld(t, aService("web"))
-	for _, invalid := range [][]string{{"pod"}, {"another"}, {"another", "fd01::1"}, nil} {
+	for _, test := range []struct {
+		invalid []string
+		want    []string
+	}{
+		{[]string{"pod"}, []string{`1 address in slice web-1 ("pod"): not an IPv4 address`}},
+		{[]string{"another"}, []string{`1 address in slice web-1 ("another"): not an IPv4 address`}},
+		{[]string{"another", "fd01::1"}, []string{`2 addresses in slice web-1 ("another" ...): not an IPv4 address`}},
+		{},
+	} {
 		slice := aSlice("web-1", ep("10.1.0.1"))
-		for _, address := range invalid {
+		for _, address := range test.invalid {
 			ep(address)(slice)
 		}
 		w.change([]metav1.Object{slice}...)
 		e, _ := w.state.Explain(w.mustService("web").Name)
-		require.Equal(t, invalid, e.InvalidAddresses)
+		require.Equal(t, test.want, e.Ignored)
 	}
+	w.delete(aService("web"))
+	w.set(aSlice("web-1", ep("pod")))
+	e, _ := w.state.Explain(model.ServiceName{Namespace: namespace, Name: "web"})
+	require.Equal(t, []string{`1 address in slice web-1 ("pod"): not an IPv4 address`}, e.Ignored, "without a Service")
 }
 
 func TestExplainWhatIsNotKnown(t *testing.T) {

@@ -163,9 +163,6 @@ func notesOf(e *localstate.Explanation) (notes []string) {
 	for _, p := range e.UnmatchedPorts {
 		notes = append(notes, "port "+p+" matches no port of the service")
 	}
-	for _, a := range e.InvalidAddresses {
-		notes = append(notes, fmt.Sprintf("%q is not an IP address of its slice's family", a))
-	}
 	for _, text := range e.Ignored {
 		notes = append(notes, "ignored: "+text)
 	}
