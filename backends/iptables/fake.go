@@ -20,3 +20,7 @@ func NewFake(f model.Family) Fake { return Fake{dataplane.NewFake(f)} }
 
 // Dump returns the chains as iptables-save prints them.
 func (f Fake) Dump() string { return f.fake.Dump() }
+
+// Fail makes every write fail with err and change nothing, until Fail(nil). Reads do not fail. It may be called while
+// the backend is at work. A program that calls Sync itself calls ResyncFailed before it tries again, as a run does.
+func (f Fake) Fail(err error) { f.fake.Fail(err) }

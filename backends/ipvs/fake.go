@@ -24,3 +24,7 @@ func NewFake() Fake { return Fake{dataplane.NewFake()} }
 
 // Dump returns the service addresses, and the virtual servers as ipvsadm prints them.
 func (f Fake) Dump() string { return f.fake.Dump() }
+
+// Fail makes every write fail with err and change nothing, until Fail(nil). Reads do not fail. It may be called while
+// the backend is at work. A program that calls Sync itself calls ResyncFailed before it tries again, as a run does.
+func (f Fake) Fail(err error) { f.fake.Fail(err) }

@@ -29,6 +29,9 @@ type Calls struct {
 // and must not use the model.
 func (l *Log) SetFail(fail func(call string) error) { l.fail.Store(&fail) }
 
+// Fail makes every modifying call fail with err, until Fail(nil). It replaces what SetFail has set.
+func (l *Log) Fail(err error) { l.SetFail(func(string) error { return err }) }
+
 // SetFailRead is the same for reading calls, with the method's name.
 func (l *Log) SetFailRead(fail func(call string) error) { l.failRead.Store(&fail) }
 

@@ -102,6 +102,14 @@ func (f *Fake) Restore(ctx context.Context, b *Batch) error {
 	return nil
 }
 
+// Fail makes every Restore and EnsureCounter fail with err, until Fail(nil). It replaces FailRestore and FailCounter.
+func (f *Fake) Fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.FailRestore = func(*Batch) error { return err }
+	f.FailCounter = func(string) error { return err }
+}
+
 // failRule refuses rules with a counter that does not exist, and what FailRule refuses.
 func (f *Fake) failRule(table Table, chain, rule string) error {
 	if name := counterOf(rule); name != "" {

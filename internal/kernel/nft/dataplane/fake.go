@@ -26,7 +26,8 @@ type Fake struct {
 	applied int
 	listed  int
 
-	// FailApply, if set, is called before each Apply. If it returns an error, Apply returns that and applies nothing.
+	// FailApply, if set, is called before each Apply. If it returns an error, Apply returns that and applies nothing. See
+	// also Fail.
 	FailApply func(*Transaction) error
 	// LeftOut, if set, says which elements ReadDynamic leaves out, by their places in the order of their keys. Then it
 	// is not complete.
@@ -135,6 +136,13 @@ func (f *Fake) Check(ctx context.Context, tx *Transaction) error {
 		return err
 	}
 	return f.apply(tx, false)
+}
+
+// Fail makes every Apply fail with err, until Fail(nil). It replaces FailApply.
+func (f *Fake) Fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.FailApply = func(*Transaction) error { return err }
 }
 
 // ApplyAsSomebodyElse applies a transaction as another program would: Drift and Drifted report it.
