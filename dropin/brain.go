@@ -87,6 +87,9 @@ func (p *proxy) brainFeed(state localstate.Options) (*remote.Feed, error) {
 	if opts.Dial == nil {
 		opts.Dial = p.machine.reached.dial
 	}
+	if opts.NodeVIPs == nil {
+		opts.NodeVIPs = p.machine.reached.setNodes
+	}
 	feed, err := remote.NewFeed(opts)
 	if err != nil {
 		return nil, fmt.Errorf("brain: %w", err)

@@ -35,7 +35,11 @@ type testBrain struct {
 	changes chan watch.Change
 	target  string
 	metrics prometheus.Registerer
+	noNodes bool // it does not say that it delivers Nodes
 }
+
+// DeliversNodes reports whether clients are told what the brain knows of other nodes.
+func (b *testBrain) DeliversNodes() bool { return !b.noNodes }
 
 // Run implements watch.Source.
 func (b *testBrain) Run(ctx context.Context, _ string, h watch.Handler) error {

@@ -34,7 +34,7 @@ type otherNodes struct {
 var _ watch.Handler = (*otherNodes)(nil)
 
 // newOtherNodes returns the addresses of all nodes but one. Once requested, they are followed until ctx ends, in wg.
-// Without a client no node is known.
+// Without a client they are those that the brain tells.
 func newOtherNodes(
 	ctx context.Context, wg *sync.WaitGroup, client kubernetes.Interface, self string, reached *reached,
 ) (*otherNodes, error) {
@@ -42,6 +42,9 @@ func newOtherNodes(
 	if client == nil {
 		o.known = true
 		o.begin = sync.OnceFunc(func() {
+			if reached.knowsNodes() {
+				return
+			}
 			klog.FromContext(ctx).Info("Behind a brain the addresses of other nodes are not known: this node no longer " +
 				"reaches one that a Service lists as an external IP or VIP. Use mode nftables if Services do")
 		})

@@ -91,12 +91,43 @@ func TestNobodyWatchesAllNodesWithoutNeed(t *testing.T) {
 	}
 }
 
-// Behind a brain only the brains are known, and the node is told what that means. The addresses of brains are never the
-// node's own: without them it would have no state after that, and nothing would put it right.
+// Behind a brain the node is told which addresses are other nodes', whether the Node or the service comes first.
+func TestModeIPVSBehindABrainLeavesOtherNodesTheirAddresses(t *testing.T) {
+	needModesOfLinux(t)
+	b := newBrain(t, append(cluster(), kube.Node("n2").InternalIP("192.0.2.2", "2001:db8::2").Build(),
+		kube.Service("default/ext").ClusterIP("10.96.0.20").Port("http", 80).
+			ExternalIP("192.0.2.2").ExternalIP("192.0.2.3").Build())...)
+	b.start(t, brain.ServeOptions{})
+	r := newBrainRig(t)
+	ready := make(chan struct{})
+	c, err := ParseCommand([]string{"--proxy-mode=ipvs", "--server=" + b.target, "--ipvs-min-sync-period=0"}, io.Discard)
+	require.NoError(t, err)
+	c.Config.machine = r.machine
+	c.Config.OnReady = func() { close(ready) }
+	stop := r.startFunc(t, c.Run)
+	<-ready
+	dump := r.ipvs.Dump()
+	assert.NotContains(t, dump, "address 192.0.2.2", "it was never taken")
+	assert.Contains(t, dump, "-A -t 192.0.2.2:80")
+	assert.Contains(t, dump, "address 192.0.2.3")
+	assert.NotContains(t, r.logged(), "Behind a brain the addresses of other nodes are not known")
+
+	b.changes <- watch.Change{Object: kube.Node("n3").InternalIP("192.0.2.3").Build()}
+	require.Eventually(t, func() bool { return !strings.Contains(r.ipvs.Dump(), "address 192.0.2.3") },
+		time.Minute, time.Millisecond)
+	b.changes <- watch.Change{Object: kube.Node("n2").Build(), Deleted: true}
+	require.Eventually(t, func() bool { return strings.Contains(r.ipvs.Dump(), "address 192.0.2.2") },
+		time.Minute, time.Millisecond)
+	require.NoError(t, stop())
+}
+
+// The addresses of brains are never the node's own: without them it would have no state after that, and nothing would
+// put it right. If a brain does not know the Nodes, the node is told what that means.
 func TestModeIPVSBehindABrainLeavesTheBrainsTheirAddresses(t *testing.T) {
 	needModesOfLinux(t)
 	brains := newBrain(t, append(cluster(), kube.Service("default/ext").ClusterIP("10.96.0.20").Port("http", 80).
 		ExternalIP("192.0.2.20").ExternalIP("2001:db8::20").ExternalIP("192.0.2.30").Build())...)
+	brains.noNodes = true
 	brains.start(t, brain.ServeOptions{})
 	r, reached := newRig(t), newReached()
 	r.machine.reached = reached

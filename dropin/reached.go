@@ -17,6 +17,9 @@ type reached struct {
 
 	mu   sync.Mutex
 	list []netip.Addr // that used last at the end; never changed
+	// nodes are the addresses of other nodes that a brain tells; known: it does.
+	nodes []netip.Addr
+	known bool
 }
 
 // maxReached is how many addresses are remembered: those of load balancers change every few hours.
@@ -39,17 +42,42 @@ func (r *reached) add(a netip.Addr) {
 		r.list = r.list[1:]
 	}
 	r.list = append(slices.Clip(r.list), a)
+	r.notify()
+}
+
+// notify is called with the lock held.
+func (r *reached) notify() {
 	select {
 	case r.changed <- struct{}{}:
 	default:
 	}
 }
 
-// addresses returns the addresses.
+// setNodes replaces what a brain tells of other nodes.
+func (r *reached) setNodes(list []netip.Addr, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Equal(r.nodes, list) {
+		r.notify()
+	}
+	r.nodes, r.known = list, known
+}
+
+// knowsNodes reports whether a brain tells the addresses of other nodes.
+func (r *reached) knowsNodes() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known
+}
+
+// addresses returns the addresses, those of other nodes as well.
 func (r *reached) addresses() []netip.Addr {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.list
+	if len(r.nodes) == 0 {
+		return r.list
+	}
+	return slices.Concat(r.list, r.nodes)
 }
 
 // dial connects like client-go. An address counts before it answers: the node may be unable to reach it because a

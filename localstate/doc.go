@@ -47,7 +47,8 @@ package localstate
 
 // Where things are:
 //
-//	state.go, service.go, slice.go, node.go    what is kept of objects, and which services an object's change marks
+//	state.go, service.go, slice.go, node.go,
+//	externalips.go                             what is kept of objects, and which services an object's change marks
 //	options.go, class.go                       what belongs to one node, to a class of nodes, or to all
 //	flush.go, flush_service.go, flush_port.go  what changed, service by service and port by port
 //	rule.go                                    the decision: which endpoints a port uses, and how (S20 to S28)

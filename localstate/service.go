@@ -220,7 +220,7 @@ func intakeExternal(in *serviceIntake, o options, obj *corev1.Service, bad func(
 		add("externalIPs", text, &svc.ExternalIPs, !o.NoExternalIPs)
 	}
 	for _, ingress := range obj.Status.LoadBalancer.Ingress {
-		if ingress.IP != "" && (ingress.IPMode == nil || *ingress.IPMode == corev1.LoadBalancerIPModeVIP) {
+		if isVIP(&ingress) {
 			add("status.loadBalancer.ingress", ingress.IP, &svc.LoadBalancerIPs, true)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -130,6 +132,9 @@ func (c *conversation) apply(ctx context.Context, batch wire.Batch, sync *remote
 			return false, false, err
 		}
 	}
+	if err := c.takeNodeVIPs(sync.NodeVIPs); err != nil {
+		return false, false, err
+	}
 	first, c.synced = !c.synced, true
 	c.handler.Health().SetRestored(time.Time{})
 	client.mu.Lock()
@@ -146,6 +151,22 @@ func (c *conversation) apply(ctx context.Context, batch wire.Batch, sync *remote
 	}
 	client.outcome.revision = sync.Revision
 	return false, true, nil
+}
+
+// takeNodeVIPs passes on what the server says, after the node has been taken. Without anything in its first batch, the
+// server is older, or does not know the Nodes.
+func (c *conversation) takeNodeVIPs(m *remotev1.NodeVIPs) error {
+	tell := c.client.opts.NodeVIPs
+	if tell == nil || m == nil && c.complete {
+		return nil
+	}
+	list, err := wire.DecodeNodeVIPs(m)
+	if err != nil {
+		return err
+	}
+	own := c.client.view.node.IPs
+	tell(slices.DeleteFunc(list, func(a netip.Addr) bool { return slices.Contains(own, a) }), m != nil)
+	return nil
 }
 
 // takeSeen records how new a batch is. The caller holds the client's mu.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,6 +61,11 @@ type Options struct {
 	// state stays as it is. Default: 30 s. Negative: it does not wait. Servers whose source has no resourceVersions, such
 	// as files, are not compared.
 	FreshnessWait time.Duration
+
+	// NodeVIPs, if given, is called with the addresses that some Service lists as an external IP or VIP and that another
+	// Node of the cluster has, before a state that depends on them is handed over, and whenever they have changed. known
+	// is false if the server does not say. It must not block.
+	NodeVIPs func(list []netip.Addr, known bool)
 
 	// Keep, if given, keeps the state in a file, for a restart while no server can be reached.
 	Keep *Keep

@@ -146,7 +146,8 @@ func (b *batches) difference(ctx context.Context, old, current *version) *batch 
 		if old != nil && len(found.chunks) == 1 {
 			found.whole = wire.Join(wire.Encode(&remotev1.Update{Kind: remotev1.Kind_DIFF}), found.chunks[0],
 				wire.Encode(&remotev1.Update{Sync: &remotev1.Sync{Revision: current.revision,
-					Seen: current.progress.changed.Since(old.progress.changed)}})).Flat()
+					NodeVIPs: current.progress.nodeVIPsSince(old.progress),
+					Seen:     current.progress.changed.Since(old.progress.changed)}})).Flat()
 		}
 	})
 	return found

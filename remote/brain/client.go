@@ -69,7 +69,8 @@ func (v *nodeView) ownDigest() wire.Digest {
 func (v *nodeView) digest() *remotev1.Digest { return wire.DigestMessage(v.root, v.ownDigest()) }
 
 func (v *nodeView) same(o nodeView) bool {
-	return v.version == o.version && v.own == o.own && v.sameNode(o)
+	return v.version == o.version && v.own == o.own && v.sameNode(o) &&
+		(v.version == nil || v.progress.nodeVIPs == o.progress.nodeVIPs)
 }
 
 func (v *nodeView) sameNode(o nodeView) bool { return v.node == o.node || v.node.Equal(o.node) }

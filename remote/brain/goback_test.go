@@ -230,14 +230,14 @@ func TestAStateClaimsOnlyWhatItHas(t *testing.T) {
 	s.publish(t.Context())
 	s.finishClass(c, first)
 	h.Heard(&discoveryv1.EndpointSlice{}, "25")
-	assert.Equal(t, progress{wire.Mark{10, 10, 10}, wire.Mark{10, 10, 10}}, *c.progress)
+	assert.Equal(t, progress{wire.Mark{10, 10, 10}, wire.Mark{10, 10, 10}, s.source.nodeVIPs}, *c.progress)
 	s.publish(t.Context())
-	assert.Equal(t, progress{wire.Mark{20, 25, 10}, wire.Mark{10, 20, 10}}, *c.progress)
+	assert.Equal(t, progress{wire.Mark{20, 25, 10}, wire.Mark{10, 20, 10}, s.source.nodeVIPs}, *c.progress)
 	assert.Equal(t, c.progress, c.current.progress)
 	h.Heard(&discoveryv1.EndpointSlice{}, "30")
 	node := baseObjects()[0]
 	update(at("31", node)...) // as it was
-	assert.Equal(t, progress{wire.Mark{20, 30, 31}, wire.Mark{10, 20, 10}}, *c.progress)
+	assert.Equal(t, progress{wire.Mark{20, 30, 31}, wire.Mark{10, 20, 10}, s.source.nodeVIPs}, *c.progress)
 }
 
 func clusterObjects(version string) []metav1.Object {

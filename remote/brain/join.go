@@ -77,8 +77,7 @@ func (s *Server) join(c *client, o localstate.Options) error {
 	if err != nil {
 		return status.Errorf(codes.InvalidArgument, "options: %v", err)
 	}
-	if source, ok := s.opts.Source.(interface{ DeliversNodes() bool }); ok && !source.DeliversNodes() &&
-		o.DetectLocal.NodeCIDR {
+	if o.DetectLocal.NodeCIDR && !s.deliversNodes() {
 		return status.Error(codes.InvalidArgument,
 			"options: detect local: NodeCIDR needs the Node, and the server's source delivers no Nodes")
 	}

@@ -13,6 +13,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/internal/watchhealth"
 	"sigs.k8s.io/kube-proxy-lib/remote/internal/wire"
+	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
 // progress says how much of the cluster's history the states of the classes contain. It is immutable.
@@ -22,6 +23,16 @@ import (
 type progress struct {
 	seen    wire.Mark // up to where the source has been read
 	changed wire.Mark // the newest changes that made a difference
+
+	nodeVIPs *remotev1.NodeVIPs // never changed; nil: the source delivers no Nodes
+}
+
+// nodeVIPsSince returns the NodeVIPs for a client that has those of before; nil if they are the same.
+func (p *progress) nodeVIPsSince(before *progress) *remotev1.NodeVIPs {
+	if before.nodeVIPs == p.nodeVIPs {
+		return nil
+	}
+	return p.nodeVIPs
 }
 
 // versionOf returns the kind and the resourceVersion of an object; ok is false if the version cannot be compared.

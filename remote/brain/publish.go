@@ -48,6 +48,7 @@ func (s *Server) publishPending(ctx context.Context) (concerned toDeliver) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pending = false
+	s.announceNodeVIPs(revision, seen, &concerned)
 	progress := s.progressed()
 	for _, c := range classes {
 		c.forget(now.Add(-s.limits.keep), s.opts.KeepBytes)
@@ -73,6 +74,19 @@ func (s *Server) publishPending(ctx context.Context) (concerned toDeliver) {
 	clear(s.renewed)
 	s.followZones(revision, seen, &concerned)
 	return concerned
+}
+
+// announceNodeVIPs announces other NodeVIPs to all clients. The caller holds both locks.
+func (s *Server) announceNodeVIPs(revision uint64, seen time.Time, concerned *toDeliver) {
+	for _, g := range s.classes {
+		if g.current == nil || g.progress.nodeVIPs == s.source.nodeVIPs {
+			continue
+		}
+		for c := range g.clients {
+			s.revision, c.renewed = revision, revision
+			concerned.announce(c, seen)
+		}
+	}
 }
 
 // install makes an update the current state of a class, and announces it to the clients that it affects: all of the

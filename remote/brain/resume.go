@@ -135,7 +135,8 @@ func (c *client) changedSince(view nodeView, b *batches, since *version) *batch 
 
 func (c *client) sendResumed(view nodeView) error {
 	u := c.opening(remotev1.Kind_RESUMED, view)
-	u.Sync = &remotev1.Sync{Revision: view.revision, Seen: view.progress.changed.Since(wire.Mark{})}
+	u.Sync = &remotev1.Sync{Revision: view.revision, NodeVIPs: view.progress.nodeVIPs,
+		Seen: view.progress.changed.Since(wire.Mark{})}
 	c.sending(view)
 	return c.stream.SendMsg(u)
 }

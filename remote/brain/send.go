@@ -96,11 +96,12 @@ func (c *client) sendBatch(kind remotev1.Kind, changes *batch, has, view nodeVie
 	}
 	w := wire.NewChunks(&c.server.compressors)
 	w.Own(view.own.changesSince(before))
-	known := wire.Mark{}
+	known := &progress{}
 	if !introduces {
-		known = has.progress.changed
+		known = has.progress
 	}
-	tail := &remotev1.Update{Sync: &remotev1.Sync{Revision: view.revision, Seen: view.progress.changed.Since(known)}}
+	tail := &remotev1.Update{Sync: &remotev1.Sync{Revision: view.revision, NodeVIPs: view.progress.nodeVIPsSince(known),
+		Seen: view.progress.changed.Since(known.changed)}}
 	if introduces || !view.sameNode(has) {
 		tail.Node = wire.EncodeNode(view.node)
 	}

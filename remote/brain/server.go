@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
+	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
 // Server computes the state of many nodes from one source, and sends each node its own. Create one with [New], run it
@@ -35,6 +36,7 @@ type Server struct {
 	source  progress
 	pending bool
 	seen    time.Time // when the first unpublished change arrived; zero: there is none
+	vips    nodeVIPs
 
 	// mu guards what follows. The state of a class is written with both locks held.
 	nodes       map[string]*corev1.Node
@@ -98,9 +100,18 @@ func New(ctx context.Context, opts Options) (*Server, error) {
 		byPrincipal: map[principal]map[*client]struct{}{},
 		byZone:      map[string]map[*client]struct{}{},
 		named:       newNamedZones(),
+		vips:        newNodeVIPs(),
+	}
+	if s.deliversNodes() {
+		s.source.nodeVIPs = &remotev1.NodeVIPs{}
 	}
 	s.common.enterClass = s.enterClass
 	return s, nil
+}
+
+func (s *Server) deliversNodes() bool {
+	source, ok := s.opts.Source.(interface{ DeliversNodes() bool })
+	return !ok || source.DeliversNodes()
 }
 
 func signal(to chan struct{}) {

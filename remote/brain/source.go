@@ -25,6 +25,9 @@ func (s serverHandler) Update(changes ...watch.Change) {
 			any = s.setNode(node, c.Deleted) || any
 			continue
 		}
+		if service, ok := c.Object.(*corev1.Service); ok {
+			s.vips.setService(service, c.Deleted)
+		}
 		changed, err := s.base.Apply(c.Object, c.Deleted)
 		if err != nil {
 			s.log.Info("Ignoring an object", "reason", err.Error())
@@ -39,7 +42,9 @@ func (s serverHandler) Update(changes ...watch.Change) {
 		}
 	}
 	s.noteZones()
-	if any {
+	before := s.source.nodeVIPs
+	s.source.nodeVIPs = s.vips.message(before)
+	if any = any || s.source.nodeVIPs != before; any {
 		s.pending = true
 		if s.seen.IsZero() {
 			s.seen = time.Now()
@@ -123,6 +128,7 @@ func (s *Server) setNode(node *corev1.Node, deleted bool) bool {
 			return false
 		}
 		delete(s.nodes, node.Name)
+		s.vips.setNode(old, nil)
 		s.countZone(old, nil)
 		s.remember(old)
 	} else {
@@ -133,6 +139,7 @@ func (s *Server) setNode(node *corev1.Node, deleted bool) bool {
 			return false
 		}
 		s.nodes[node.Name] = reduced
+		s.vips.setNode(old, reduced)
 		s.countZone(old, reduced)
 		if hasPodCIDRs(reduced) {
 			delete(s.former, node.Name)

@@ -1139,7 +1139,10 @@ type Sync struct {
 	Digest   *Digest                `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"` // in heartbeats
 	// The newest changes of the cluster that the state may depend on. In the first batch of a stream it is complete;
 	// later a field that is not set is as it was.
-	Seen          *Seen `protobuf:"bytes,3,opt,name=seen,proto3" json:"seen,omitempty"`
+	Seen *Seen `protobuf:"bytes,3,opt,name=seen,proto3" json:"seen,omitempty"`
+	// In the first batch of a stream; later if they have changed. Servers that do not follow all Nodes leave it out. It is
+	// beside the state: no digest depends on it.
+	NodeVIPs      *NodeVIPs `protobuf:"bytes,4,opt,name=nodeVIPs,proto3" json:"nodeVIPs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1195,6 +1198,59 @@ func (x *Sync) GetSeen() *Seen {
 	return nil
 }
 
+func (x *Sync) GetNodeVIPs() *NodeVIPs {
+	if x != nil {
+		return x.NodeVIPs
+	}
+	return nil
+}
+
+// NodeVIPs are the addresses that some Service lists as an external IP or load-balancer IP, and that some Node of the
+// cluster has. A node that took such an address for its own would not reach the other one any more.
+type NodeVIPs struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ips           [][]byte               `protobuf:"bytes,1,rep,name=ips,proto3" json:"ips,omitempty"` // sorted
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeVIPs) Reset() {
+	*x = NodeVIPs{}
+	mi := &file_remote_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeVIPs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeVIPs) ProtoMessage() {}
+
+func (x *NodeVIPs) ProtoReflect() protoreflect.Message {
+	mi := &file_remote_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeVIPs.ProtoReflect.Descriptor instead.
+func (*NodeVIPs) Descriptor() ([]byte, []int) {
+	return file_remote_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *NodeVIPs) GetIps() [][]byte {
+	if x != nil {
+		return x.Ips
+	}
+	return nil
+}
+
 // Seen says how new a state is: for each kind of object a resourceVersion of the API server. Those of one kind are
 // compared as numbers, those of different kinds are not compared. 0: not known.
 type Seen struct {
@@ -1209,7 +1265,7 @@ type Seen struct {
 
 func (x *Seen) Reset() {
 	*x = Seen{}
-	mi := &file_remote_proto_msgTypes[11]
+	mi := &file_remote_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1277,7 @@ func (x *Seen) String() string {
 func (*Seen) ProtoMessage() {}
 
 func (x *Seen) ProtoReflect() protoreflect.Message {
-	mi := &file_remote_proto_msgTypes[11]
+	mi := &file_remote_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1290,7 @@ func (x *Seen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Seen.ProtoReflect.Descriptor instead.
 func (*Seen) Descriptor() ([]byte, []int) {
-	return file_remote_proto_rawDescGZIP(), []int{11}
+	return file_remote_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Seen) GetServices() uint64 {
@@ -1276,7 +1332,7 @@ type Compare struct {
 
 func (x *Compare) Reset() {
 	*x = Compare{}
-	mi := &file_remote_proto_msgTypes[12]
+	mi := &file_remote_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1288,7 +1344,7 @@ func (x *Compare) String() string {
 func (*Compare) ProtoMessage() {}
 
 func (x *Compare) ProtoReflect() protoreflect.Message {
-	mi := &file_remote_proto_msgTypes[12]
+	mi := &file_remote_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1301,7 +1357,7 @@ func (x *Compare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compare.ProtoReflect.Descriptor instead.
 func (*Compare) Descriptor() ([]byte, []int) {
-	return file_remote_proto_rawDescGZIP(), []int{12}
+	return file_remote_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Compare) GetBuckets() []uint32 {
@@ -1322,7 +1378,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_remote_proto_msgTypes[13]
+	mi := &file_remote_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1334,7 +1390,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_remote_proto_msgTypes[13]
+	mi := &file_remote_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1347,7 +1403,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_remote_proto_rawDescGZIP(), []int{13}
+	return file_remote_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Trigger) GetFamily() uint32 {
@@ -1380,7 +1436,7 @@ type ServiceChange struct {
 
 func (x *ServiceChange) Reset() {
 	*x = ServiceChange{}
-	mi := &file_remote_proto_msgTypes[14]
+	mi := &file_remote_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1448,7 @@ func (x *ServiceChange) String() string {
 func (*ServiceChange) ProtoMessage() {}
 
 func (x *ServiceChange) ProtoReflect() protoreflect.Message {
-	mi := &file_remote_proto_msgTypes[14]
+	mi := &file_remote_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1461,7 @@ func (x *ServiceChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceChange.ProtoReflect.Descriptor instead.
 func (*ServiceChange) Descriptor() ([]byte, []int) {
-	return file_remote_proto_rawDescGZIP(), []int{14}
+	return file_remote_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ServiceChange) GetNamespace() string {
@@ -1472,7 +1528,7 @@ type NodePart struct {
 
 func (x *NodePart) Reset() {
 	*x = NodePart{}
-	mi := &file_remote_proto_msgTypes[15]
+	mi := &file_remote_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1484,7 +1540,7 @@ func (x *NodePart) String() string {
 func (*NodePart) ProtoMessage() {}
 
 func (x *NodePart) ProtoReflect() protoreflect.Message {
-	mi := &file_remote_proto_msgTypes[15]
+	mi := &file_remote_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1497,7 +1553,7 @@ func (x *NodePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodePart.ProtoReflect.Descriptor instead.
 func (*NodePart) Descriptor() ([]byte, []int) {
-	return file_remote_proto_rawDescGZIP(), []int{15}
+	return file_remote_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NodePart) GetNamespace() string {
@@ -1554,7 +1610,7 @@ type PortFamily struct {
 
 func (x *PortFamily) Reset() {
 	*x = PortFamily{}
-	mi := &file_remote_proto_msgTypes[16]
+	mi := &file_remote_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +1622,7 @@ func (x *PortFamily) String() string {
 func (*PortFamily) ProtoMessage() {}
 
 func (x *PortFamily) ProtoReflect() protoreflect.Message {
-	mi := &file_remote_proto_msgTypes[16]
+	mi := &file_remote_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +1635,7 @@ func (x *PortFamily) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortFamily.ProtoReflect.Descriptor instead.
 func (*PortFamily) Descriptor() ([]byte, []int) {
-	return file_remote_proto_rawDescGZIP(), []int{16}
+	return file_remote_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PortFamily) GetPort() string {
@@ -1614,7 +1670,7 @@ type Prefix struct {
 
 func (x *Prefix) Reset() {
 	*x = Prefix{}
-	mi := &file_remote_proto_msgTypes[17]
+	mi := &file_remote_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1626,7 +1682,7 @@ func (x *Prefix) String() string {
 func (*Prefix) ProtoMessage() {}
 
 func (x *Prefix) ProtoReflect() protoreflect.Message {
-	mi := &file_remote_proto_msgTypes[17]
+	mi := &file_remote_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1639,7 +1695,7 @@ func (x *Prefix) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prefix.ProtoReflect.Descriptor instead.
 func (*Prefix) Descriptor() ([]byte, []int) {
-	return file_remote_proto_rawDescGZIP(), []int{17}
+	return file_remote_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Prefix) GetAddress() []byte {
@@ -1682,7 +1738,7 @@ type Service struct {
 
 func (x *Service) Reset() {
 	*x = Service{}
-	mi := &file_remote_proto_msgTypes[18]
+	mi := &file_remote_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +1750,7 @@ func (x *Service) String() string {
 func (*Service) ProtoMessage() {}
 
 func (x *Service) ProtoReflect() protoreflect.Message {
-	mi := &file_remote_proto_msgTypes[18]
+	mi := &file_remote_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +1763,7 @@ func (x *Service) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Service.ProtoReflect.Descriptor instead.
 func (*Service) Descriptor() ([]byte, []int) {
-	return file_remote_proto_rawDescGZIP(), []int{18}
+	return file_remote_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Service) GetUid() string {
@@ -1839,7 +1895,7 @@ type HealthCheck struct {
 
 func (x *HealthCheck) Reset() {
 	*x = HealthCheck{}
-	mi := &file_remote_proto_msgTypes[19]
+	mi := &file_remote_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1851,7 +1907,7 @@ func (x *HealthCheck) String() string {
 func (*HealthCheck) ProtoMessage() {}
 
 func (x *HealthCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_remote_proto_msgTypes[19]
+	mi := &file_remote_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1864,7 +1920,7 @@ func (x *HealthCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
 func (*HealthCheck) Descriptor() ([]byte, []int) {
-	return file_remote_proto_rawDescGZIP(), []int{19}
+	return file_remote_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HealthCheck) GetNodePort() uint32 {
@@ -1891,7 +1947,7 @@ type ServicePort struct {
 
 func (x *ServicePort) Reset() {
 	*x = ServicePort{}
-	mi := &file_remote_proto_msgTypes[20]
+	mi := &file_remote_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1903,7 +1959,7 @@ func (x *ServicePort) String() string {
 func (*ServicePort) ProtoMessage() {}
 
 func (x *ServicePort) ProtoReflect() protoreflect.Message {
-	mi := &file_remote_proto_msgTypes[20]
+	mi := &file_remote_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1916,7 +1972,7 @@ func (x *ServicePort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServicePort.ProtoReflect.Descriptor instead.
 func (*ServicePort) Descriptor() ([]byte, []int) {
-	return file_remote_proto_rawDescGZIP(), []int{20}
+	return file_remote_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ServicePort) GetName() string {
@@ -1995,7 +2051,7 @@ type Routes struct {
 
 func (x *Routes) Reset() {
 	*x = Routes{}
-	mi := &file_remote_proto_msgTypes[21]
+	mi := &file_remote_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2007,7 +2063,7 @@ func (x *Routes) String() string {
 func (*Routes) ProtoMessage() {}
 
 func (x *Routes) ProtoReflect() protoreflect.Message {
-	mi := &file_remote_proto_msgTypes[21]
+	mi := &file_remote_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2020,7 +2076,7 @@ func (x *Routes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Routes.ProtoReflect.Descriptor instead.
 func (*Routes) Descriptor() ([]byte, []int) {
-	return file_remote_proto_rawDescGZIP(), []int{21}
+	return file_remote_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Routes) GetClusterIP() *Route {
@@ -2062,7 +2118,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_remote_proto_msgTypes[22]
+	mi := &file_remote_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2074,7 +2130,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_remote_proto_msgTypes[22]
+	mi := &file_remote_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2087,7 +2143,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_remote_proto_rawDescGZIP(), []int{22}
+	return file_remote_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Route) GetEndpoints() uint32 {
@@ -2130,7 +2186,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_remote_proto_msgTypes[23]
+	mi := &file_remote_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2142,7 +2198,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_remote_proto_msgTypes[23]
+	mi := &file_remote_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,7 +2211,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_remote_proto_rawDescGZIP(), []int{23}
+	return file_remote_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Endpoint) GetPort() string {
@@ -2234,7 +2290,7 @@ type EndpointDetails struct {
 
 func (x *EndpointDetails) Reset() {
 	*x = EndpointDetails{}
-	mi := &file_remote_proto_msgTypes[24]
+	mi := &file_remote_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2246,7 +2302,7 @@ func (x *EndpointDetails) String() string {
 func (*EndpointDetails) ProtoMessage() {}
 
 func (x *EndpointDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_remote_proto_msgTypes[24]
+	mi := &file_remote_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2259,7 +2315,7 @@ func (x *EndpointDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointDetails.ProtoReflect.Descriptor instead.
 func (*EndpointDetails) Descriptor() ([]byte, []int) {
-	return file_remote_proto_rawDescGZIP(), []int{24}
+	return file_remote_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *EndpointDetails) GetTargetRef() *TargetRef {
@@ -2309,7 +2365,7 @@ type TargetRef struct {
 
 func (x *TargetRef) Reset() {
 	*x = TargetRef{}
-	mi := &file_remote_proto_msgTypes[25]
+	mi := &file_remote_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2321,7 +2377,7 @@ func (x *TargetRef) String() string {
 func (*TargetRef) ProtoMessage() {}
 
 func (x *TargetRef) ProtoReflect() protoreflect.Message {
-	mi := &file_remote_proto_msgTypes[25]
+	mi := &file_remote_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2334,7 +2390,7 @@ func (x *TargetRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetRef.ProtoReflect.Descriptor instead.
 func (*TargetRef) Descriptor() ([]byte, []int) {
-	return file_remote_proto_rawDescGZIP(), []int{25}
+	return file_remote_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TargetRef) GetKind() string {
@@ -2381,7 +2437,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_remote_proto_msgTypes[26]
+	mi := &file_remote_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2393,7 +2449,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_remote_proto_msgTypes[26]
+	mi := &file_remote_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2406,7 +2462,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_remote_proto_rawDescGZIP(), []int{26}
+	return file_remote_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Node) GetName() string {
@@ -2470,7 +2526,7 @@ type LocalPods struct {
 
 func (x *LocalPods) Reset() {
 	*x = LocalPods{}
-	mi := &file_remote_proto_msgTypes[27]
+	mi := &file_remote_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2482,7 +2538,7 @@ func (x *LocalPods) String() string {
 func (*LocalPods) ProtoMessage() {}
 
 func (x *LocalPods) ProtoReflect() protoreflect.Message {
-	mi := &file_remote_proto_msgTypes[27]
+	mi := &file_remote_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2495,7 +2551,7 @@ func (x *LocalPods) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocalPods.ProtoReflect.Descriptor instead.
 func (*LocalPods) Descriptor() ([]byte, []int) {
-	return file_remote_proto_rawDescGZIP(), []int{27}
+	return file_remote_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *LocalPods) GetCidrs() []*Prefix {
@@ -2587,11 +2643,14 @@ const file_remote_proto_rawDesc = "" +
 	" \x01(\v2\x19.kubeproxy.remote.v1.SyncR\x04sync\x126\n" +
 	"\acompare\x18\v \x01(\v2\x1c.kubeproxy.remote.v1.CompareR\acompare\x12*\n" +
 	"\x10retryAfterMillis\x18\f \x01(\rR\x10retryAfterMillis\x12\x16\n" +
-	"\x06behind\x18\r \x01(\bR\x06behind\"\x86\x01\n" +
+	"\x06behind\x18\r \x01(\bR\x06behind\"\xc1\x01\n" +
 	"\x04Sync\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x123\n" +
 	"\x06digest\x18\x02 \x01(\v2\x1b.kubeproxy.remote.v1.DigestR\x06digest\x12-\n" +
-	"\x04seen\x18\x03 \x01(\v2\x19.kubeproxy.remote.v1.SeenR\x04seen\"\x84\x01\n" +
+	"\x04seen\x18\x03 \x01(\v2\x19.kubeproxy.remote.v1.SeenR\x04seen\x129\n" +
+	"\bnodeVIPs\x18\x04 \x01(\v2\x1d.kubeproxy.remote.v1.NodeVIPsR\bnodeVIPs\"\x1c\n" +
+	"\bNodeVIPs\x12\x10\n" +
+	"\x03ips\x18\x01 \x03(\fR\x03ips\"\x84\x01\n" +
 	"\x04Seen\x12\x1a\n" +
 	"\bservices\x18\x01 \x01(\x04R\bservices\x12&\n" +
 	"\x0eendpointSlices\x18\x02 \x01(\x04R\x0eendpointSlices\x12\x14\n" +
@@ -2766,7 +2825,7 @@ func file_remote_proto_rawDescGZIP() []byte {
 }
 
 var file_remote_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_remote_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_remote_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_remote_proto_goTypes = []any{
 	(Kind)(0),               // 0: kubeproxy.remote.v1.Kind
 	(Protocol)(0),           // 1: kubeproxy.remote.v1.Protocol
@@ -2785,25 +2844,26 @@ var file_remote_proto_goTypes = []any{
 	(*ServiceDigest)(nil),   // 14: kubeproxy.remote.v1.ServiceDigest
 	(*Update)(nil),          // 15: kubeproxy.remote.v1.Update
 	(*Sync)(nil),            // 16: kubeproxy.remote.v1.Sync
-	(*Seen)(nil),            // 17: kubeproxy.remote.v1.Seen
-	(*Compare)(nil),         // 18: kubeproxy.remote.v1.Compare
-	(*Trigger)(nil),         // 19: kubeproxy.remote.v1.Trigger
-	(*ServiceChange)(nil),   // 20: kubeproxy.remote.v1.ServiceChange
-	(*NodePart)(nil),        // 21: kubeproxy.remote.v1.NodePart
-	(*PortFamily)(nil),      // 22: kubeproxy.remote.v1.PortFamily
-	(*Prefix)(nil),          // 23: kubeproxy.remote.v1.Prefix
-	(*Service)(nil),         // 24: kubeproxy.remote.v1.Service
-	(*HealthCheck)(nil),     // 25: kubeproxy.remote.v1.HealthCheck
-	(*ServicePort)(nil),     // 26: kubeproxy.remote.v1.ServicePort
-	(*Routes)(nil),          // 27: kubeproxy.remote.v1.Routes
-	(*Route)(nil),           // 28: kubeproxy.remote.v1.Route
-	(*Endpoint)(nil),        // 29: kubeproxy.remote.v1.Endpoint
-	(*EndpointDetails)(nil), // 30: kubeproxy.remote.v1.EndpointDetails
-	(*TargetRef)(nil),       // 31: kubeproxy.remote.v1.TargetRef
-	(*Node)(nil),            // 32: kubeproxy.remote.v1.Node
-	(*LocalPods)(nil),       // 33: kubeproxy.remote.v1.LocalPods
-	nil,                     // 34: kubeproxy.remote.v1.Service.LabelsEntry
-	nil,                     // 35: kubeproxy.remote.v1.Service.AnnotationsEntry
+	(*NodeVIPs)(nil),        // 17: kubeproxy.remote.v1.NodeVIPs
+	(*Seen)(nil),            // 18: kubeproxy.remote.v1.Seen
+	(*Compare)(nil),         // 19: kubeproxy.remote.v1.Compare
+	(*Trigger)(nil),         // 20: kubeproxy.remote.v1.Trigger
+	(*ServiceChange)(nil),   // 21: kubeproxy.remote.v1.ServiceChange
+	(*NodePart)(nil),        // 22: kubeproxy.remote.v1.NodePart
+	(*PortFamily)(nil),      // 23: kubeproxy.remote.v1.PortFamily
+	(*Prefix)(nil),          // 24: kubeproxy.remote.v1.Prefix
+	(*Service)(nil),         // 25: kubeproxy.remote.v1.Service
+	(*HealthCheck)(nil),     // 26: kubeproxy.remote.v1.HealthCheck
+	(*ServicePort)(nil),     // 27: kubeproxy.remote.v1.ServicePort
+	(*Routes)(nil),          // 28: kubeproxy.remote.v1.Routes
+	(*Route)(nil),           // 29: kubeproxy.remote.v1.Route
+	(*Endpoint)(nil),        // 30: kubeproxy.remote.v1.Endpoint
+	(*EndpointDetails)(nil), // 31: kubeproxy.remote.v1.EndpointDetails
+	(*TargetRef)(nil),       // 32: kubeproxy.remote.v1.TargetRef
+	(*Node)(nil),            // 33: kubeproxy.remote.v1.Node
+	(*LocalPods)(nil),       // 34: kubeproxy.remote.v1.LocalPods
+	nil,                     // 35: kubeproxy.remote.v1.Service.LabelsEntry
+	nil,                     // 36: kubeproxy.remote.v1.Service.AnnotationsEntry
 }
 var file_remote_proto_depIdxs = []int32{
 	7,  // 0: kubeproxy.remote.v1.Request.hello:type_name -> kubeproxy.remote.v1.Hello
@@ -2811,57 +2871,58 @@ var file_remote_proto_depIdxs = []int32{
 	13, // 2: kubeproxy.remote.v1.Request.digests:type_name -> kubeproxy.remote.v1.Digests
 	8,  // 3: kubeproxy.remote.v1.Hello.options:type_name -> kubeproxy.remote.v1.Options
 	10, // 4: kubeproxy.remote.v1.Hello.resume:type_name -> kubeproxy.remote.v1.Resume
-	17, // 5: kubeproxy.remote.v1.Hello.seen:type_name -> kubeproxy.remote.v1.Seen
+	18, // 5: kubeproxy.remote.v1.Hello.seen:type_name -> kubeproxy.remote.v1.Seen
 	9,  // 6: kubeproxy.remote.v1.Options.detectLocal:type_name -> kubeproxy.remote.v1.DetectLocal
-	23, // 7: kubeproxy.remote.v1.DetectLocal.clusterCIDRs:type_name -> kubeproxy.remote.v1.Prefix
+	24, // 7: kubeproxy.remote.v1.DetectLocal.clusterCIDRs:type_name -> kubeproxy.remote.v1.Prefix
 	11, // 8: kubeproxy.remote.v1.Resume.digest:type_name -> kubeproxy.remote.v1.Digest
 	14, // 9: kubeproxy.remote.v1.Digests.services:type_name -> kubeproxy.remote.v1.ServiceDigest
 	0,  // 10: kubeproxy.remote.v1.Update.kind:type_name -> kubeproxy.remote.v1.Kind
-	32, // 11: kubeproxy.remote.v1.Update.node:type_name -> kubeproxy.remote.v1.Node
-	20, // 12: kubeproxy.remote.v1.Update.services:type_name -> kubeproxy.remote.v1.ServiceChange
-	21, // 13: kubeproxy.remote.v1.Update.own:type_name -> kubeproxy.remote.v1.NodePart
-	19, // 14: kubeproxy.remote.v1.Update.triggers:type_name -> kubeproxy.remote.v1.Trigger
+	33, // 11: kubeproxy.remote.v1.Update.node:type_name -> kubeproxy.remote.v1.Node
+	21, // 12: kubeproxy.remote.v1.Update.services:type_name -> kubeproxy.remote.v1.ServiceChange
+	22, // 13: kubeproxy.remote.v1.Update.own:type_name -> kubeproxy.remote.v1.NodePart
+	20, // 14: kubeproxy.remote.v1.Update.triggers:type_name -> kubeproxy.remote.v1.Trigger
 	16, // 15: kubeproxy.remote.v1.Update.sync:type_name -> kubeproxy.remote.v1.Sync
-	18, // 16: kubeproxy.remote.v1.Update.compare:type_name -> kubeproxy.remote.v1.Compare
+	19, // 16: kubeproxy.remote.v1.Update.compare:type_name -> kubeproxy.remote.v1.Compare
 	11, // 17: kubeproxy.remote.v1.Sync.digest:type_name -> kubeproxy.remote.v1.Digest
-	17, // 18: kubeproxy.remote.v1.Sync.seen:type_name -> kubeproxy.remote.v1.Seen
-	24, // 19: kubeproxy.remote.v1.ServiceChange.service:type_name -> kubeproxy.remote.v1.Service
-	29, // 20: kubeproxy.remote.v1.ServiceChange.endpoints:type_name -> kubeproxy.remote.v1.Endpoint
-	29, // 21: kubeproxy.remote.v1.ServiceChange.removed:type_name -> kubeproxy.remote.v1.Endpoint
-	29, // 22: kubeproxy.remote.v1.NodePart.endpoints:type_name -> kubeproxy.remote.v1.Endpoint
-	22, // 23: kubeproxy.remote.v1.NodePart.unselected:type_name -> kubeproxy.remote.v1.PortFamily
-	1,  // 24: kubeproxy.remote.v1.PortFamily.protocol:type_name -> kubeproxy.remote.v1.Protocol
-	2,  // 25: kubeproxy.remote.v1.Service.type:type_name -> kubeproxy.remote.v1.ServiceType
-	34, // 26: kubeproxy.remote.v1.Service.labels:type_name -> kubeproxy.remote.v1.Service.LabelsEntry
-	35, // 27: kubeproxy.remote.v1.Service.annotations:type_name -> kubeproxy.remote.v1.Service.AnnotationsEntry
-	23, // 28: kubeproxy.remote.v1.Service.loadBalancerSourceRanges:type_name -> kubeproxy.remote.v1.Prefix
-	3,  // 29: kubeproxy.remote.v1.Service.internalTrafficPolicy:type_name -> kubeproxy.remote.v1.TrafficPolicy
-	3,  // 30: kubeproxy.remote.v1.Service.externalTrafficPolicy:type_name -> kubeproxy.remote.v1.TrafficPolicy
-	25, // 31: kubeproxy.remote.v1.Service.healthCheck:type_name -> kubeproxy.remote.v1.HealthCheck
-	26, // 32: kubeproxy.remote.v1.Service.ports:type_name -> kubeproxy.remote.v1.ServicePort
-	1,  // 33: kubeproxy.remote.v1.ServicePort.protocol:type_name -> kubeproxy.remote.v1.Protocol
-	27, // 34: kubeproxy.remote.v1.ServicePort.routesIPv4:type_name -> kubeproxy.remote.v1.Routes
-	27, // 35: kubeproxy.remote.v1.ServicePort.routesIPv6:type_name -> kubeproxy.remote.v1.Routes
-	28, // 36: kubeproxy.remote.v1.Routes.clusterIP:type_name -> kubeproxy.remote.v1.Route
-	28, // 37: kubeproxy.remote.v1.Routes.external:type_name -> kubeproxy.remote.v1.Route
-	28, // 38: kubeproxy.remote.v1.Routes.externalFromPod:type_name -> kubeproxy.remote.v1.Route
-	28, // 39: kubeproxy.remote.v1.Routes.externalFromNode:type_name -> kubeproxy.remote.v1.Route
-	4,  // 40: kubeproxy.remote.v1.Route.masquerade:type_name -> kubeproxy.remote.v1.Masquerade
-	5,  // 41: kubeproxy.remote.v1.Route.empty:type_name -> kubeproxy.remote.v1.Verdict
-	1,  // 42: kubeproxy.remote.v1.Endpoint.protocol:type_name -> kubeproxy.remote.v1.Protocol
-	30, // 43: kubeproxy.remote.v1.Endpoint.details:type_name -> kubeproxy.remote.v1.EndpointDetails
-	31, // 44: kubeproxy.remote.v1.EndpointDetails.targetRef:type_name -> kubeproxy.remote.v1.TargetRef
-	23, // 45: kubeproxy.remote.v1.Node.podCIDRs:type_name -> kubeproxy.remote.v1.Prefix
-	23, // 46: kubeproxy.remote.v1.Node.serviceCIDRs:type_name -> kubeproxy.remote.v1.Prefix
-	33, // 47: kubeproxy.remote.v1.Node.localPods:type_name -> kubeproxy.remote.v1.LocalPods
-	23, // 48: kubeproxy.remote.v1.LocalPods.cidrs:type_name -> kubeproxy.remote.v1.Prefix
-	6,  // 49: kubeproxy.remote.v1.Brain.Watch:input_type -> kubeproxy.remote.v1.Request
-	15, // 50: kubeproxy.remote.v1.Brain.Watch:output_type -> kubeproxy.remote.v1.Update
-	50, // [50:51] is the sub-list for method output_type
-	49, // [49:50] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	18, // 18: kubeproxy.remote.v1.Sync.seen:type_name -> kubeproxy.remote.v1.Seen
+	17, // 19: kubeproxy.remote.v1.Sync.nodeVIPs:type_name -> kubeproxy.remote.v1.NodeVIPs
+	25, // 20: kubeproxy.remote.v1.ServiceChange.service:type_name -> kubeproxy.remote.v1.Service
+	30, // 21: kubeproxy.remote.v1.ServiceChange.endpoints:type_name -> kubeproxy.remote.v1.Endpoint
+	30, // 22: kubeproxy.remote.v1.ServiceChange.removed:type_name -> kubeproxy.remote.v1.Endpoint
+	30, // 23: kubeproxy.remote.v1.NodePart.endpoints:type_name -> kubeproxy.remote.v1.Endpoint
+	23, // 24: kubeproxy.remote.v1.NodePart.unselected:type_name -> kubeproxy.remote.v1.PortFamily
+	1,  // 25: kubeproxy.remote.v1.PortFamily.protocol:type_name -> kubeproxy.remote.v1.Protocol
+	2,  // 26: kubeproxy.remote.v1.Service.type:type_name -> kubeproxy.remote.v1.ServiceType
+	35, // 27: kubeproxy.remote.v1.Service.labels:type_name -> kubeproxy.remote.v1.Service.LabelsEntry
+	36, // 28: kubeproxy.remote.v1.Service.annotations:type_name -> kubeproxy.remote.v1.Service.AnnotationsEntry
+	24, // 29: kubeproxy.remote.v1.Service.loadBalancerSourceRanges:type_name -> kubeproxy.remote.v1.Prefix
+	3,  // 30: kubeproxy.remote.v1.Service.internalTrafficPolicy:type_name -> kubeproxy.remote.v1.TrafficPolicy
+	3,  // 31: kubeproxy.remote.v1.Service.externalTrafficPolicy:type_name -> kubeproxy.remote.v1.TrafficPolicy
+	26, // 32: kubeproxy.remote.v1.Service.healthCheck:type_name -> kubeproxy.remote.v1.HealthCheck
+	27, // 33: kubeproxy.remote.v1.Service.ports:type_name -> kubeproxy.remote.v1.ServicePort
+	1,  // 34: kubeproxy.remote.v1.ServicePort.protocol:type_name -> kubeproxy.remote.v1.Protocol
+	28, // 35: kubeproxy.remote.v1.ServicePort.routesIPv4:type_name -> kubeproxy.remote.v1.Routes
+	28, // 36: kubeproxy.remote.v1.ServicePort.routesIPv6:type_name -> kubeproxy.remote.v1.Routes
+	29, // 37: kubeproxy.remote.v1.Routes.clusterIP:type_name -> kubeproxy.remote.v1.Route
+	29, // 38: kubeproxy.remote.v1.Routes.external:type_name -> kubeproxy.remote.v1.Route
+	29, // 39: kubeproxy.remote.v1.Routes.externalFromPod:type_name -> kubeproxy.remote.v1.Route
+	29, // 40: kubeproxy.remote.v1.Routes.externalFromNode:type_name -> kubeproxy.remote.v1.Route
+	4,  // 41: kubeproxy.remote.v1.Route.masquerade:type_name -> kubeproxy.remote.v1.Masquerade
+	5,  // 42: kubeproxy.remote.v1.Route.empty:type_name -> kubeproxy.remote.v1.Verdict
+	1,  // 43: kubeproxy.remote.v1.Endpoint.protocol:type_name -> kubeproxy.remote.v1.Protocol
+	31, // 44: kubeproxy.remote.v1.Endpoint.details:type_name -> kubeproxy.remote.v1.EndpointDetails
+	32, // 45: kubeproxy.remote.v1.EndpointDetails.targetRef:type_name -> kubeproxy.remote.v1.TargetRef
+	24, // 46: kubeproxy.remote.v1.Node.podCIDRs:type_name -> kubeproxy.remote.v1.Prefix
+	24, // 47: kubeproxy.remote.v1.Node.serviceCIDRs:type_name -> kubeproxy.remote.v1.Prefix
+	34, // 48: kubeproxy.remote.v1.Node.localPods:type_name -> kubeproxy.remote.v1.LocalPods
+	24, // 49: kubeproxy.remote.v1.LocalPods.cidrs:type_name -> kubeproxy.remote.v1.Prefix
+	6,  // 50: kubeproxy.remote.v1.Brain.Watch:input_type -> kubeproxy.remote.v1.Request
+	15, // 51: kubeproxy.remote.v1.Brain.Watch:output_type -> kubeproxy.remote.v1.Update
+	51, // [51:52] is the sub-list for method output_type
+	50, // [50:51] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_remote_proto_init() }
@@ -2875,7 +2936,7 @@ func file_remote_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_remote_proto_rawDesc), len(file_remote_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

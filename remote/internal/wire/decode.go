@@ -106,6 +106,13 @@ func (d *Decoder) name(namespace, name string) model.ServiceName {
 	return n
 }
 
+// DecodeNodeVIPs is the reverse of EncodeNodeVIPs.
+func DecodeNodeVIPs(m *remotev1.NodeVIPs) ([]netip.Addr, error) {
+	var d Decoder
+	list := d.addresses("nodeVIPs", m.GetIps())
+	return list, d.Err()
+}
+
 func (d *Decoder) node(n *remotev1.Node) *model.Node {
 	d.nodeName, d.inService = n.GetName(), false
 	l := n.GetLocalPods()

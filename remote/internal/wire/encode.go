@@ -27,6 +27,11 @@ func prefixes(list []netip.Prefix) []*remotev1.Prefix {
 	return out
 }
 
+// EncodeNodeVIPs returns the message of such addresses.
+func EncodeNodeVIPs(list []netip.Addr) *remotev1.NodeVIPs {
+	return &remotev1.NodeVIPs{Ips: addresses(list)}
+}
+
 // EncodeNode returns the message of a node.
 func EncodeNode(n *model.Node) *remotev1.Node {
 	return &remotev1.Node{
