@@ -141,8 +141,8 @@ func TestTheImageForNftables(t *testing.T) {
 	assert.Positive(t, r.Counts(report.Core).Passed+r.Counts(report.Core).Slow, "%s", out)
 }
 
-// buildDropIn builds the drop-in, with more variables and flags for the compiler. Without any, it is linked from what has
-// been compiled for the tests.
+// buildDropIn builds the drop-in, with more variables and flags for the compiler. Without any, it is linked from what
+// has been compiled for the tests.
 func buildDropIn(t *testing.T, env []string, flags ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kube-proxy")
