@@ -12,7 +12,7 @@ type budget struct {
 	Limits
 	// due has the tenants that may exceed a limit, or did.
 	due       map[*tenant]bool
-	affinity  bool // sticky endpoints are limited
+	affinity  bool // sticky endpoints and ports are limited
 	blockSize int  // see admission
 	decided   int  // ports decided about, for tests
 }
@@ -53,7 +53,8 @@ type amounts [numExcesses]int
 // needs returns how much of each limit an amount takes.
 func (b Budget) needs() amounts {
 	return amounts{ofOwnDestinations: b.Destinations, ofFrontends: b.Frontends, ofDestinations: b.Destinations,
-		ofOwnSticky: b.StickyEndpoints, ofSticky: b.StickyEndpoints}
+		ofOwnSticky: b.StickyEndpoints, ofSticky: b.StickyEndpoints, ofOwnStickyPorts: b.StickyPorts,
+		ofStickyPorts: b.StickyPorts}
 }
 
 func (b *block) holds(left amounts) bool {
@@ -78,7 +79,7 @@ func (b *block) decide(ports []*port, left amounts, tooManyRanges bool, changed 
 			why = b.exceeded(c.needs(), left)
 		}
 		if why.deniesAffinity() {
-			c.StickyEndpoints = 0
+			c.StickyEndpoints, c.StickyPorts = 0, 0
 		}
 		if !why.refuses() {
 			b.serves = true
@@ -161,6 +162,7 @@ func (s *service) admit(f *family, left *Budget, limited *int) (changed []*port)
 		b, ports := &a.blocks[i], a.ports[i*size:min((i+1)*size, len(a.ports))]
 		r := left.needs()
 		r[ofOwnDestinations], r[ofOwnSticky] = own.Destinations, own.StickyEndpoints
+		r[ofOwnStickyPorts] = own.StickyPorts
 		if tooMany != a.tooMany || !b.holds(r) {
 			changed = b.decide(ports, r, tooMany, changed)
 			f.limits.decided += len(ports)
@@ -213,10 +215,11 @@ func (s *service) charge(f *family, more Budget) {
 	i := f.index
 	s.destinations[i] += more.Destinations
 	s.sticky[i] += int32(more.StickyEndpoints)
+	s.stickyPorts[i] += int32(more.StickyPorts)
 	u := &s.tenant.of[i]
 	u.total.add(more)
 	if l := f.limits; u.limited > 0 || u.total.exceeds(l.Namespace) || s.destinations[i] > l.Service.Destinations ||
-		int(s.sticky[i]) > l.Service.StickyEndpoints {
+		int(s.sticky[i]) > l.Service.StickyEndpoints || int(s.stickyPorts[i]) > l.Service.StickyPorts {
 		l.due[s.tenant] = true
 	}
 }

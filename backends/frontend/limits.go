@@ -17,14 +17,15 @@ import (
 // [Problem] of its service port, and Sync returns it as a [*sink.PortError] until the service keeps to the limits: then
 // it is served at once. Which ports exceed the limits of a namespace depends only on its current services: the oldest
 // come first, then the first by name, and the ports of a service by name. A port that does not fit is not served at
-// all, and what comes after it may still fit. Sticky endpoints are limited only where [Options].StickyEndpoints are, in
-// the same order: what exceeds that limit is served without session affinity, which is a Problem but no error.
+// all, and what comes after it may still fit. Sticky endpoints and ports are limited only where [Options].Sticky is
+// given, in the same order: what exceeds these limits is served without session affinity, which is a Problem but no
+// error.
 type Limits struct {
 	// Service is what one service may ask for. Default for what is 0: 131,072 frontends, 16,384 source ranges, 1,048,576
-	// destinations; for sticky endpoints see [Options].StickyEndpoints.
+	// destinations; for sticky endpoints and ports see [Options].Sticky.
 	Service Budget
 	// Namespace is what the services of one namespace may ask for together. Default for what is 0: 524,288 frontends,
-	// 262,144 source ranges, 4,194,304 destinations; for sticky endpoints see [Options].StickyEndpoints.
+	// 262,144 source ranges, 4,194,304 destinations; for sticky endpoints and ports see [Options].Sticky.
 	Namespace Budget
 }
 
@@ -44,29 +45,35 @@ type Budget struct {
 	// StickyEndpoints are the endpoints of service ports with session affinity. Only the nft and iptables backends limit
 	// them: see [TooManyStickyEndpoints].
 	StickyEndpoints int
+	// StickyPorts are the service ports with session affinity and endpoints. Without a default of the backend, as in
+	// package iptables, there may be as many as StickyEndpoints: see [TooManyStickyPorts].
+	StickyPorts int
 }
 
-// StickyLimits are what one service, and all services of one namespace, may have of sticky endpoints in each family.
+// StickyLimits are what one service, and all services of one namespace, may have with session affinity in each family.
 type StickyLimits struct {
-	Service   int // of one service
-	Namespace int // of all services of one namespace together
+	Service   int // endpoints of one service
+	Namespace int // endpoints of all services of one namespace together
+	// ServicePorts and NamespacePorts are the same for service ports that have endpoints. 0: as many as endpoints.
+	ServicePorts, NamespacePorts int
 }
 
 // complete returns the limits with their defaults.
 func (l Limits) complete(sticky StickyLimits) Limits {
-	return Limits{Service: l.Service.or(Budget{1 << 17, 1 << 14, 1 << 20, sticky.Service}),
-		Namespace: l.Namespace.or(Budget{1 << 19, 1 << 18, 1 << 22, sticky.Namespace})}
+	return Limits{Service: l.Service.or(Budget{1 << 17, 1 << 14, 1 << 20, sticky.Service, sticky.ServicePorts}),
+		Namespace: l.Namespace.or(Budget{1 << 19, 1 << 18, 1 << 22, sticky.Namespace, sticky.NamespacePorts})}
 }
 
 func (b Budget) or(o Budget) Budget {
+	sticky := cmp.Or(b.StickyEndpoints, o.StickyEndpoints)
 	return Budget{cmp.Or(b.Frontends, o.Frontends), cmp.Or(b.SourceRanges, o.SourceRanges),
-		cmp.Or(b.Destinations, o.Destinations), cmp.Or(b.StickyEndpoints, o.StickyEndpoints)}
+		cmp.Or(b.Destinations, o.Destinations), sticky, cmp.Or(b.StickyPorts, o.StickyPorts, sticky)}
 }
 
 // Validate returns an error if a limit is negative.
 func (l Limits) Validate() error {
 	for _, b := range []Budget{l.Service, l.Namespace} {
-		if min(b.Frontends, b.SourceRanges, b.Destinations, b.StickyEndpoints) < 0 {
+		if min(b.Frontends, b.SourceRanges, b.Destinations, b.StickyEndpoints, b.StickyPorts) < 0 {
 			return errors.New("limits: must not be negative")
 		}
 	}
@@ -78,17 +85,18 @@ func (b *Budget) add(o Budget) {
 	b.SourceRanges += o.SourceRanges
 	b.Destinations += o.Destinations
 	b.StickyEndpoints += o.StickyEndpoints
+	b.StickyPorts += o.StickyPorts
 }
 
 func (b Budget) minus(o Budget) Budget {
 	return Budget{b.Frontends - o.Frontends, b.SourceRanges - o.SourceRanges, b.Destinations - o.Destinations,
-		b.StickyEndpoints - o.StickyEndpoints}
+		b.StickyEndpoints - o.StickyEndpoints, b.StickyPorts - o.StickyPorts}
 }
 
 // exceeds reports whether any amount of a budget is greater than that of another.
 func (b Budget) exceeds(o Budget) bool {
 	left := o.minus(b)
-	return min(left.Frontends, left.SourceRanges, left.Destinations, left.StickyEndpoints) < 0
+	return min(left.Frontends, left.SourceRanges, left.Destinations, left.StickyEndpoints, left.StickyPorts) < 0
 }
 
 // excess is the limit that keeps a service port from being served, or from having session affinity.
@@ -100,8 +108,10 @@ const (
 	ofFrontends
 	ofDestinations
 	ofRanges
-	ofOwnSticky // of the service; the port is served
-	ofSticky    // of the namespace; the port is served
+	ofOwnSticky // of the service; with this and the next ones the port is served
+	ofSticky
+	ofOwnStickyPorts // of the service
+	ofStickyPorts
 	numExcesses
 )
 
@@ -109,7 +119,7 @@ const (
 func (e excess) refuses() bool { return e != noExcess && !e.deniesAffinity() }
 
 // deniesAffinity reports whether the port is served without session affinity.
-func (e excess) deniesAffinity() bool { return e == ofOwnSticky || e == ofSticky }
+func (e excess) deniesAffinity() bool { return e >= ofOwnSticky }
 
 // problem returns the Problem to report.
 func (e excess) problem(p *port, l *Limits) Problem {
@@ -123,9 +133,12 @@ func (e excess) problem(p *port, l *Limits) Problem {
 	case ofOwnSticky, ofSticky:
 		reason, service, namespace = TooManyStickyEndpoints, l.Service.StickyEndpoints, l.Namespace.StickyEndpoints
 		outcome, name = "it is served without session affinity: ", "endpoints with it"
+	case ofOwnStickyPorts, ofStickyPorts:
+		reason, service, namespace = TooManyStickyPorts, l.Service.StickyPorts, l.Namespace.StickyPorts
+		outcome, name = "it is served without session affinity: ", "ports with it"
 	}
 	limit := fmt.Sprintf("the services of a namespace may have %d %s together, and older ones have them", namespace, name)
-	if e == ofOwnDestinations || e == ofOwnSticky {
+	if e == ofOwnDestinations || e == ofOwnSticky || e == ofOwnStickyPorts {
 		limit = fmt.Sprintf("a service may have %d %s", service, name)
 	}
 	return Problem{Family: p.family.family, Port: p.name, Reason: reason, Message: outcome + limit}
@@ -139,6 +152,7 @@ func (p *port) cost() Budget {
 	b := Budget{Frontends: int(p.demand), Destinations: max(1, int(p.demand)) * len(p.endpoints.all)}
 	if p.isSticky {
 		b.StickyEndpoints = len(p.endpoints.all)
+		b.StickyPorts = min(1, b.StickyEndpoints)
 	}
 	return b
 }
@@ -176,7 +190,7 @@ func (e *excesses) note(p *port, found []Problem) {
 func (e *excesses) renew(p *port) {
 	var causes []error
 	for _, problem := range e.of[p] {
-		if problem.Reason != TooManyStickyEndpoints {
+		if problem.Reason != TooManyStickyEndpoints && problem.Reason != TooManyStickyPorts {
 			causes = append(causes, problem)
 		}
 	}

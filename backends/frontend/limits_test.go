@@ -163,6 +163,14 @@ func TestWhatComesAndGoesAtALimitCosts(t *testing.T) {
 		"sticky endpoints of a service": func(r *rig) {
 			r.budget.affinity, r.budget.Service.StickyEndpoints, r.budget.Namespace.StickyEndpoints = true, 1, 3072
 		},
+		"sticky ports of a namespace": func(r *rig) {
+			r.budget.affinity = true
+			r.budget.Service.StickyEndpoints, r.budget.Service.StickyPorts = 9, 9
+			r.budget.Namespace.StickyEndpoints, r.budget.Namespace.StickyPorts = 9, 1
+			first := withFrontends("evil/a", 2000, 1, 0)
+			first.SessionAffinityTimeout = time.Hour
+			r.set(first, fakemodel.Endpoint("evil/a:http/TCP", "10.1.1.1:80").Build())
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)

@@ -47,8 +47,10 @@ const (
 	// TooManyDestinations: its service, or namespace, has more endpoints times frontends in a family than [Limits] allow.
 	TooManyDestinations Reason = "TooManyDestinations"
 	// TooManyStickyEndpoints: it is served without session affinity, because its service, or namespace, has more endpoints
-	// with affinity in a family than [Limits] allow: see [Options].StickyEndpoints.
+	// with affinity in a family than [Limits] allow: see [Options].Sticky.
 	TooManyStickyEndpoints Reason = "TooManyStickyEndpoints"
+	// TooManyStickyPorts: the same for ports with affinity that have endpoints.
+	TooManyStickyPorts Reason = "TooManyStickyPorts"
 	// TooManyEndpoints: its service, or namespace, asks for more than [localstate.EndpointLimits] allow.
 	TooManyEndpoints Reason = "TooManyEndpoints"
 )

@@ -43,9 +43,9 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 				endpoints: map[model.EndpointKey]*model.Endpoint{}, inWave: map[model.ServiceName]bool{},
 				versions: map[model.ServiceName]string{}, limit: r.budget.Namespace}
 			if seed%2 == 0 { // with limits that services meet now and then
-				d.limit = Budget{Frontends: 10, SourceRanges: 2, Destinations: 40, StickyEndpoints: 8}
+				d.limit = Budget{Frontends: 10, SourceRanges: 2, Destinations: 40, StickyEndpoints: 8, StickyPorts: 4}
 				r.budget.Namespace, r.budget.Service.Destinations, r.budget.Service.StickyEndpoints = d.limit, 25, 5
-				r.budget.affinity = true
+				r.budget.affinity, r.budget.Service.StickyPorts = true, 2
 				r.budget.blockSize = 1 + int(seed/2)%2
 			}
 			for range 80 {
@@ -291,7 +291,7 @@ func (d *described) decide(f model.Family) (exceed, sticky []string) {
 				ports[s.PortName(sp)] = true
 			}
 		}
-		ranges, own, ownSticky, any := 0, 25, 5, false
+		ranges, own, ownSticky, ownPorts, any := 0, 25, 5, 2, false
 		if hasVIP(f, s) {
 			ranges = len(s.SourceRanges(f))
 		}
@@ -309,8 +309,11 @@ func (d *described) decide(f model.Family) (exceed, sticky []string) {
 			}
 			own, any = own-destinations, true
 			left.Frontends, left.Destinations = left.Frontends-n, left.Destinations-destinations
-			if s.SessionAffinityTimeout > 0 && (!limited || endpoints <= min(ownSticky, left.StickyEndpoints)) {
+			one := min(1, endpoints)
+			if s.SessionAffinityTimeout > 0 && (!limited || endpoints <= min(ownSticky, left.StickyEndpoints) &&
+				one <= min(ownPorts, left.StickyPorts)) {
 				ownSticky, left.StickyEndpoints = ownSticky-endpoints, left.StickyEndpoints-endpoints
+				ownPorts, left.StickyPorts = ownPorts-one, left.StickyPorts-one
 				sticky = append(sticky, fmt.Sprint(name, f))
 			}
 		}

@@ -32,9 +32,10 @@ type Options struct {
 	OnProblem func(ctx context.Context, p Problem)
 	// Limits bound what a service and a namespace may cost.
 	Limits Limits
-	// StickyEndpoints, if not zero, says that sticky endpoints are limited as well, and what Limits are without a number
-	// for them; then both must be positive. It is for dataplanes where they slow down the changes of all services.
-	StickyEndpoints StickyLimits
+	// Sticky, if not zero, says that sticky endpoints and ports are limited as well, and what Limits are without numbers
+	// for them; then those for endpoints must be positive. It is for dataplanes where they slow down the changes of all
+	// services.
+	Sticky StickyLimits
 	// OnRepair, if given, is called, with the table locked, after changes by others in a family were repaired: by
 	// [Table.Repair], or by Apply that calls [Changes.Repaired].
 	OnRepair func(model.Family)
@@ -60,8 +61,9 @@ func (o *Options) validate() error {
 	if o.Families != nil && len(o.Families) == 0 {
 		errs = append(errs, errors.New("no families: give nil for both"))
 	}
-	if s := o.StickyEndpoints; s != (StickyLimits{}) && min(s.Service, s.Namespace) < 1 {
-		errs = append(errs, errors.New("sticky endpoints: both limits must be positive, or neither given"))
+	if s := o.Sticky; s != (StickyLimits{}) && (min(s.Service, s.Namespace) < 1 ||
+		min(s.ServicePorts, s.NamespacePorts) < 0) {
+		errs = append(errs, errors.New("sticky: both limits of endpoints must be positive, and none negative"))
 	}
 	return errors.Join(append(errs, CheckFamilies(o.Families), o.Limits.Validate())...)
 }
@@ -128,8 +130,8 @@ func New(o Options) (*Table, error) {
 		return nil, fmt.Errorf("frontend: %w", err)
 	}
 	t := &Table{options: o, current: &model.Node{},
-		budget: &budget{Limits: o.Limits.complete(o.StickyEndpoints), due: map[*tenant]bool{},
-			affinity: o.StickyEndpoints != StickyLimits{}, blockSize: 128},
+		budget: &budget{Limits: o.Limits.complete(o.Sticky), due: map[*tenant]bool{},
+			affinity: o.Sticky != StickyLimits{}, blockSize: 128},
 		services: map[model.ServiceName]*service{}, tenants: map[string]*tenant{}, announced: map[announced]more{},
 		healthPorts: &healthPorts{services: map[uint16]map[model.ServiceName]bool{}, touched: map[uint16]bool{}}}
 	if o.Families == nil {

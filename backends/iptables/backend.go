@@ -41,7 +41,7 @@ type running = lifecycle.Running
 func New(ctx context.Context, o Options) (*Backend, error) {
 	b := &Backend{options: o, kernel: newKernel(o.Sysctls)}
 	s := &lifecycle.Spec[*family]{Name: "iptables", Common: o.Common, MasqueradeMark: &b.options.MasqueradeMark,
-		Open: b.open, IsAbsent: dp.IsAbsent, Apply: (*family).apply, StickyEndpoints: StickyLimits(), Check: (*family).check,
+		Open: b.open, IsAbsent: dp.IsAbsent, Apply: (*family).apply, Sticky: StickyLimits(), Check: (*family).check,
 		Every: cmp.Or(o.driftInterval, defaultDriftInterval), Describe: (*family).describeService, Remove: (*family).cleanUp,
 		RemoveShared: b.removeCounters}
 	var err error

@@ -42,7 +42,7 @@ func CleanUp(ctx context.Context, o Options) error { return o.spec().CleanUp(ctx
 func (o *Options) spec() *lifecycle.Spec[*family] {
 	err := o.complete()
 	return &lifecycle.Spec[*family]{Name: "nft", Common: o.Common, MasqueradeMark: &o.MasqueradeMark, Invalid: err,
-		Open: o.open, Apply: (*family).apply, StickyEndpoints: StickyLimits(), Check: (*family).check,
+		Open: o.open, Apply: (*family).apply, Sticky: StickyLimits(), Check: (*family).check,
 		Describe: (*family).describeService, Remove: (*family).cleanUp}
 }
 

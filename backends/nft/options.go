@@ -25,11 +25,12 @@ type Options struct {
 	Dataplane Dataplane
 }
 
-// StickyLimits returns how many endpoints with session affinity one service and the services of one namespace may have
-// in each family, unless [frontend.Limits] say otherwise. Each has two rules, and for any change of a rule the kernel
-// validates all of them: tens of milliseconds beside a service at its limit.
+// StickyLimits returns how many endpoints and ports with session affinity one service and the services of one namespace
+// may have in each family, unless [frontend.Limits] say otherwise. An endpoint has two rules, and for any change of a
+// rule the kernel validates all of them: tens of milliseconds beside a service at its limit. A port has up to seven
+// chains, and for any change at all the kernel walks all of them: 1.5 ms beside a namespace at its limit.
 func StickyLimits() frontend.StickyLimits {
-	return frontend.StickyLimits{Service: 1 << 15, Namespace: 1 << 17}
+	return frontend.StickyLimits{Service: 1 << 15, Namespace: 1 << 17, ServicePorts: 1 << 13, NamespacePorts: 3 << 12}
 }
 
 // tableName matches the names that nft can read back. The kernel accepts more.

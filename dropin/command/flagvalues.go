@@ -72,13 +72,14 @@ func (v *versionValue) String() string { return cmp.Or(string(*v), "false") }
 func (v *versionValue) Type() string   { return "version" }
 
 // limitsValue is a flag for limits. Limits that it does not name keep their defaults.
-type limitsValue struct{ endpoints, frontends, sourceRanges, destinations, stickyEndpoints *int }
+type limitsValue struct{ endpoints, frontends, sourceRanges, destinations, stickyEndpoints, stickyPorts *int }
 
 // kinds returns the names of the limits in output order, and their fields.
 func (v limitsValue) kinds() (names []string, fields map[string]*int) {
-	return []string{"endpoints", "frontends", "source-ranges", "destinations", "sticky-endpoints"}, map[string]*int{
+	names = []string{"endpoints", "frontends", "source-ranges", "destinations", "sticky-endpoints", "sticky-ports"}
+	return names, map[string]*int{
 		"endpoints": v.endpoints, "frontends": v.frontends, "source-ranges": v.sourceRanges,
-		"destinations": v.destinations, "sticky-endpoints": v.stickyEndpoints}
+		"destinations": v.destinations, "sticky-endpoints": v.stickyEndpoints, "sticky-ports": v.stickyPorts}
 }
 
 func (v limitsValue) Set(s string) error {

@@ -44,10 +44,10 @@ type Spec[F any] struct {
 	// IsAbsent reports whether an error of a family may mean that the node does not have it. Nil: every error may.
 	IsAbsent func(error) bool
 
-	// Apply applies changes of a family: see [frontend.Options]. Extra and StickyEndpoints are the options of these names.
-	Apply           func(F, context.Context, *frontend.Changes) error
-	Extra           func(*model.Service) any
-	StickyEndpoints frontend.StickyLimits
+	// Apply applies changes of a family: see [frontend.Options]. Extra and Sticky are the options of these names.
+	Apply  func(F, context.Context, *frontend.Changes) error
+	Extra  func(*model.Service) any
+	Sticky frontend.StickyLimits
 	// Check finds changes of a family by other programs, and repairs them: see [frontend.Table.Repair].
 	Check func(F, context.Context, *frontend.Changes) (frontend.CheckResult, error)
 	// Yield are asked how long the next Sync should wait: see [sink.Yielder].
@@ -216,7 +216,7 @@ func (s *Spec[F]) Start(ctx context.Context) (*Running, error) {
 		return nil, s.orClose(err)
 	}
 	table, err := frontend.New(frontend.Options{Families: s.order, OnProblem: s.Common.OnProblem, Extra: s.Extra,
-		Limits: s.Common.Limits, StickyEndpoints: s.StickyEndpoints, NodePortAddresses: s.NodePorts.of,
+		Limits: s.Common.Limits, Sticky: s.Sticky, NodePortAddresses: s.NodePorts.of,
 		OnRepair: func(family model.Family) {
 			if f := s.onRepair.Load(); f != nil {
 				(*f)(family)

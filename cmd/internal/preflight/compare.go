@@ -69,7 +69,7 @@ type refusal struct {
 
 func (p *proxy) is(mode v1alpha2.ProxyMode) bool { return p.config.Mode == mode }
 
-// stickyLimits returns how many endpoints with session affinity the mode allows, nothing if any number.
+// stickyLimits returns how many endpoints and ports with session affinity the mode allows, nothing if any number.
 func (p *proxy) stickyLimits() frontend.StickyLimits {
 	switch p.config.Mode {
 	case v1alpha2.ProxyModeIPTables:
@@ -199,7 +199,7 @@ func (m *move) compute(ctx context.Context, c dropin.Config) (*proxy, error) {
 		p.ignored = append(p.ignored, ofLog(line)...)
 	}, funcr.Options{})
 	table, err := frontend.New(frontend.Options{Families: families.Families, Limits: c.Limits,
-		StickyEndpoints:   p.stickyLimits(),
+		Sticky:            p.stickyLimits(),
 		Apply:             func(context.Context, *frontend.Changes) error { return nil },
 		NodePortAddresses: func(node *model.Node, f model.Family) []netip.Addr { return m.nodePorts(node, f, choice) },
 		OnProblem: func(_ context.Context, problem frontend.Problem) {

@@ -315,6 +315,7 @@ func TestALimitIsNamed(t *testing.T) {
 		frontend.TooManyDestinations:    "frontend.Limits",
 		frontend.TooManyEndpoints:       "S60",
 		frontend.TooManyStickyEndpoints: "S32",
+		frontend.TooManyStickyPorts:     "S32",
 	} {
 		assert.Equal(t, want, refusal{reason: reason}.difference("").Rule, reason)
 	}

@@ -53,6 +53,7 @@ func refusals() map[frontend.Reason]struct{ rule, before string } {
 		frontend.TooManyEndpoints:       {"S60", "all its ports are served"},
 		frontend.TooManySourceRanges:    {"S26", "it is served with all its source ranges"},
 		frontend.TooManyStickyEndpoints: {"S32", "all its endpoints have session affinity"},
+		frontend.TooManyStickyPorts:     {"S32", "all its ports have session affinity"},
 	}
 }
 
@@ -65,7 +66,7 @@ func (r refusal) difference(before string) difference {
 
 // text says what is not served.
 func (r refusal) text() string {
-	if r.reason == frontend.TooManyStickyEndpoints {
+	if r.reason == frontend.TooManyStickyEndpoints || r.reason == frontend.TooManyStickyPorts {
 		return r.message
 	}
 	return "not everything is served: " + r.message
