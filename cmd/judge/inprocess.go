@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +32,8 @@ type objects interface {
 type inProcess struct {
 	api    *apiserver.Server
 	server *http.Server
+	// serving ends when the server has closed its listener.
+	serving sync.WaitGroup
 	// url is that of the server, and address where it listens.
 	url, address string
 }
@@ -41,29 +44,43 @@ func newInProcess(listener net.Listener) (*inProcess, error) {
 		return nil, err
 	}
 	p := &inProcess{api: api, url: "http://" + listener.Addr().String(), address: listener.Addr().String()}
-	p.serve(listener)
+	p.serve(listener, api)
 	return p, nil
 }
 
-func (p *inProcess) serve(listener net.Listener) {
-	p.server = &http.Server{Handler: p.api, ReadHeaderTimeout: time.Minute}
-	go func(s *http.Server) { _ = s.Serve(listener) }(p.server) // returns after close
+func (p *inProcess) serve(listener net.Listener, h http.Handler) {
+	p.server = &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
+	s := p.server
+	p.serving.Go(func() { _ = s.Serve(listener) }) // returns after close
+}
+
+// silence answers no request, until its connection ends.
+func silence(_ http.ResponseWriter, r *http.Request) {
+	<-r.Context().Done()
+	panic(http.ErrAbortHandler)
 }
 
 // away ends all connections and refuses new ones, until back.
-func (p *inProcess) away() error { return p.server.Close() }
+func (p *inProcess) away() error {
+	err := p.server.Close()
+	p.serving.Wait()
+	return err
+}
 
 func (p *inProcess) back(ctx context.Context, r program.Return) error {
+	var h http.Handler = p.api
 	switch r {
 	case program.HistoryGone:
 		p.api.Compact()
 	case program.LowerVersions:
 		p.api.Restore()
+	case program.Silent:
+		h = http.HandlerFunc(silence)
 	}
 	var listen net.ListenConfig
 	listener, err := listen.Listen(ctx, "tcp", p.address)
 	if err == nil {
-		p.serve(listener)
+		p.serve(listener, h)
 	}
 	return err
 }

@@ -124,21 +124,29 @@ func TestTheJudgeCatchesProgramsThatDoNotFollow(t *testing.T) {
 	const expired = "what changed while the API server was away is right when it is back, with an expired history"
 	const lower = "an API server that comes back with lower resource versions is followed"
 	const restarted = "an API server that restarts is followed"
+	const silent = "an API server that is silent after a restore costs no connection, and is followed later"
+	const rollouts = "endpoints that stay lose no connection at a hundred and at a thousand changes a second"
 	for _, tt := range []struct {
 		fault, name string
 		proxy       program.Proxy
 	}{
 		{"keeps what goes", expired, wrapped(keepsWhatGoes)},
 		{"keeps what goes", restarted, wrapped(keepsWhatGoes)},
+		{"keeps what goes", silent, wrapped(keepsWhatGoes)},
+		{"gives up without its API server", silent, withHost(mutantProxy(t, ""),
+			func(h program.Host) program.Host { return &givingUpHost{h} })},
 		{"ignores lower versions", lower, wrapped(ignoresLowerVersions)},
 		{"mixes slices", "an EndpointSlice whose name changes loses no connection", wrapped(mixesSlices)},
 		{string(simple.ReloadsWithAGap), "endpoints that stay lose no connection while others come and go all the time",
 			mutantProxy(t, simple.ReloadsWithAGap)},
+		{string(simple.ReloadsWithAGap), rollouts, mutantProxy(t, simple.ReloadsWithAGap)},
+		{string(simple.KeepsEndpoints), rollouts, mutantProxy(t, simple.KeepsEndpoints)},
 		{"answers no health check", "the health check of a service knows whether the node has endpoints",
 			mutantProxy(t, "")},
 	} {
 		t.Run(tt.fault+", "+tt.name, func(t *testing.T) {
-			if tt.name == expired || tt.name == lower || tt.name == restarted {
+			if slices.Contains([]string{expired, lower, restarted, silent}, tt.name) ||
+				tt.fault == string(simple.KeepsEndpoints) {
 				need.Deep(t)
 			}
 			t.Parallel()
@@ -182,6 +190,18 @@ func (h *missingHost) Away(ctx context.Context) error {
 func (h *missingHost) Back(ctx context.Context, r program.Return) error {
 	h.away = false
 	return h.Host.(apiServerOutages).Back(ctx, r)
+}
+
+// givingUpHost breaks the program's rules when its API server is silent, as if the program did.
+type givingUpHost struct{ program.Host }
+
+func (h *givingUpHost) Away(ctx context.Context) error { return h.Host.(apiServerOutages).Away(ctx) }
+
+func (h *givingUpHost) Back(ctx context.Context, r program.Return) error {
+	if err := h.Host.(apiServerOutages).Back(ctx, r); err != nil || r != program.Silent {
+		return err
+	}
+	return h.Break(ctx)
 }
 
 // judgeFunc is Run, or another way to judge, on a machine that others keep busy as well.

@@ -147,7 +147,7 @@ func mutantProxy(t *testing.T, m simple.Mutant) program.Proxy {
 				return nil, err
 			}
 			h := &mutantHost{api: api, factory: simple.Factory(m)}
-			h.serve(listener)
+			h.serve(listener, api)
 			set, err := setupFor(c, n.Families)
 			if err != nil {
 				return nil, err
@@ -240,23 +240,26 @@ func (h *mutantHost) Put(_ context.Context, set, deleted []metav1.Object) error 
 	return errors.Join(h.api.Set(set...), h.api.Delete(deleted...))
 }
 
-func (h *mutantHost) serve(listener net.Listener) {
-	h.server = &http.Server{Handler: h.api, ReadHeaderTimeout: time.Minute}
+func (h *mutantHost) serve(listener net.Listener, handler http.Handler) {
+	h.server = &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
 	go func(s *http.Server) { _ = s.Serve(listener) }(h.server)
 }
 
 func (h *mutantHost) Away(context.Context) error { return h.server.Close() }
 
 func (h *mutantHost) Back(_ context.Context, r program.Return) error {
+	var handler http.Handler = h.api
 	switch r {
 	case program.HistoryGone:
 		h.api.Compact()
 	case program.LowerVersions:
 		h.api.Restore()
+	case program.Silent:
+		handler = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:6443")
 	if err == nil {
-		h.serve(listener)
+		h.serve(listener, handler)
 	}
 	return err
 }

@@ -39,7 +39,7 @@ type Proxy struct {
 // A host may implement optional methods:
 //
 //   - Away(ctx) error makes the API server unreachable: connections end, and new ones are refused. Put still works.
-//     Back(ctx, r Return) error ends that.
+//     Back(ctx, r Return) error ends that, and comes after each Away.
 //   - Disturbed() error returns why events since its last call invalidate the results of the program, or nil. A
 //     case that fails then counts as not run.
 //   - List(ctx) (command string, size int64, err error) lists the node's rules with the usual command, and
@@ -83,6 +83,8 @@ const (
 	// LowerVersions: they have expired, and all objects have lower ones. The server says so, unlike a real one whose
 	// storage was restored from a backup, which is silent.
 	LowerVersions
+	// Silent: the server accepts connections and sends nothing, until Away ends them.
+	Silent
 )
 
 // RefusedError is returned when an API server rejects an object of the suite.

@@ -7,6 +7,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/cluster"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance/internal/network"
 )
 
 // sliceCases cover EndpointSlices that change without a pause.
@@ -15,6 +16,8 @@ func sliceCases() []Case {
 		{Name: "an EndpointSlice whose name changes loses no connection", Rules: "S17", run: slicesChangeNames},
 		{Name: "endpoints that stay lose no connection while others come and go all the time", Rules: "S46",
 			run: endpointsStayInChurn},
+		{Name: "endpoints that stay lose no connection at a hundred and at a thousand changes a second", Rules: "S46",
+			run: endpointsStayInRollouts},
 	}
 }
 
@@ -109,4 +112,75 @@ func endpointsStayInChurn(ctx context.Context, b *bed) error {
 		return fmt.Errorf("while other endpoints came and went:\n\n%w", err)
 	}
 	return open.check(b.Timeouts)
+}
+
+// The rollouts: at each of rolloutRates, in endpoints a second, one endpoint of each of rolloutServices services is
+// replaced in turn for rolloutFor, as in a rolling update of many Deployments. What is due is written every
+// rolloutEvery.
+const (
+	rolloutServices = 50
+	rolloutFor      = 3 * time.Second
+	rolloutEvery    = 50 * time.Millisecond
+)
+
+func rolloutRates() []int { return []int{100, 1000} }
+
+// endpointsStayInRollouts asks for the last state alone: a program need not follow each change, nor at once.
+func endpointsStayInRollouts(ctx context.Context, b *bed) error {
+	tcp := []servicePort{{Protocol: model.TCP}}
+	others := [][]string{nil, {localPod2}, {remotePod2}}
+	app := func(index, changes int) service {
+		return external(service{Name: fmt.Sprintf("app-%d", index), Slot: 1 + index, Ports: tcp,
+			Endpoints: cluster.At(append([]string{localPod1, remotePod1}, others[changes%len(others)]...)...)})
+	}
+	var apps []service
+	var flows []network.Attempt
+	for i := range rolloutServices {
+		apps = append(apps, app(i, 0))
+		flows = append(flows, b.flows(apps[i], model.TCP, []path{{localPod3, toClusterIP}, {client, toVIP}})...)
+	}
+	if err := b.Put(ctx, apps...); err != nil {
+		return err
+	}
+	open, err := b.stand(flows)
+	if err != nil {
+		return err
+	}
+	defer open.close()
+	st := b.startStreams(apps, localPod1, localPod2, remotePod1, remotePod2)
+	return st.during(func() error {
+		changes := 0
+		for _, rate := range rolloutRates() {
+			pace, over := time.NewTicker(rolloutEvery), time.After(rolloutFor)
+			defer pace.Stop()
+			for going := true; going; {
+				for range rate * int(rolloutEvery/time.Millisecond) / 1000 {
+					i := changes % len(apps)
+					apps[i] = app(i, 1+changes/len(apps))
+					changes++
+				}
+				if err := b.writeOnly(ctx, apps...); err != nil {
+					return err
+				}
+				select {
+				case <-pace.C:
+				case <-over:
+					going = false
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			err := b.patiently(ctx, stepOf(apps...))
+			if err == nil {
+				err = st.await(ctx, 3)
+			}
+			if err == nil {
+				err = open.check(b.Timeouts)
+			}
+			if err != nil {
+				return fmt.Errorf("with %d changes a second:\n\n%w", rate, err)
+			}
+		}
+		return nil
+	})
 }

@@ -131,17 +131,24 @@ type streamed struct {
 // startStream starts a stream to a service whose endpoints may be any of the allowed ones. None of its connections may
 // be refused, unanswered, or delayed by a lost packet.
 func (b *bed) startStream(svc service, allowed ...string) *stream {
+	return b.startStreams(one(svc), allowed...)
+}
+
+// startStreams is startStream to several services in turn.
+func (b *bed) startStreams(services []service, allowed ...string) *stream {
 	var groups [][]streamed
 	for _, p := range append(paths([]string{localPod3, theNode, remotePod3}, toCluster), path{client, toVIP}) {
 		var group []streamed
-		for _, f := range b.flows(svc, model.TCP, []path{p}) {
-			f.About += ", one of a stream"
-			group = append(group, streamed{f, func(seen network.Seen) error {
-				if why := whyWrong(seen, f.Family(), allowed); why != "" {
-					return fmt.Errorf("flow: %v\nseen: %v\nwant: %s", f, seen, why)
-				}
-				return nil
-			}})
+		for _, svc := range services {
+			for _, f := range b.flows(svc, model.TCP, []path{p}) {
+				f.About += ", one of a stream"
+				group = append(group, streamed{f, func(seen network.Seen) error {
+					if why := whyWrong(seen, f.Family(), allowed); why != "" {
+						return fmt.Errorf("flow: %v\nseen: %v\nwant: %s", f, seen, why)
+					}
+					return nil
+				}})
+			}
 		}
 		groups = append(groups, group)
 	}
@@ -206,6 +213,16 @@ func (st *stream) await(ctx context.Context, n int64) error {
 		}
 	}
 	return nil
+}
+
+// until waits for a time, and until the stream has gone on after it.
+func (st *stream) until(ctx context.Context, over <-chan time.Time) error {
+	select {
+	case <-over:
+		return st.await(ctx, 3)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // during calls f and then stops the stream. It returns the stream's error, otherwise the error of f.

@@ -43,7 +43,7 @@ type Program struct {
 	Wanted, written []metav1.Object
 	probe           []metav1.Object // the last probe's Service and EndpointSlices
 	running, served bool
-	// Grace is how long the program may take to reconnect to an API server that was away.
+	// Grace is how long the program may take if it has to reconnect to an API server or to catch up with many changes.
 	Grace time.Duration
 	Late  bool // since the case began, a result was right only on a later try
 }
