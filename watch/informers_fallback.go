@@ -16,7 +16,7 @@ import (
 
 // streamMost is how long a streamed list of [ListFallback] may take in all. Unlike [Clientset] it cannot tell the list
 // from the changes that follow it, which in a busy cluster never stop.
-const streamMost = 2 * time.Minute
+const streamMost = 5 * time.Minute
 
 // ListFallback is for informers that a program makes itself, behind a tunnel or proxy that drops the bookmark that ends
 // a streamed list: without it they wait forever. It wraps the transport of their client, so it works for informers of
@@ -24,7 +24,7 @@ const streamMost = 2 * time.Minute
 //
 //	config.Wrap(watch.ListFallback) // config is the *rest.Config of the informers' client
 //
-// A streamed list that has sent nothing for 30 seconds, that takes longer than two minutes, or that broke off three
+// A streamed list that has sent nothing for 30 seconds, that takes longer than five minutes, or that broke off three
 // times in a row, is given up. That is logged, and client-go lists without streaming, then and for every later list of
 // the same resource and selectors. [Clientset] does this by itself, and does not need it.
 func ListFallback(next http.RoundTripper) http.RoundTripper {
@@ -79,9 +79,10 @@ func (f *listFallback) note(l *streamedList, broken int) {
 	before := f.broken[l.what]
 	now := before + broken
 	if broken == 0 {
-		now = 0
+		delete(f.broken, l.what)
+	} else {
+		f.broken[l.what] = now
 	}
-	f.broken[l.what] = now
 	f.mu.Unlock()
 	if before < maxIncomplete && now >= maxIncomplete {
 		logIncomplete(klog.FromContext(l.ctx), "path", l.path)

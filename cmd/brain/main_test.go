@@ -276,8 +276,9 @@ func TestTheManifest(t *testing.T) {
 	}
 }
 
-// A brain that grows ends alone: it does not take the API server on the same machine along. It does not end of what the
-// limits allow in the cluster that the manifest is for, reckoned like docs/remote.md: 5,000 nodes, 100,000 endpoints.
+// A brain that grows ends alone: it does not take the API server on the same machine along. Nothing that the limits
+// allow ends it in the cluster that the manifest is for, reckoned like docs/remote.md: 5,000 nodes, 100,000 endpoints,
+// 10 in a service.
 func TestTheManifestLimitsMemory(t *testing.T) {
 	data, err := os.ReadFile("manifest.yaml")
 	require.NoError(t, err)

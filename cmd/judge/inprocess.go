@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -54,8 +55,9 @@ func (p *inProcess) serve(listener net.Listener, h http.Handler) {
 	p.serving.Go(func() { _ = s.Serve(listener) }) // returns after close
 }
 
-// silence answers no request, until its connection ends.
+// silence answers no request, until its connection ends, which net/http notices once the body is read.
 func silence(_ http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
 	<-r.Context().Done()
 	panic(http.ErrAbortHandler)
 }

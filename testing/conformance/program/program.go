@@ -39,7 +39,8 @@ type Proxy struct {
 // A host may implement optional methods:
 //
 //   - Away(ctx) error makes the API server unreachable: connections end, and new ones are refused. Put still works.
-//     Back(ctx, r Return) error ends that, and comes after each Away.
+//     Back(ctx, r Return) error ends that, and comes after each Away, unless the case has failed: Stop and Close must
+//     work then, too, and while the server is [Silent].
 //   - Disturbed() error returns why events since its last call invalidate the results of the program, or nil. A
 //     case that fails then counts as not run.
 //   - List(ctx) (command string, size int64, err error) lists the node's rules with the usual command, and

@@ -146,7 +146,6 @@ func (p *program) awaitLog(what string, ok func(log string) bool) {
 	}
 }
 
-// kill is SIGKILL.
 // await waits until ok returns true.
 func (p *program) await(what string, ok func() bool) {
 	p.t.Helper()
@@ -161,6 +160,7 @@ func (p *program) await(what string, ok func() bool) {
 	require.True(p.t, ok(), "the program ended before: %s", what)
 }
 
+// kill is SIGKILL.
 func (p *program) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.ended

@@ -114,9 +114,9 @@ func endpointsStayInChurn(ctx context.Context, b *bed) error {
 	return open.check(b.Timeouts)
 }
 
-// The rollouts: at each of rolloutRates, in endpoints a second, one endpoint of each of rolloutServices services is
-// replaced in turn for rolloutFor, as in a rolling update of many Deployments. What is due is written every
-// rolloutEvery.
+// The rollouts: at up to each of rolloutRates, in endpoints a second, endpoints of each of rolloutServices services are
+// added, replaced or removed in turn for rolloutFor, as in a rolling update of many Deployments. Every rolloutEvery some
+// are written: a server that takes longer makes the rate lower.
 const (
 	rolloutServices = 50
 	rolloutFor      = 3 * time.Second
@@ -128,7 +128,7 @@ func rolloutRates() []int { return []int{100, 1000} }
 // endpointsStayInRollouts asks for the last state alone: a program need not follow each change, nor at once.
 func endpointsStayInRollouts(ctx context.Context, b *bed) error {
 	tcp := []servicePort{{Protocol: model.TCP}}
-	others := [][]string{nil, {localPod2}, {remotePod2}}
+	others := [][]string{nil, {localPod2}, {remotePod2}, {localPod2, remotePod2}}
 	app := func(index, changes int) service {
 		return external(service{Name: fmt.Sprintf("app-%d", index), Slot: 1 + index, Ports: tcp,
 			Endpoints: cluster.At(append([]string{localPod1, remotePod1}, others[changes%len(others)]...)...)})
@@ -139,7 +139,7 @@ func endpointsStayInRollouts(ctx context.Context, b *bed) error {
 		apps = append(apps, app(i, 0))
 		flows = append(flows, b.flows(apps[i], model.TCP, []path{{localPod3, toClusterIP}, {client, toVIP}})...)
 	}
-	if err := b.Put(ctx, apps...); err != nil {
+	if err := b.step(ctx, stepOf(apps...)); err != nil {
 		return err
 	}
 	open, err := b.stand(flows)
