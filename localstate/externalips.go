@@ -2,18 +2,17 @@ package localstate
 
 import (
 	"net/netip"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/lenient"
 )
 
-// ExternalIPs returns the external IPs and VIPs that a Service lists, without duplicates and malformed ones. Which of
-// them are served also depends on the Service's families and on the options.
+// ExternalIPs returns the external IPs and VIPs that a Service lists, sorted, without duplicates and malformed ones.
+// Which of them are served also depends on the Service's families and on the options.
 func ExternalIPs(obj *corev1.Service) (list []netip.Addr) {
 	add := func(text string) {
-		if a, err := lenient.Addr(text); err == nil && !slices.Contains(list, a) {
+		if a, err := lenient.Addr(text); err == nil {
 			list = append(list, a)
 		}
 	}
@@ -25,7 +24,7 @@ func ExternalIPs(obj *corev1.Service) (list []netip.Addr) {
 			add(ingress.IP)
 		}
 	}
-	return list
+	return sortedSet(list, netip.Addr.Compare)
 }
 
 // isVIP reports whether an address of a load balancer is served (S7).

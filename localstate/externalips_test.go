@@ -14,6 +14,6 @@ func TestExternalIPsAreThoseThatAServiceLists(t *testing.T) {
 	svc.Spec.ExternalIPs = []string{"192.0.2.1", "2001:db8::1", "none", "192.0.2.1"}
 	svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.2"}, {Hostname: "lb.example.net"},
 		{IP: "192.0.2.3", IPMode: &proxied}, {IP: "192.0.2.1"}}
-	assert.Equal(t, "[192.0.2.1 2001:db8::1 192.0.2.2]", fmt.Sprint(ExternalIPs(svc)))
+	assert.Equal(t, "[192.0.2.1 192.0.2.2 2001:db8::1]", fmt.Sprint(ExternalIPs(svc)))
 	assert.Empty(t, ExternalIPs(&corev1.Service{}))
 }

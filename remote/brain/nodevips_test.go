@@ -18,6 +18,7 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
+	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
 // listing is a Service with external IPs.
@@ -79,6 +80,14 @@ func TestNodeVIPsComeWithTheBatchThatNeedsThem(t *testing.T) {
 
 	unknown := serve(t, Options{Source: withoutNodes{newCluster(listing("a", "192.0.2.2"))}}, socket(t))
 	assert.Equal(t, "-", nextNodeVIPs(t, rawStream(t, unknown.target, &remotev1.Hello{Node: "n1"})))
+}
+
+// Without Nodes, nothing is kept of what Services list.
+func TestWithoutNodesNoNodeVIPsAreLookedFor(t *testing.T) {
+	s, err := New(quiet(t), Options{Source: withoutNodes{newCluster()}})
+	require.NoError(t, err)
+	serverHandler{s}.Update(watch.Change{Object: listing("a", "192.0.2.2")})
+	assert.Empty(t, s.vips.services)
 }
 
 // A Feed passes them on before the state, without the node's own addresses, and says if the server does not know.

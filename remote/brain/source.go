@@ -25,7 +25,7 @@ func (s serverHandler) Update(changes ...watch.Change) {
 			any = s.setNode(node, c.Deleted) || any
 			continue
 		}
-		if service, ok := c.Object.(*corev1.Service); ok {
+		if service, ok := c.Object.(*corev1.Service); ok && s.source.nodeVIPs != nil {
 			s.vips.setService(service, c.Deleted)
 		}
 		changed, err := s.base.Apply(c.Object, c.Deleted)
