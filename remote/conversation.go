@@ -33,6 +33,8 @@ type conversation struct {
 	answered bool       // digests have been sent since the last batch
 	fresh    bool       // the server was asked for a state that is at least as new as the client's
 	acked    ack
+	nodeVIPs []netip.Addr // as received last, with the node's own
+	tells    bool         // the server sends NodeVIPs
 	decompressor
 }
 
@@ -132,7 +134,7 @@ func (c *conversation) apply(ctx context.Context, batch wire.Batch, sync *remote
 			return false, false, err
 		}
 	}
-	if err := c.takeNodeVIPs(sync.NodeVIPs); err != nil {
+	if err := c.takeNodeVIPs(sync.NodeVIPs, batch.Node != nil); err != nil {
 		return false, false, err
 	}
 	first, c.synced = !c.synced, true
@@ -153,19 +155,22 @@ func (c *conversation) apply(ctx context.Context, batch wire.Batch, sync *remote
 	return false, true, nil
 }
 
-// takeNodeVIPs passes on what the server says, after the node has been taken. Without anything in its first batch, the
-// server is older, or does not know the Nodes.
-func (c *conversation) takeNodeVIPs(m *remotev1.NodeVIPs) error {
+// takeNodeVIPs passes on what the server says, after the node has been taken; renewed: its addresses, which are left out,
+// may have changed. Without anything in its first batch, the server is older, or does not know the Nodes.
+func (c *conversation) takeNodeVIPs(m *remotev1.NodeVIPs, renewed bool) error {
 	tell := c.client.opts.NodeVIPs
-	if tell == nil || m == nil && c.complete {
+	if tell == nil || m == nil && c.complete && !renewed {
 		return nil
 	}
-	list, err := wire.DecodeNodeVIPs(m)
-	if err != nil {
-		return err
+	if m != nil {
+		list, err := wire.DecodeNodeVIPs(m)
+		if err != nil {
+			return err
+		}
+		c.nodeVIPs, c.tells = list, true
 	}
 	own := c.client.view.node.IPs
-	tell(slices.DeleteFunc(list, func(a netip.Addr) bool { return slices.Contains(own, a) }), m != nil)
+	tell(slices.DeleteFunc(slices.Clone(c.nodeVIPs), func(a netip.Addr) bool { return slices.Contains(own, a) }), c.tells)
 	return nil
 }
 

@@ -129,6 +129,22 @@ func TestAFeedPassesNodeVIPsOn(t *testing.T) {
 	}
 }
 
+// An address that moves from this node to another one becomes another's, though the server has nothing new to say of it.
+func TestAnAddressThatMovesToAnotherNodeIsPassedOn(t *testing.T) {
+	c := newCluster(append(baseObjects(), listing("a", "192.0.2.1"))...)
+	b := quick(t, c)
+	calls := make(chan string, 100)
+	var rec sink.Recorder
+	follow(t, &rec, remote.Options{Targets: []string{b.target}, State: localstate.Options{NodeName: "n1"},
+		NodeVIPs: func(list []netip.Addr, known bool) { calls <- fmt.Sprint(list, known) }})
+	assert.Equal(t, "[] true", <-calls)
+	c.set(kube.Node("n2").InternalIP("192.0.2.2", "192.0.2.1").Build())
+	c.set(kube.Node("n1").InternalIP("192.0.2.7").Build())
+	assert.Equal(t, "[192.0.2.1] true", <-calls)
+	c.set(kube.Node("n1").InternalIP("192.0.2.1").Build())
+	assert.Equal(t, "[] true", <-calls)
+}
+
 // Whatever changes, in whatever order, the addresses are those that a look at everything finds.
 func TestNodeVIPsAreFoundAfterAnyChange(t *testing.T) {
 	r := testkit.Seeded(3)
