@@ -124,7 +124,8 @@ func (c *conversation) apply(ctx context.Context, batch wire.Batch, sync *remote
 	c.handler.Lock()
 	defer c.handler.Unlock()
 	client := c.client
-	if c.kind != remotev1.Kind_RESET && client.view.node == nil && client.opts.Resume == nil {
+	resumes := c.kind == remotev1.Kind_DIFF && client.opts.Resume != nil
+	if c.kind != remotev1.Kind_RESET && client.view.node == nil && !resumes {
 		// Taken as the whole state, it would delete everything that is applied.
 		return false, false, fmt.Errorf("%v of a state that this client does not have", c.kind)
 	}

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -152,6 +153,18 @@ func TestAPartOfAStateIsNotTakenForTheWhole(t *testing.T) {
 		assert.Nil(t, client.view.node)
 		cancel()
 	}
+}
+
+// A client that resumes another one's position has no state yet, which a server could confirm.
+func TestNothingIsResumedWithoutAState(t *testing.T) {
+	client, err := NewFeed(Options{Targets: []string{"unix:///x"}, State: stateN1, Resume: &Resume{InstanceID: "i"},
+		NodeVIPs: func([]netip.Addr, bool) {}})
+	require.NoError(t, err)
+	d := &dialer{client: client, handler: &nodeHandler{end: func() {}}, answer: testTimeout}
+	err = d.stream(quiet(t), serveHung(t, socket(t), &remotev1.Update{Kind: remotev1.Kind_RESUMED,
+		HeartbeatMillis: 60000, Sync: &remotev1.Sync{Revision: 1}}))
+	require.ErrorContains(t, err, "malformed message: RESUMED of a state that this client does not have")
+	assert.False(t, d.synced)
 }
 
 // A client leaves a server that accepts connections and sends nothing at all.
