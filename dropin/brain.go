@@ -87,8 +87,12 @@ func (p *proxy) brainFeed(state localstate.Options) (*remote.Feed, error) {
 	if opts.Dial == nil {
 		opts.Dial = p.machine.reached.dial
 	}
-	if opts.NodeVIPs == nil {
-		opts.NodeVIPs = p.machine.reached.setNodes
+	tell := opts.NodeVIPs
+	opts.NodeVIPs = func(list []netip.Addr, known bool) {
+		p.machine.reached.setNodes(list, known)
+		if tell != nil {
+			tell(slices.Clone(list), known)
+		}
 	}
 	feed, err := remote.NewFeed(opts)
 	if err != nil {

@@ -38,8 +38,7 @@ type mode struct {
 type backendOptions struct {
 	frontend.Common
 	loopback bool // a proxy in this process serves node ports on loopback addresses (S36a)
-	// otherNodes returns the addresses of the cluster's other nodes, and those that the program has reached; with a brain,
-	// which does not send the former, these alone.
+	// otherNodes returns the addresses of the cluster's other nodes, and those that the program has reached.
 	otherNodes func() (*otherNodes, error)
 	apiServers []netip.Addr // API servers or brains, as configured
 }

@@ -20,7 +20,7 @@ import (
 // only when the addresses are first requested. It keeps nothing but the addresses.
 type otherNodes struct {
 	self    string
-	begin   func()
+	begin   func() // called for each request
 	reached *reached
 
 	mu     sync.Mutex
@@ -34,20 +34,25 @@ type otherNodes struct {
 var _ watch.Handler = (*otherNodes)(nil)
 
 // newOtherNodes returns the addresses of all nodes but one. Once requested, they are followed until ctx ends, in wg.
-// Without a client they are those that the brain tells.
+// Without a client they are those that the brain tells, and not known until one has been reached.
 func newOtherNodes(
 	ctx context.Context, wg *sync.WaitGroup, client kubernetes.Interface, self string, reached *reached,
 ) (*otherNodes, error) {
 	o := &otherNodes{self: self, reached: reached, byNode: map[string][]netip.Addr{}}
 	if client == nil {
-		o.known = true
-		o.begin = sync.OnceFunc(func() {
-			if reached.knowsNodes() {
-				return
-			}
+		unknown := sync.OnceFunc(func() {
 			klog.FromContext(ctx).Info("Behind a brain the addresses of other nodes are not known: this node no longer " +
 				"reaches one that a Service lists as an external IP or VIP. Use mode nftables if Services do")
 		})
+		o.begin = func() {
+			told, known := reached.toldNodes()
+			if told && !known {
+				unknown()
+			}
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.known = told
+		}
 		return o, nil
 	}
 	nodes, err := watch.NewClientset(client, watch.ClientsetOptions{OnlyNodes: true})

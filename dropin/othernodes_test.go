@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -119,6 +120,66 @@ func TestModeIPVSBehindABrainLeavesOtherNodesTheirAddresses(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(r.ipvs.Dump(), "address 192.0.2.2") },
 		time.Minute, time.Millisecond)
 	require.NoError(t, stop())
+}
+
+// A node that starts from its kept state takes only the services' ports until a brain has told it the other nodes.
+func TestModeIPVSWithoutABrainLeavesOtherNodesTheirAddresses(t *testing.T) {
+	needModesOfLinux(t)
+	b := newBrain(t, append(cluster(), kube.Node("n2").InternalIP("192.0.2.2").Build(),
+		kube.Service("default/ext").ClusterIP("10.96.0.20").Port("http", 80).
+			ExternalIP("192.0.2.2").ExternalIP("192.0.2.3").Build())...)
+	file := filepath.Join(t.TempDir(), "state")
+	run := func() (*rig, func() error) {
+		r := newBrainRig(t)
+		ready := make(chan struct{})
+		c, err := ParseCommand([]string{"--proxy-mode=ipvs", "--server=" + b.target, "--server-state-file=" + file,
+			"--ipvs-min-sync-period=0"}, io.Discard)
+		require.NoError(t, err)
+		c.Config.machine = r.machine
+		c.Config.Brain.Keep.After = 100 * time.Millisecond
+		c.Config.OnReady = func() { close(ready) }
+		stop := r.startFunc(t, c.Run)
+		<-ready
+		return r, stop
+	}
+	stopBrain := b.start(t, brain.ServeOptions{})
+	_, stop := run()
+	require.NoError(t, stop())
+	stopBrain()
+	r, stop := run()
+	dump := r.ipvs.Dump()
+	for _, a := range []string{"192.0.2.2", "192.0.2.3"} {
+		assert.NotContains(t, dump, "address "+a, "it may be a node's")
+		assert.Contains(t, dump, "-A -t "+a+":80")
+	}
+	b.start(t, brain.ServeOptions{})
+	require.Eventually(t, func() bool { return strings.Contains(r.ipvs.Dump(), "address 192.0.2.3") },
+		time.Minute, time.Millisecond)
+	assert.NotContains(t, r.ipvs.Dump(), "address 192.0.2.2")
+	assert.NotContains(t, r.logged(), "Behind a brain the addresses of other nodes are not known")
+	require.NoError(t, stop())
+}
+
+// Nothing is known before a brain has been reached, and nothing is missing either.
+func TestOtherNodesBehindABrain(t *testing.T) {
+	r, reached := newRig(t), newReached()
+	o, err := newOtherNodes(r.ctx, nil, nil, "n1", reached)
+	require.NoError(t, err)
+	text := func() string {
+		list, known := o.Addresses()
+		return fmt.Sprint(list, known)
+	}
+	const missing = "Behind a brain the addresses of other nodes are not known"
+	require.Equal(t, "[] false", text())
+	reached.setNodes(nil, true)
+	<-o.Changed()
+	require.Equal(t, "[] true", text())
+	require.NotContains(t, r.logged(), missing)
+	reached.setNodes(nil, false)
+	<-o.Changed()
+	require.Equal(t, "[] true", text(), "nothing waits for what does not come")
+	text()
+	require.Equal(t, 1, strings.Count(r.logged(), missing))
 }
 
 // The addresses of brains are never the node's own: without them it would have no state after that, and nothing would

@@ -17,9 +17,9 @@ type reached struct {
 
 	mu   sync.Mutex
 	list []netip.Addr // that used last at the end; never changed
-	// nodes are the addresses of other nodes that a brain tells; known: it does.
-	nodes []netip.Addr
-	known bool
+	// nodes are the addresses of other nodes that a brain tells; known: it does. told: a brain has been reached.
+	nodes       []netip.Addr
+	known, told bool
 }
 
 // maxReached is how many addresses are remembered: those of load balancers change every few hours.
@@ -61,17 +61,17 @@ func (r *reached) setNodes(list []netip.Addr, known bool) {
 	if !known {
 		list = r.nodes
 	}
-	if !slices.Equal(r.nodes, list) {
+	if !r.told || r.known != known || !slices.Equal(r.nodes, list) {
 		r.notify()
 	}
-	r.nodes, r.known = list, known
+	r.nodes, r.known, r.told = list, known, true
 }
 
-// knowsNodes reports whether a brain tells the addresses of other nodes.
-func (r *reached) knowsNodes() bool {
+// toldNodes reports whether a brain has been reached, and whether it knows the addresses of other nodes.
+func (r *reached) toldNodes() (told, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.known
+	return r.told, r.known
 }
 
 // addresses returns the addresses, those of other nodes as well.
