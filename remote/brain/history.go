@@ -41,6 +41,9 @@ func triggerBytes(t model.PerFamily[[]time.Time]) int {
 	return (len(t.IPv4) + len(t.IPv6)) * int(unsafe.Sizeof(time.Time{}))
 }
 
+// nodeVIPBytes is the approximate size of one of the NodeVIPs: a slice, and at most 16 bytes.
+const nodeVIPBytes = 40
+
 // A version is kept as the changes from the version before, so its memory is that of the changes. The difference of two
 // versions is the sum of the changes between them. A whole state is made only on demand, from the state of the base
 // version and the changes between the two.
@@ -280,6 +283,9 @@ func (h *history) knownDigests() *wire.KnownDigests {
 // add makes a version the current one.
 func (h *history) add(v *version) {
 	if h.current != nil {
+		if before := h.current.progress.nodeVIPs; before != v.progress.nodeVIPs { // it stays because of the older version
+			v.bytes += nodeVIPBytes * len(before.GetIps())
+		}
 		h.recent = append(h.recent, h.current)
 		h.kept += v.bytes
 		h.sinceBase += v.bytes

@@ -288,6 +288,33 @@ func TestTriggerTimesAreKeptBytes(t *testing.T) {
 	assert.Equal(t, without+int(unsafe.Sizeof(time.Time{})), with)
 }
 
+// NodeVIPs that only older versions have count towards the kept bytes.
+func TestOldNodeVIPsAreKeptBytes(t *testing.T) {
+	s, err := New(quiet(t), Options{Source: newCluster()})
+	require.NoError(t, err)
+	h := serverHandler{s}
+	for _, o := range append(baseObjects(), listing("b", "192.0.2.2", "192.0.2.3", "198.51.100.1")) {
+		h.Update(watch.Change{Object: o})
+	}
+	h.Synced()
+	key := localstate.Class{}
+	require.NoError(t, s.makeClass(t.Context(), key))
+	set := func(address string) (kept int) {
+		for _, o := range web("a", address) {
+			h.Update(watch.Change{Object: o})
+		}
+		s.publish(t.Context())
+		return s.classes[key].current.bytes
+	}
+	set("10.0.0.1")
+	same := set("10.0.0.2")
+	h.Update(watch.Change{Object: baseObjects()[2], Deleted: true})
+	assert.Equal(t, same+2*nodeVIPBytes, set("10.0.0.3"))
+	assert.Equal(t, same, set("10.0.0.4"))
+	h.Update(watch.Change{Object: baseObjects()[1], Deleted: true})
+	assert.Equal(t, same+nodeVIPBytes, set("10.0.0.5"))
+}
+
 // classNow returns the only class of the server.
 func (r *replica) classNow() *group {
 	r.mu.Lock()
