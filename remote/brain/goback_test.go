@@ -148,6 +148,40 @@ func TestAReplicaThatHasHeardThatNothingChangedDoesNotLag(t *testing.T) {
 	assert.True(t, f.health.WentBack().IsZero())
 }
 
+// A replica that has the same state as the node, but has seen less of the Nodes, may know less of their addresses. One
+// that delivers no Nodes is not held to that.
+func TestTheSameStateIsNotResumedWithOlderNodes(t *testing.T) {
+	t.Parallel() // it waits until a client connects again
+	first := func() *cluster {
+		return newCluster(append(at("20", baseObjects()...), webAt("10", "10.0.0.1")...)...)
+	}
+	second := clusterAt("10", "10.0.0.1")
+	b := quick(t, second)
+	f := failOver(t, time.Hour, first(), b)
+	require.Eventually(t, func() bool { return b.sent("behind") >= 1 }, testTimeout, time.Millisecond)
+	assert.Zero(t, b.sent("resumed"))
+	second.heard(&corev1.Node{}, "20")
+	b.awaitClients(t, current)
+	assert.Equal(t, 1, b.sent("resumed"))
+	assert.Empty(t, f.rec.TakeWaves())
+
+	none := serve(t, Options{Source: withoutNodes{clusterAt("10", "10.0.0.1")},
+		limits: limits{minInterval: -1, maxCatchUp: time.Millisecond}}, socket(t))
+	failOver(t, time.Hour, first(), none)
+	none.awaitClients(t, current)
+	assert.Equal(t, []int{0, 1}, []int{none.sent("behind"), none.sent("resumed")})
+}
+
+// A node that has waited long enough resumes the same state at a replica that never sees the newest Nodes.
+func TestOlderNodesHoldNobodyUpForEver(t *testing.T) {
+	t.Parallel() // it waits until a client connects again
+	b := quick(t, clusterAt("10", "10.0.0.1"))
+	failOver(t, 50*time.Millisecond, newCluster(append(at("20", baseObjects()...), webAt("10", "10.0.0.1")...)...), b)
+	b.awaitClients(t, current)
+	assert.Positive(t, b.sent("behind"))
+	assert.Equal(t, 1, b.sent("resumed"))
+}
+
 // A restarted server does not know when objects that it does not find were deleted: the version of its list counts.
 func TestWhatARestartedServerDoesNotFindStaysDeleted(t *testing.T) {
 	t.Parallel() // it waits until a client connects again

@@ -21,6 +21,7 @@ import (
 
 // introduce sends the first batch of a stream. It depends on what the client has, and is as small as possible:
 //
+//	a state that is newer, or knows newer Nodes   LATER, see goesBack
 //	the digest of the newest version              RESUMED
 //	the digest of a version that is kept          DIFF from there
 //	a revision of this server, and no digest      DIFF from there
@@ -28,7 +29,6 @@ import (
 //	another digest, of the same cluster           DIFF with the services changed since, see sinceMark
 //	another digest                                COMPARE, then DIFF with the services that differ
 //	nothing                                       RESET
-//	another state, which is newer                 LATER, see goesBack
 //
 // COMPARE and RESET cost work for each client, so a limited number of clients get them at a time. Clients that resume
 // never wait for them.
@@ -47,12 +47,12 @@ func (c *client) introduce(view nodeView, b *batches, resume *remotev1.Resume) e
 	c.server.mu.Unlock()
 	own, _ := wire.ParseDigest(d.GetOwn())
 	switch {
-	case comparable && from == view.version && own == view.ownDigest():
-		c.server.metrics.batches.WithLabelValues("resumed").Inc()
-		return c.sendResumed(view)
 	case c.goesBack(view):
 		return c.refuse(view, "behind", &remotev1.Update{Behind: true},
 			status.Error(codes.Unavailable, "this server lags behind the client: ask another one"))
+	case comparable && from == view.version && own == view.ownDigest():
+		c.server.metrics.batches.WithLabelValues("resumed").Inc()
+		return c.sendResumed(view)
 	case from != nil:
 		c.server.metrics.batches.WithLabelValues("resumed_diff").Inc()
 		var changes *batch
@@ -196,12 +196,17 @@ func (c *client) refuse(view nodeView, metric string, how *remotev1.Update, why 
 }
 
 // goesBack reports whether a view is older than what the client has: another server made its state, from changes that
-// this server has not seen yet.
+// this server has not seen yet. A client that has waited long enough does not say what it has seen.
 func (c *client) goesBack(view nodeView) bool {
-	if c.resumesHere() || !view.progress.seen.Behind(wire.MarkOf(c.seen)) {
+	mark, seen := wire.MarkOf(c.seen), view.progress.seen
+	if c.resumesHere() || !seen.Behind(mark) {
 		return false
 	}
-	return !proto.Equal(c.resume.GetDigest(), view.digest())
+	if !proto.Equal(c.resume.GetDigest(), view.digest()) {
+		return true
+	}
+	// The NodeVIPs, which are in no digest, may be older.
+	return view.progress.nodeVIPs != nil && seen[wire.Nodes] != 0 && seen[wire.Nodes] < mark[wire.Nodes]
 }
 
 // resumesHere reports whether this server made the state that the client has from an earlier stream.
