@@ -53,8 +53,8 @@ func (r *reached) notify() {
 	}
 }
 
-// setNodes replaces what a brain tells of other nodes. If it does not know them, those that another brain has told stay:
-// at an address that is no node's any more, all that is lost is what is not for a service's port.
+// setNodes replaces what a brain tells of other nodes. If it does not know them, those that another brain has told
+// stay: at an address that is no node's any more, all that is lost is what is not for a service's port.
 func (r *reached) setNodes(list []netip.Addr, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

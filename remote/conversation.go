@@ -156,8 +156,8 @@ func (c *conversation) apply(ctx context.Context, batch wire.Batch, sync *remote
 	return false, true, nil
 }
 
-// takeNodeVIPs passes on what the server says, after the node has been taken; renewed: its addresses, which are left out,
-// may have changed. Without anything in its first batch, the server is older, or does not know the Nodes.
+// takeNodeVIPs passes on what the server says, after the node has been taken; renewed: its addresses, which are left
+// out, may have changed. Without anything in its first batch, the server is older, or does not know the Nodes.
 func (c *conversation) takeNodeVIPs(m *remotev1.NodeVIPs, renewed bool) error {
 	tell := c.client.opts.NodeVIPs
 	if tell == nil || m == nil && c.complete && !renewed {

@@ -129,7 +129,8 @@ func TestAFeedPassesNodeVIPsOn(t *testing.T) {
 	}
 }
 
-// An address that moves from this node to another one becomes another's, though the server has nothing new to say of it.
+// An address that moves from this node to another one becomes another's, though the server has nothing new to say of
+// it.
 func TestAnAddressThatMovesToAnotherNodeIsPassedOn(t *testing.T) {
 	c := newCluster(append(baseObjects(), listing("a", "192.0.2.1"))...)
 	b := quick(t, c)

@@ -115,8 +115,8 @@ func endpointsStayInChurn(ctx context.Context, b *bed) error {
 }
 
 // The rollouts: at up to each of rolloutRates, in endpoints a second, endpoints of each of rolloutServices services are
-// added, replaced or removed in turn for rolloutFor, as in a rolling update of many Deployments. Every rolloutEvery some
-// are written: a server that takes longer makes the rate lower.
+// added, replaced or removed in turn for rolloutFor, as in a rolling update of many Deployments. Every rolloutEvery
+// some are written: a server that takes longer makes the rate lower.
 const (
 	rolloutServices = 50
 	rolloutFor      = 3 * time.Second
