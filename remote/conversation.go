@@ -182,6 +182,9 @@ func (c *conversation) takeSeen(mark wire.Mark) {
 	case c.kind == remotev1.Kind_RESUMED || !c.complete && c.fresh && mark != wire.Mark{}:
 		// The server has the same state, or one at least as new as it was asked for.
 		c.client.seen = before.Newest(mark)
+		if !c.fresh { // it was not asked how much it has seen of the Nodes, some of which is not in the state
+			c.client.seen[wire.Nodes] = mark[wire.Nodes]
+		}
 		return
 	case c.complete:
 		c.client.seen = before.With(mark)

@@ -172,14 +172,22 @@ func TestTheSameStateIsNotResumedWithOlderNodes(t *testing.T) {
 	assert.Equal(t, []int{0, 1}, []int{none.sent("behind"), none.sent("resumed")})
 }
 
-// A node that has waited long enough resumes the same state at a replica that never sees the newest Nodes.
+// A node that has waited long enough resumes the same state at a replica that never sees the newest Nodes, and forgets
+// that there were newer ones.
 func TestOlderNodesHoldNobodyUpForEver(t *testing.T) {
 	t.Parallel() // it waits until a client connects again
-	b := quick(t, clusterAt("10", "10.0.0.1"))
-	failOver(t, 50*time.Millisecond, newCluster(append(at("20", baseObjects()...), webAt("10", "10.0.0.1")...)...), b)
+	b, c := quick(t, clusterAt("10", "10.0.0.1")), quick(t, clusterAt("10", "10.0.0.1"))
+	gate := newProxy(t, c.target)
+	gate.Block()
+	failOver(t, 50*time.Millisecond, newCluster(append(at("20", baseObjects()...), webAt("10", "10.0.0.1")...)...), b,
+		&replica{c.Server, gate.target, nil})
 	b.awaitClients(t, current)
 	assert.Positive(t, b.sent("behind"))
 	assert.Equal(t, 1, b.sent("resumed"))
+	gate.Unblock()
+	b.stop()
+	c.awaitClients(t, current)
+	assert.Equal(t, []int{0, 1}, []int{c.sent("behind"), c.sent("resumed")})
 }
 
 // A restarted server does not know when objects that it does not find were deleted: the version of its list counts.
