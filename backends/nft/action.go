@@ -79,7 +79,7 @@ func (p *plan) chainFor(a actions) string {
 		code := func(chain string) string {
 			return strings.ReplaceAll(strings.TrimSuffix(strings.TrimPrefix(chain, prefix), "-traffic"), "-", "")
 		}
-		name = prefix + "pod-" + code(pod) + "-node-" + code(node) + "-other-" + code(other)
+		name = prefix + mixedPrefix + code(pod) + "-node-" + code(node) + "-other-" + code(other)
 		p.ensure(rules.BySource(name, p.base.config.localPods, pod, node, other), own)
 	}
 	switch to := name; {
@@ -87,7 +87,7 @@ func (p *plan) chainFor(a actions) string {
 		name = a.sources.Restricted(to)
 		p.ensure(a.sources.RestrictedChain(to), nil) // its uses are counted
 	case a.onNode:
-		name = "on-node-" + to
+		name = onNodePrefix + to
 		p.ensure(p.base.config.onNodeChain(p.base.sets, name, to), own)
 	}
 	if own == nil {
@@ -96,8 +96,13 @@ func (p *plan) chainFor(a actions) string {
 	return name
 }
 
-// nodePortPrefix is the prefix of the names of the shared chains for node ports.
-const nodePortPrefix = "nodeport-"
+// The prefixes of the names of chains for node ports, of those that check whether the address serves them, and of those
+// for traffic that is not treated alike.
+const (
+	nodePortPrefix = "nodeport-"
+	onNodePrefix   = "on-node-"
+	mixedPrefix    = "pod-"
+)
 
 // chainOf returns the name of the chain for an action, for example "cluster-3", "nodeport-local-2", "cluster-3-masq" or
 // "port-...-cluster", and plans it: it marks for masquerading and sends to one endpoint at random.

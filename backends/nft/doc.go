@@ -94,7 +94,8 @@
 // The map endpoints has a slot for each endpoint of each address of each service; local-endpoints has those of the
 // local set, nodeport-endpoints and nodeport-local-endpoints those of node ports, by protocol and port alone. The
 // modulus of a random number must be a constant of a rule. That is why there is a chain for each number of endpoints.
-// It is made when the first service needs it, and removed by the first full comparison after the last one is gone.
+// It is made when the first service needs it, and removed by the first full comparison after the last one is gone; of
+// those for pairs of numbers, as with traffic policy Local, all unused ones are removed when there are more than 1,024.
 //
 // A service port with session affinity (S32) also has its own chains, and a set of its clients, keyed by their address
 // and a number that stands for an endpoint of the port. (nft can write a number in a key only as "numgen random mod 1
@@ -178,6 +179,7 @@ package nft
 //	family.go            a wave in one family: what is known of the table, and what is done if it fails
 //	plan.go              the difference as two transactions
 //	port.go, action.go   a service port: its frontends, slots, and the chain for what happens to its traffic
+//	mixed.go             chains that are for two numbers of endpoints, and are no longer used
 //	own.go               service ports with chains of their own
 //	affinity.go          the rules of session affinity; groups.go: very many endpoints; clients.go: who shares a set;
 //	                     lowered.go: timeouts

@@ -70,9 +70,11 @@ type table struct {
 	names     map[actions]string // of the shared chains
 	own       map[model.PortName]*ownPort
 	ids       map[uint32]bool // of these
-	// sources has the service ports that restrict sources, and uses how many of them use a chain for that.
+	// sources has the service ports that restrict sources, and uses how many service ports use a chain for that, or one
+	// that mixedChains returns; idle has the mixed ones that none uses any more.
 	sources map[model.PortName]rules.SourcesID
 	uses    frontend.RefCounts[string]
+	idle    map[string]bool
 	// leftovers are obsolete objects that could not be removed yet.
 	leftovers leftoverObjects
 }
@@ -87,7 +89,7 @@ func newTable() *table {
 	return &table{config: &config{}, sets: newSets(), chains: map[string][]dp.RuleID{},
 		extraSets: map[string]bool{}, clients: &clientSets{namespaces: map[string]*namespaceClients{}},
 		names: map[actions]string{}, own: map[model.PortName]*ownPort{}, ids: map[uint32]bool{},
-		sources: map[model.PortName]rules.SourcesID{}}
+		sources: map[model.PortName]rules.SourcesID{}, idle: map[string]bool{}}
 }
 
 // apply is the callback of the table of frontends.

@@ -133,6 +133,7 @@ func (p *plan) ensureSet(s *dp.Set) (missing bool) {
 // transactions returns the two transactions. Call it once.
 func (p *plan) transactions(key dp.TableKey) (first, second *dp.Transaction) {
 	first, second = dp.NewTransaction(key), dp.NewTransaction(key)
+	p.removeIdle()
 	for id := range p.sets {
 		p.sets[id].settle()
 	}

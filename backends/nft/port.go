@@ -71,6 +71,7 @@ func (p *plan) changePort(c *frontend.PortChange) {
 		return name
 	})
 	p.changeSources(c, &before, &after)
+	p.base.countMixed(&before, &after)
 	p.changeFrontends(c, &sets, &before, &after)
 }
 

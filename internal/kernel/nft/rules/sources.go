@@ -36,8 +36,13 @@ const rangesPrefix = "ranges-"
 // Set returns the name of the set that the list has if it is long.
 func (id SourcesID) Set() string { return rangesPrefix + string(id) }
 
+// RestrictedPrefix is the prefix of the names that Restricted returns; the ID follows, which has no '-'.
+const RestrictedPrefix = "restricted-"
+
 // Restricted returns the name of the chain that goes to another with packets from the list's sources only.
-func (id SourcesID) Restricted(chain string) string { return "restricted-" + string(id) + "-" + chain }
+func (id SourcesID) Restricted(chain string) string {
+	return RestrictedPrefix + string(id) + "-" + chain
+}
 
 // RestrictedChain returns the chain that Restricted names.
 func (id SourcesID) RestrictedChain(chain string) Chain {
