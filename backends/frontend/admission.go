@@ -53,8 +53,8 @@ type amounts [numExcesses]int
 // needs returns how much of each limit an amount takes.
 func (b Budget) needs() amounts {
 	return amounts{ofOwnDestinations: b.Destinations, ofFrontends: b.Frontends, ofDestinations: b.Destinations,
-		ofOwnSticky: b.StickyEndpoints, ofSticky: b.StickyEndpoints, ofOwnStickyPorts: b.StickyPorts,
-		ofStickyPorts: b.StickyPorts}
+		ofOwnRestricted: b.RestrictedPorts, ofRestricted: b.RestrictedPorts, ofOwnSticky: b.StickyEndpoints,
+		ofSticky: b.StickyEndpoints, ofOwnStickyPorts: b.StickyPorts, ofStickyPorts: b.StickyPorts}
 }
 
 func (b *block) holds(left amounts) bool {
@@ -161,8 +161,8 @@ func (s *service) admit(f *family, left *Budget, limited *int) (changed []*port)
 	for i := range a.blocks {
 		b, ports := &a.blocks[i], a.ports[i*size:min((i+1)*size, len(a.ports))]
 		r := left.needs()
-		r[ofOwnDestinations], r[ofOwnSticky] = own.Destinations, own.StickyEndpoints
-		r[ofOwnStickyPorts] = own.StickyPorts
+		r[ofOwnDestinations], r[ofOwnRestricted] = own.Destinations, own.RestrictedPorts
+		r[ofOwnSticky], r[ofOwnStickyPorts] = own.StickyEndpoints, own.StickyPorts
 		if tooMany != a.tooMany || !b.holds(r) {
 			changed = b.decide(ports, r, tooMany, changed)
 			f.limits.decided += len(ports)
@@ -214,12 +214,14 @@ func (p *port) charge(before Budget) {
 func (s *service) charge(f *family, more Budget) {
 	i := f.index
 	s.destinations[i] += more.Destinations
+	s.restricted[i] += int32(more.RestrictedPorts)
 	s.sticky[i] += int32(more.StickyEndpoints)
 	s.stickyPorts[i] += int32(more.StickyPorts)
 	u := &s.tenant.of[i]
 	u.total.add(more)
 	if l := f.limits; u.limited > 0 || u.total.exceeds(l.Namespace) || s.destinations[i] > l.Service.Destinations ||
-		int(s.sticky[i]) > l.Service.StickyEndpoints || int(s.stickyPorts[i]) > l.Service.StickyPorts {
+		int(s.restricted[i]) > l.Service.RestrictedPorts || int(s.sticky[i]) > l.Service.StickyEndpoints ||
+		int(s.stickyPorts[i]) > l.Service.StickyPorts {
 		l.due[s.tenant] = true
 	}
 }

@@ -84,9 +84,17 @@ type port struct {
 	wantedIn uint32 // the round in which it was last wanted
 	asks     bool   // its service has this port
 	excess   excess // why it is not served, or without affinity
-	isSticky bool   // it asks for affinity, and that is limited
+	is       traits
 	isDirty  bool
 }
+
+// traits of a port are limited.
+type traits uint8
+
+const (
+	sticky     traits = 1 << iota // it asks for affinity; only where that is limited
+	restricted                    // source ranges restrict its load-balancer IPs
+)
 
 func (p *port) key() portID { return portID{p.family, p.name.Port, p.name.Protocol} }
 

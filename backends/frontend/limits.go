@@ -21,11 +21,12 @@ import (
 // given, in the same order: what exceeds these limits is served without session affinity, which is a Problem but no
 // error.
 type Limits struct {
-	// Service is what one service may ask for. Default for what is 0: 131,072 frontends, 16,384 source ranges, 1,048,576
-	// destinations; for sticky endpoints and ports see [Options].Sticky.
+	// Service is what one service may ask for. Default for what is 0: 131,072 frontends, 16,384 source ranges, 24,576
+	// restricted ports, 1,048,576 destinations; for sticky endpoints and ports see [Options].Sticky.
 	Service Budget
 	// Namespace is what the services of one namespace may ask for together. Default for what is 0: 524,288 frontends,
-	// 262,144 source ranges, 4,194,304 destinations; for sticky endpoints and ports see [Options].Sticky.
+	// 262,144 source ranges, 32,768 restricted ports, 4,194,304 destinations; for sticky endpoints and ports see
+	// [Options].Sticky.
 	Namespace Budget
 }
 
@@ -38,6 +39,10 @@ type Budget struct {
 	// with none open to everybody. One that needs more than its namespace has left is not served at all: see
 	// [TooManySourceRanges].
 	SourceRanges int
+	// RestrictedPorts are the service ports whose load-balancer IPs source ranges restrict. One that exceeds the limit is
+	// not served at all: see [TooManySourceRanges]. In packages nft and ipvs it may need two chains that no other port
+	// has, and the kernel walks all chains at every change.
+	RestrictedPorts int
 	// Destinations are the endpoints of each service port times its frontends, or once if it has none: see
 	// [TooManyDestinations]. A node port is one frontend, also in package ipvs, where the kernel has its endpoints once
 	// for each address that serves it.
@@ -60,20 +65,21 @@ type StickyLimits struct {
 
 // complete returns the limits with their defaults.
 func (l Limits) complete(sticky StickyLimits) Limits {
-	return Limits{Service: l.Service.or(Budget{1 << 17, 1 << 14, 1 << 20, sticky.Service, sticky.ServicePorts}),
-		Namespace: l.Namespace.or(Budget{1 << 19, 1 << 18, 1 << 22, sticky.Namespace, sticky.NamespacePorts})}
+	return Limits{Service: l.Service.or(Budget{1 << 17, 1 << 14, 3 << 13, 1 << 20, sticky.Service, sticky.ServicePorts}),
+		Namespace: l.Namespace.or(Budget{1 << 19, 1 << 18, 1 << 15, 1 << 22, sticky.Namespace, sticky.NamespacePorts})}
 }
 
 func (b Budget) or(o Budget) Budget {
 	sticky := cmp.Or(b.StickyEndpoints, o.StickyEndpoints)
 	return Budget{cmp.Or(b.Frontends, o.Frontends), cmp.Or(b.SourceRanges, o.SourceRanges),
-		cmp.Or(b.Destinations, o.Destinations), sticky, cmp.Or(b.StickyPorts, o.StickyPorts, sticky)}
+		cmp.Or(b.RestrictedPorts, o.RestrictedPorts), cmp.Or(b.Destinations, o.Destinations), sticky,
+		cmp.Or(b.StickyPorts, o.StickyPorts, sticky)}
 }
 
 // Validate returns an error if a limit is negative.
 func (l Limits) Validate() error {
 	for _, b := range []Budget{l.Service, l.Namespace} {
-		if min(b.Frontends, b.SourceRanges, b.Destinations, b.StickyEndpoints, b.StickyPorts) < 0 {
+		if b.least() < 0 {
 			return errors.New("limits: must not be negative")
 		}
 	}
@@ -83,20 +89,23 @@ func (l Limits) Validate() error {
 func (b *Budget) add(o Budget) {
 	b.Frontends += o.Frontends
 	b.SourceRanges += o.SourceRanges
+	b.RestrictedPorts += o.RestrictedPorts
 	b.Destinations += o.Destinations
 	b.StickyEndpoints += o.StickyEndpoints
 	b.StickyPorts += o.StickyPorts
 }
 
 func (b Budget) minus(o Budget) Budget {
-	return Budget{b.Frontends - o.Frontends, b.SourceRanges - o.SourceRanges, b.Destinations - o.Destinations,
-		b.StickyEndpoints - o.StickyEndpoints, b.StickyPorts - o.StickyPorts}
+	return Budget{b.Frontends - o.Frontends, b.SourceRanges - o.SourceRanges, b.RestrictedPorts - o.RestrictedPorts,
+		b.Destinations - o.Destinations, b.StickyEndpoints - o.StickyEndpoints, b.StickyPorts - o.StickyPorts}
 }
 
 // exceeds reports whether any amount of a budget is greater than that of another.
-func (b Budget) exceeds(o Budget) bool {
-	left := o.minus(b)
-	return min(left.Frontends, left.SourceRanges, left.Destinations, left.StickyEndpoints, left.StickyPorts) < 0
+func (b Budget) exceeds(o Budget) bool { return o.minus(b).least() < 0 }
+
+// least returns the smallest amount of a budget.
+func (b Budget) least() int {
+	return min(b.Frontends, b.SourceRanges, b.RestrictedPorts, b.Destinations, b.StickyEndpoints, b.StickyPorts)
 }
 
 // excess is the limit that keeps a service port from being served, or from having session affinity.
@@ -108,6 +117,8 @@ const (
 	ofFrontends
 	ofDestinations
 	ofRanges
+	ofOwnRestricted // of the service
+	ofRestricted
 	ofOwnSticky // of the service; with this and the next ones the port is served
 	ofSticky
 	ofOwnStickyPorts // of the service
@@ -130,6 +141,9 @@ func (e excess) problem(p *port, l *Limits) Problem {
 		reason, namespace, name = TooManyFrontends, l.Namespace.Frontends, "frontends"
 	case ofRanges:
 		reason, namespace, name = TooManySourceRanges, l.Namespace.SourceRanges, "source ranges"
+	case ofOwnRestricted, ofRestricted:
+		reason, service, namespace = TooManySourceRanges, l.Service.RestrictedPorts, l.Namespace.RestrictedPorts
+		name = "ports with source ranges"
 	case ofOwnSticky, ofSticky:
 		reason, service, namespace = TooManyStickyEndpoints, l.Service.StickyEndpoints, l.Namespace.StickyEndpoints
 		outcome, name = "it is served without session affinity: ", "endpoints with it"
@@ -138,7 +152,8 @@ func (e excess) problem(p *port, l *Limits) Problem {
 		outcome, name = "it is served without session affinity: ", "ports with it"
 	}
 	limit := fmt.Sprintf("the services of a namespace may have %d %s together, and older ones have them", namespace, name)
-	if e == ofOwnDestinations || e == ofOwnSticky || e == ofOwnStickyPorts {
+	switch e {
+	case ofOwnDestinations, ofOwnRestricted, ofOwnSticky, ofOwnStickyPorts:
 		limit = fmt.Sprintf("a service may have %d %s", service, name)
 	}
 	return Problem{Family: p.family.family, Port: p.name, Reason: reason, Message: outcome + limit}
@@ -150,7 +165,10 @@ func (p *port) cost() Budget {
 		return Budget{}
 	}
 	b := Budget{Frontends: int(p.demand), Destinations: max(1, int(p.demand)) * len(p.endpoints.all)}
-	if p.isSticky {
+	if p.is&restricted != 0 {
+		b.RestrictedPorts = 1
+	}
+	if p.is&sticky != 0 {
 		b.StickyEndpoints = len(p.endpoints.all)
 		b.StickyPorts = min(1, b.StickyEndpoints)
 	}

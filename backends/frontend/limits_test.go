@@ -239,3 +239,63 @@ func TestEndpointsTimesFrontendsAreLimited(t *testing.T) {
 	assert.Len(t, r.v4.frontends, 5)
 	assert.Len(t, r.v4.ports[endpoint(2).Port].sets[0], 2)
 }
+
+// restrictedPorts is a service whose ports, with these names, only some sources may use at its load-balancer IP.
+func restrictedPorts(name string, year, number int, ports ...string) *model.Service {
+	b := fakemodel.Service(name).ClusterIP(fmt.Sprint("10.96.0.", number)).Created(inYear(year)).
+		LoadBalancerIP(fmt.Sprint("203.0.113.", number)).SourceRange(fmt.Sprintf("192.0.2.%d/32", number))
+	for i, port := range ports {
+		b.Port(port, uint16(80+i))
+	}
+	return b.Build()
+}
+
+// A restricted port may have two chains, and the kernel walks each at every change in 20 ns; but one service of 20,000
+// ports, or 10,000 services, meet no limit.
+func TestTheLimitOfRestrictedPorts(t *testing.T) {
+	limits := Limits{}.complete(StickyLimits{})
+	assert.GreaterOrEqual(t, limits.Service.RestrictedPorts, 20000)
+	assert.GreaterOrEqual(t, limits.Namespace.RestrictedPorts, limits.Service.RestrictedPorts)
+	assert.LessOrEqual(t, limits.Namespace.RestrictedPorts*2*20, int(2*time.Millisecond))
+}
+
+// A port whose source ranges are too many is not open to everybody: it is not served, and the same one after a restart.
+func TestPortsWithSourceRangesAreLimited(t *testing.T) {
+	old, young := restrictedPorts("evil/old", 2021, 1, "a", "b", "c"), restrictedPorts("evil/young", 2022, 2, "a", "b")
+	open := restrictedPorts("evil/z", 2023, 3, "a", "b", "c", "d")
+	open.LoadBalancerSourceRanges = nil
+	internal := restrictedPorts("evil/internal", 2020, 4, "a", "b", "c", "d")
+	internal.LoadBalancerIPs = nil
+	other := restrictedPorts("prod/web", 2024, 5, "a", "b")
+	const own = "it is not served: a service may have 2 ports with source ranges"
+	const shared = "it is not served: the services of a namespace may have 3 ports with source ranges together, and " +
+		"older ones have them"
+	for _, order := range [][]any{{old, young, open, internal, other}, {other, internal, open, young, old}} {
+		r := newRig(t)
+		r.budget.Service.RestrictedPorts, r.budget.Namespace.RestrictedPorts = 2, 3
+		for _, s := range order {
+			r.set(s)
+			_ = r.Sync(t.Context())
+		}
+		assert.Equal(t, []string{"IPv4 evil/old:c/TCP: " + own, "IPv4 evil/young:b/TCP: " + shared}, r.exceed(t))
+		for key, owner := range map[string]string{"203.0.113.1:80/TCP": "evil/old", "203.0.113.1:81/TCP": "evil/old",
+			"203.0.113.1:82/TCP": "", "10.96.0.1:82/TCP": "", "203.0.113.2:80/TCP": "evil/young", "203.0.113.2:81/TCP": "",
+			"203.0.113.3:83/TCP": "evil/z", "10.96.0.4:83/TCP": "evil/internal", "203.0.113.5:81/TCP": "prod/web"} {
+			assert.Equal(t, owner, r.v4.owner(key), key)
+		}
+		for _, p := range r.problems {
+			assert.Equal(t, TooManySourceRanges, p.Reason)
+		}
+		anyone := *old // may use it
+		anyone.LoadBalancerSourceRanges = nil
+		r.set(&anyone)
+		r.sync(t)
+		assert.Equal(t, "evil/old", r.v4.owner("203.0.113.1:82/TCP"))
+		assert.Equal(t, "evil/young", r.v4.owner("203.0.113.2:81/TCP"), "it fits now")
+		r.set(old)
+		assert.Len(t, r.exceed(t), 2)
+		assert.Empty(t, r.v4.owner("203.0.113.1:82/TCP"))
+		r.DeleteService(young.Name)
+		assert.Len(t, r.exceed(t), 1)
+	}
+}

@@ -43,9 +43,10 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 				endpoints: map[model.EndpointKey]*model.Endpoint{}, inWave: map[model.ServiceName]bool{},
 				versions: map[model.ServiceName]string{}, limit: r.budget.Namespace}
 			if seed%2 == 0 { // with limits that services meet now and then
-				d.limit = Budget{Frontends: 10, SourceRanges: 2, Destinations: 40, StickyEndpoints: 8, StickyPorts: 4}
+				d.limit = Budget{Frontends: 10, SourceRanges: 2, RestrictedPorts: 3, Destinations: 40, StickyEndpoints: 8,
+					StickyPorts: 4}
 				r.budget.Namespace, r.budget.Service.Destinations, r.budget.Service.StickyEndpoints = d.limit, 25, 5
-				r.budget.affinity, r.budget.Service.StickyPorts = true, 2
+				r.budget.affinity, r.budget.Service.StickyPorts, r.budget.Service.RestrictedPorts = true, 2, 1
 				r.budget.blockSize = 1 + int(seed/2)%2
 			}
 			for range 80 {
@@ -285,13 +286,14 @@ func (d *described) decide(f model.Family) (exceed, sticky []string) {
 	})
 	left, limited := d.limit, d.limit.Frontends < 100
 	for _, s := range services {
-		ports := map[model.PortName]bool{}
+		ports := map[model.PortName]model.Routes{}
 		for _, sp := range s.Ports {
-			if sp.Routes.At(f).Sets() != 0 && sp.Port != 0 {
-				ports[s.PortName(sp)] = true
+			name, routes := s.PortName(sp), sp.Routes.At(f)
+			if _, second := ports[name]; !second && routes.Sets() != 0 && sp.Port != 0 {
+				ports[name] = *routes
 			}
 		}
-		ranges, own, ownSticky, ownPorts, any := 0, 25, 5, 2, false
+		ranges, own, ownRestricted, ownSticky, ownPorts, any := 0, 25, 1, 5, 2, false
 		if hasVIP(f, s) {
 			ranges = len(s.SourceRanges(f))
 		}
@@ -303,12 +305,18 @@ func (d *described) decide(f model.Family) (exceed, sticky []string) {
 				}
 			}
 			destinations := endpoints * max(n, 1)
-			if limited && (ranges > left.SourceRanges || n > left.Frontends || destinations > min(own, left.Destinations)) {
+			restricted := 0
+			if ranges > 0 && ports[name].External.Endpoints != 0 {
+				restricted = 1
+			}
+			if limited && (ranges > left.SourceRanges || n > left.Frontends ||
+				destinations > min(own, left.Destinations) || restricted > min(ownRestricted, left.RestrictedPorts)) {
 				exceed = append(exceed, fmt.Sprint(name, f))
 				continue
 			}
 			own, any = own-destinations, true
 			left.Frontends, left.Destinations = left.Frontends-n, left.Destinations-destinations
+			ownRestricted, left.RestrictedPorts = ownRestricted-restricted, left.RestrictedPorts-restricted
 			one := min(1, endpoints)
 			if s.SessionAffinityTimeout > 0 && (!limited || endpoints <= min(ownSticky, left.StickyEndpoints) &&
 				one <= min(ownPorts, left.StickyPorts)) {

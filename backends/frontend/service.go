@@ -16,9 +16,10 @@ type service struct {
 	ports    list[portID, *port]
 	problems map[Problem]told // that were reported, by key
 	tenant   *tenant
-	// destinations, source ranges, sticky endpoints and sticky ports are what it asks for in each family.
-	destinations                [2]int
-	ranges, sticky, stickyPorts [2]int32
+	// destinations, source ranges, restricted ports, sticky endpoints and sticky ports are what it asks for in each
+	// family.
+	destinations                            [2]int
+	ranges, restricted, sticky, stickyPorts [2]int32
 }
 
 // portID identifies a port in its service.

@@ -162,7 +162,13 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 		if p.asks, p.demand = true, int32(len(asked)); !wasAsked {
 			p.touch()
 		}
-		p.isSticky = shared.affinity > 0 && t.budget.affinity
+		p.is = 0
+		if shared.affinity > 0 && t.budget.affinity {
+			p.is |= sticky
+		}
+		if s.ranges[f.index] > 0 && len(wanted.SourceRanges) > 0 {
+			p.is |= restricted
+		}
 		p.charge(before)
 		shared.update(ctx, p, &wanted, asked)
 	}

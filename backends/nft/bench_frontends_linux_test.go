@@ -57,6 +57,7 @@ func BenchmarkBesideFrontends(b *testing.B) {
 		{},
 		{services: 7900, ports: 1, vips: 1, ranges: 32, endpoints: 1},
 		{services: 7900, ports: 1, vips: 1, ranges: 33, endpoints: 1},
+		{services: 32768, ports: 1, vips: 1, ranges: 1, endpoints: 1},
 		{services: 1, ports: 1000, vips: 128, endpoints: 1},
 		{services: 1, ports: 1000, vips: 128, ranges: 32, endpoints: 1},
 		{services: 8, ports: 400, vips: 128, endpoints: 9},

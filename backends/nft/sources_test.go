@@ -1,6 +1,7 @@
 package nft_test
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -183,6 +184,32 @@ func TestSourcesThatOthersChangeAreRepaired(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A namespace whose Services each have a list of their own has two chains for each port at most, and what exceeds the
+// limit is open to nobody.
+func TestPortsWithSourceRangesHaveFewChains(t *testing.T) {
+	const limit, services = 40, 60
+	var problems []frontend.Problem
+	r := newRig(t, nft.Options{Common: frontend.Common{Families: []model.Family{model.IPv4},
+		Limits:    frontend.Limits{Namespace: frontend.Budget{RestrictedPorts: limit}},
+		OnProblem: func(_ context.Context, p frontend.Problem) { problems = append(problems, p) }}})
+	r.Set(backendtest.Node())
+	for i := range services {
+		name := fmt.Sprintf("evil/s%02d", i)
+		r.Set(fm.Service(name).ClusterIP(fmt.Sprint("10.96.1.", i)).LoadBalancerIP(fmt.Sprint("203.0.113.", i)).
+			SourceRange(fmt.Sprintf("198.51.100.%d/32", i)).Port("http", 80).Build())
+		for n := range 1 + i { // as many endpoints as no other has
+			r.Set(fm.Endpoint(name+":http/TCP", fmt.Sprintf("10.244.2.%d:80", n)).Build())
+		}
+	}
+	require.Error(t, r.TrySync())
+	dump := r.dump(model.IPv4)
+	assert.Equal(t, limit, count(dump, "chain sources-"))
+	assert.Equal(t, limit, count(dump, "chain restricted-"))
+	assert.Contains(t, dump, "203.0.113.39 . ")
+	assert.NotContains(t, dump, "203.0.113.40 . ", "it would be open to everybody")
+	assert.Len(t, problems, services-limit)
 }
 
 // Whatever fails, and whenever, the next Sync makes up for it.

@@ -162,14 +162,14 @@ func (f *flags) addProxying() {
 func (f *flags) addLimits() {
 	service, namespace := &f.limited.Limits.Service, &f.limited.Limits.Namespace
 	endpoints := &f.limited.EndpointLimits
-	f.set.Var(limitsValue{&endpoints.Service, &service.Frontends, &service.SourceRanges, &service.Destinations,
-		&service.StickyEndpoints, &service.StickyPorts},
-		"service-limits", "`limits` of Services (endpoints=262144,frontends=131072,source-ranges=16384,"+
-			"destinations=1048576,sticky-* by mode)")
-	f.set.Var(limitsValue{&endpoints.Namespace, &namespace.Frontends, &namespace.SourceRanges, &namespace.Destinations,
-		&namespace.StickyEndpoints, &namespace.StickyPorts},
-		"namespace-limits", "`limits` of namespaces (endpoints=1048576,frontends=524288,"+
-			"source-ranges=262144,destinations=4194304,sticky-* by mode)")
+	f.set.Var(limitsValue{&endpoints.Service, &service.Frontends, &service.SourceRanges, &service.RestrictedPorts,
+		&service.Destinations, &service.StickyEndpoints, &service.StickyPorts},
+		"service-limits", "`limits` (endpoints=262144,frontends=131072,source-ranges=16384,"+
+			"restricted-ports=24576,destinations=1048576,sticky-* vary)")
+	f.set.Var(limitsValue{&endpoints.Namespace, &namespace.Frontends, &namespace.SourceRanges,
+		&namespace.RestrictedPorts, &namespace.Destinations, &namespace.StickyEndpoints, &namespace.StickyPorts},
+		"namespace-limits", "`limits` (endpoints=1048576,frontends=524288,"+
+			"source-ranges=262144,restricted-ports=32768,destinations=4194304,sticky-* vary)")
 }
 
 const minPeriod = "wait this long between two syncs; 0: only for listings " +

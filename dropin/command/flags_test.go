@@ -441,15 +441,17 @@ func TestAWrongFlagSaysWhereToLook(t *testing.T) {
 
 func TestLimitsNameWhatTheyLimit(t *testing.T) {
 	s, warnings := fromArgs(t, "--service-limits=frontends=7, destinations=9,endpoints=8",
-		"--namespace-limits=source-ranges=5,sticky-endpoints=4,sticky-ports=3", "--namespace-limits=frontends=6")
+		"--namespace-limits=source-ranges=5,sticky-endpoints=4,sticky-ports=3", "--namespace-limits=frontends=6",
+		"--namespace-limits=restricted-ports=2")
 	assert.Empty(t, warnings)
 	assert.Equal(t, frontend.Limits{Service: frontend.Budget{Frontends: 7, Destinations: 9},
-		Namespace: frontend.Budget{Frontends: 6, SourceRanges: 5, StickyEndpoints: 4, StickyPorts: 3}}, s.Limits)
+		Namespace: frontend.Budget{Frontends: 6, SourceRanges: 5, RestrictedPorts: 2, StickyEndpoints: 4,
+			StickyPorts: 3}}, s.Limits)
 	assert.Equal(t, localstate.EndpointLimits{Service: 8}, s.EndpointLimits)
 	assert.Equal(t, "endpoints=8,frontends=7,destinations=9", s.Flags["service-limits"])
 	for arg, want := range map[string]string{
 		"--service-limits=7": `"7" is not one of endpoints=N, frontends=N, source-ranges=N, ` +
-			`destinations=N, sticky-endpoints=N, sticky-ports=N`,
+			`restricted-ports=N, destinations=N, sticky-endpoints=N, sticky-ports=N`,
 		"--service-limits=":                                   `"" is not one of endpoints=N`,
 		"--service-limits=frontends":                          `"frontends": "" is not a number above 0`,
 		"--namespace-limits=frontends=0":                      `"frontends=0": "0" is not a number above 0`,

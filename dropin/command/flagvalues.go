@@ -72,14 +72,18 @@ func (v *versionValue) String() string { return cmp.Or(string(*v), "false") }
 func (v *versionValue) Type() string   { return "version" }
 
 // limitsValue is a flag for limits. Limits that it does not name keep their defaults.
-type limitsValue struct{ endpoints, frontends, sourceRanges, destinations, stickyEndpoints, stickyPorts *int }
+type limitsValue struct {
+	endpoints, frontends, sourceRanges, restrictedPorts, destinations, stickyEndpoints, stickyPorts *int
+}
 
 // kinds returns the names of the limits in output order, and their fields.
 func (v limitsValue) kinds() (names []string, fields map[string]*int) {
-	names = []string{"endpoints", "frontends", "source-ranges", "destinations", "sticky-endpoints", "sticky-ports"}
+	names = []string{"endpoints", "frontends", "source-ranges", "restricted-ports", "destinations", "sticky-endpoints",
+		"sticky-ports"}
 	return names, map[string]*int{
 		"endpoints": v.endpoints, "frontends": v.frontends, "source-ranges": v.sourceRanges,
-		"destinations": v.destinations, "sticky-endpoints": v.stickyEndpoints, "sticky-ports": v.stickyPorts}
+		"restricted-ports": v.restrictedPorts, "destinations": v.destinations, "sticky-endpoints": v.stickyEndpoints,
+		"sticky-ports": v.stickyPorts}
 }
 
 func (v limitsValue) Set(s string) error {
