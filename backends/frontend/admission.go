@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -15,6 +16,7 @@ type budget struct {
 	affinity  bool // sticky endpoints and ports are limited
 	blockSize int  // see admission
 	decided   int  // ports decided about, for tests
+	looked    int  // services looked at for that, for tests
 }
 
 // tenant is the services of a namespace, and what they ask for.
@@ -26,6 +28,7 @@ type tenant struct {
 		total      Budget
 		limited    int                     // ports that are not served, or without affinity
 		admissions map[*service]*admission // nil until a limit is exceeded for the first time
+		runs       []block                 // of as many services of sorted each as budget.blockSize says
 	}
 }
 
@@ -38,6 +41,8 @@ type admission struct {
 	tooMany bool    // source ranges: no port is served
 }
 
+// block is ports of a service, or a run of services of a tenant, that come after each other: of these, too, there may be
+// hundreds of thousands.
 type block struct {
 	isDue   bool
 	serves  bool   // any port
@@ -53,8 +58,9 @@ type amounts [numExcesses]int
 // needs returns how much of each limit an amount takes.
 func (b Budget) needs() amounts {
 	return amounts{ofOwnDestinations: b.Destinations, ofFrontends: b.Frontends, ofDestinations: b.Destinations,
-		ofOwnRestricted: b.RestrictedPorts, ofRestricted: b.RestrictedPorts, ofOwnSticky: b.StickyEndpoints,
-		ofSticky: b.StickyEndpoints, ofOwnStickyPorts: b.StickyPorts, ofStickyPorts: b.StickyPorts}
+		ofRanges: b.SourceRanges, ofOwnRestricted: b.RestrictedPorts, ofRestricted: b.RestrictedPorts,
+		ofOwnSticky: b.StickyEndpoints, ofSticky: b.StickyEndpoints, ofOwnStickyPorts: b.StickyPorts,
+		ofStickyPorts: b.StickyPorts}
 }
 
 func (b *block) holds(left amounts) bool {
@@ -66,13 +72,30 @@ func (b *block) holds(left amounts) bool {
 	return !b.isDue
 }
 
-// decide decides which ports of a block are served, and which with affinity. It appends those for which the decision
-// has changed.
-func (b *block) decide(ports []*port, left amounts, tooManyRanges bool, changed []*port) []*port {
+// begin makes a block that is empty, and holds whatever is left.
+func (b *block) begin() {
 	*b = block{}
 	for e := range b.high {
 		b.high[e] = math.MaxInt
 	}
+}
+
+// narrow makes a run of services hold only as long as the next of its blocks does, which holds while what is left is at
+// least low and below high. What a service may have alone does not depend on what is left.
+func (b *block) narrow(low, high amounts) {
+	used := b.cost.needs()
+	for _, e := range [...]excess{ofFrontends, ofDestinations, ofRanges, ofRestricted, ofSticky, ofStickyPorts} {
+		b.low[e] = max(b.low[e], used[e]+low[e])
+		if high[e] < math.MaxInt {
+			b.high[e] = min(b.high[e], used[e]+high[e])
+		}
+	}
+}
+
+// decide decides which ports of a block are served, and which with affinity. It appends those for which the decision
+// has changed.
+func (b *block) decide(ports []*port, left amounts, tooManyRanges bool, changed []*port) []*port {
+	b.begin()
 	for _, p := range ports {
 		c, why := p.cost(), ofRanges
 		if !tooManyRanges {
@@ -140,6 +163,7 @@ func (s *service) admission(f *family) *admission {
 
 // touch notes that the cost of a port has changed, or whether its service asks for it.
 func (p *port) touch() {
+	p.service.touch(p.family)
 	a := p.service.tenant.of[p.family.index].admissions[p.service]
 	if a == nil {
 		return
@@ -152,28 +176,50 @@ func (p *port) touch() {
 	}
 }
 
-// admit decides which ports of a service are served within what is left of its namespace's budget, and returns those
-// for which the decision has changed.
-func (s *service) admit(f *family, left *Budget, limited *int) (changed []*port) {
+// touch notes that what a service asks for has changed, or what its ports cost.
+func (s *service) touch(f *family) {
+	n := s.tenant
+	runs := n.of[f.index].runs
+	if len(runs) == 0 {
+		return
+	}
+	at, found := slices.BinarySearchFunc(n.sorted, s, (*service).compareAge)
+	if j := at / f.limits.blockSize; found && j < len(runs) {
+		runs[j].isDue = true
+	}
+}
+
+// admit decides which ports of a service are served within what is left of its namespace's budget before its run, and
+// returns those for which the decision has changed. It adds the service to the run.
+func (s *service) admit(f *family, run *block, before Budget) (changed []*port) {
 	a, ranges, own, served := s.admission(f), int(s.ranges[f.index]), f.limits.Service, false
 	size := f.limits.blockSize
-	tooMany := ranges > left.SourceRanges
+	f.limits.looked++
+	tooMany := ranges > before.SourceRanges-run.cost.SourceRanges
+	var none block
+	if none.begin(); tooMany {
+		none.high[ofRanges] = ranges
+	} else {
+		none.low[ofRanges] = ranges
+	}
+	run.narrow(none.low, none.high)
 	for i := range a.blocks {
 		b, ports := &a.blocks[i], a.ports[i*size:min((i+1)*size, len(a.ports))]
-		r := left.needs()
+		r := before.minus(run.cost).needs()
 		r[ofOwnDestinations], r[ofOwnRestricted] = own.Destinations, own.RestrictedPorts
 		r[ofOwnSticky], r[ofOwnStickyPorts] = own.StickyEndpoints, own.StickyPorts
 		if tooMany != a.tooMany || !b.holds(r) {
 			changed = b.decide(ports, r, tooMany, changed)
 			f.limits.decided += len(ports)
 		}
-		*left = left.minus(b.cost)
+		run.narrow(b.low, b.high)
+		run.cost.add(b.cost)
 		own = own.minus(b.cost)
-		*limited += b.limited
+		run.limited += b.limited
 		served = served || b.serves
 	}
 	if a.tooMany = tooMany; served {
-		left.SourceRanges -= ranges
+		run.cost.SourceRanges += ranges
 	}
 	return changed
 }
@@ -188,18 +234,52 @@ func (t *Table) admit(update func(*service, *family, []*port)) {
 		}
 		for _, f := range t.families {
 			left, limited := t.budget.Namespace, 0
-			for _, s := range n.sorted {
-				if s.object == nil {
-					continue
+			for run, services := range n.runs(f) {
+				if !run.holds(left.needs()) {
+					run.begin()
+					for _, s := range services {
+						if s.object == nil {
+							continue
+						}
+						if changed := s.admit(f, run, left); len(changed) > 0 {
+							update(s, f, changed)
+						}
+					}
 				}
-				if changed := s.admit(f, &left, &limited); len(changed) > 0 {
-					update(s, f, changed)
-				}
+				left = left.minus(run.cost)
+				limited += run.limited
 			}
 			n.of[f.index].limited = limited // admissions are kept, for tenants that exceed a limit again and again
 		}
 	}
 	clear(t.budget.due)
+}
+
+// runs returns the runs of services in a family, with these.
+func (n *tenant) runs(f *family) iter.Seq2[*block, []*service] {
+	u, size := &n.of[f.index], f.limits.blockSize
+	many := (len(n.sorted) + size - 1) / size
+	for len(u.runs) < many {
+		u.runs = append(u.runs, block{isDue: true})
+	}
+	u.runs = u.runs[:many]
+	return func(yield func(*block, []*service) bool) {
+		for i := range u.runs {
+			if !yield(&u.runs[i], n.sorted[i*size:min((i+1)*size, len(n.sorted))]) {
+				return
+			}
+		}
+	}
+}
+
+// shift notes that the services from a place on are in other places.
+func (n *tenant) shift(at, blockSize int) {
+	for i := range n.of {
+		runs := n.of[i].runs
+		for j := at / blockSize; j < len(runs); j++ {
+			runs[j].isDue = true
+		}
+	}
 }
 
 // charge notes that the cost of a port has changed.
@@ -235,14 +315,14 @@ func (t *Table) join(s *service) {
 	}
 	s.tenant = n
 	n.services[s] = true
-	n.addSorted(s)
+	t.addSorted(s)
 }
 
 // forget removes a service of which nothing is known any more.
 func (t *Table) forget(s *service) {
 	delete(t.services, s.name)
 	n := s.tenant
-	n.removeSorted(s)
+	t.removeSorted(s)
 	for i := range n.of {
 		delete(n.of[i].admissions, s)
 	}
@@ -260,9 +340,9 @@ func (t *Table) setAge(s *service) {
 	if age == s.age {
 		return
 	}
-	s.tenant.removeSorted(s)
+	t.removeSorted(s)
 	s.age = age
-	s.tenant.addSorted(s)
+	t.addSorted(s)
 	t.decideAgain(s.tenant)
 }
 
@@ -279,17 +359,20 @@ func (s *service) compareAge(o *service) int {
 	return cmp.Or(cmp.Compare(s.age, o.age), s.name.Compare(o.name))
 }
 
-// addSorted inserts a service into the order by age.
-func (n *tenant) addSorted(s *service) {
-	if n.sorted != nil {
+// addSorted inserts a service into the order by age of its tenant.
+func (t *Table) addSorted(s *service) {
+	if n := s.tenant; n.sorted != nil {
 		at, _ := slices.BinarySearchFunc(n.sorted, s, (*service).compareAge)
 		n.sorted = slices.Insert(n.sorted, at, s)
+		n.shift(at, t.budget.blockSize)
 	}
 }
 
 // removeSorted removes it from that order.
-func (n *tenant) removeSorted(s *service) {
+func (t *Table) removeSorted(s *service) {
+	n := s.tenant
 	if at, found := slices.BinarySearchFunc(n.sorted, s, (*service).compareAge); found {
 		n.sorted = slices.Delete(n.sorted, at, at+1)
+		n.shift(at, t.budget.blockSize)
 	}
 }

@@ -119,6 +119,39 @@ func TestWhatAChangeOfALimitedNamespaceCosts(t *testing.T) {
 	}
 }
 
+// The same where the ports are those of many services: a change looks at those next to it, and so does a new service,
+// which is younger than all others.
+func TestWhatAChangeOfManyLimitedServicesCosts(t *testing.T) {
+	const services, refused = 2000, 450
+	r := newRig(t)
+	r.budget.Namespace.Frontends, r.budget.Namespace.Destinations = services-refused, services/2
+	service := func(i int) *model.Service {
+		return fakemodel.Service(fmt.Sprintf("evil/s%04d", i)).ClusterIP(fmt.Sprintf("10.96.%d.%d", i>>8, i&255)).
+			Port("http", 80).Created(inYear(2021).Add(time.Duration(i) * time.Second)).Build()
+	}
+	for i := range services {
+		r.set(service(i))
+	}
+	require.Len(t, r.exceed(t), refused)
+	ep := func(i, n int) *model.Endpoint {
+		return fakemodel.Endpoint(fmt.Sprintf("evil/s%04d:http/TCP", i), fmt.Sprintf("10.1.0.%d:80", n)).Build()
+	}
+	for _, at := range []int{0, 700, 1549, 1550, 1999} {
+		r.budget.looked = 0
+		r.set(ep(at, 1))
+		require.Len(t, r.exceed(t), refused)
+		r.DeleteEndpoint(ep(at, 1).Key())
+		require.Len(t, r.exceed(t), refused)
+		assert.LessOrEqual(t, r.budget.looked, 4*256, "%d", at) // in both families
+	}
+	r.budget.looked = 0
+	r.set(service(services))
+	require.Len(t, r.exceed(t), refused+1)
+	r.DeleteService(service(services).Name)
+	require.Len(t, r.exceed(t), refused)
+	assert.LessOrEqual(t, r.budget.looked, 4*256)
+}
+
 // When endpoints make one port exceed a limit, and another one fit, no other port is updated.
 func TestADecisionUpdatesThePortThatItIsAbout(t *testing.T) {
 	const services, ports, refused = 8, 500, 900

@@ -3,6 +3,7 @@ package frontend
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	"k8s.io/klog/v2"
@@ -30,7 +31,7 @@ func (t *Table) update(ctx context.Context) {
 		name := c.name()
 		if s == nil || s.name != name {
 			if s = t.services[name]; s == nil {
-				s = &service{name: name}
+				s = &service{name: name, age: math.MaxInt64} // so that it comes last, like most new ones
 				t.services[name] = s
 				t.join(s)
 			}
@@ -205,6 +206,7 @@ func (t *Table) setRanges(s *service, f *family, n int) {
 	}
 	if before := int(s.ranges[f.index]); n != before {
 		s.ranges[f.index] = int32(n)
+		s.touch(f)
 		s.charge(f, Budget{SourceRanges: n - before})
 	}
 }
