@@ -61,5 +61,5 @@ apt_of() {
 # packages_of PACKAGE... prints packages and the libraries that they need. The other ones that these depend on have
 # programs.
 packages_of() {
-	apt-cache "${apt[@]}" depends --recurse --important "$@" | grep -xE "$(printf '%s|' "$@")lib[a-z0-9.-]+" | sort -u
+	apt-cache "${apt[@]}" depends --recurse --important "$@" | grep -xE "$(printf '%s|' "$@")z?lib[a-z0-9.-]+" | sort -u
 }
