@@ -39,6 +39,9 @@ func Merge(reports ...*Report) (*Report, error) {
 				places[result.Case] = len(merged.Results)
 				merged.Results = append(merged.Results, result)
 			case result.Verdict == NotRun:
+				if result.Interrupted && merged.Results[place].Verdict == NotRun {
+					merged.Results[place] = result // the other run was not to run it
+				}
 			case merged.Results[place].Verdict == NotRun, merged.Results[place].Verdict == NotJudged:
 				merged.Results[place] = result
 			case result.Verdict == NotJudged:

@@ -1,6 +1,7 @@
 package report_test
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -41,6 +42,25 @@ func TestPartsOfARunAreMerged(t *testing.T) {
 	assert.Equal(t, 60, r.Machine.Others)
 	assert.Equal(t, "run\nrun the rest", r.Implementation.Command)
 	assert.Equal(t, report.Unsupported, first.Results[3].Verdict, "what is merged stays as it is")
+}
+
+// A case that was to be run is still missing after a run of others.
+func TestAnInterruptedCaseStaysInterrupted(t *testing.T) {
+	interrupted := core("a", report.NotRun)
+	interrupted.Why, interrupted.Interrupted = "the run ended early", true
+	of, others := part(interrupted, core("b", report.NotRun)), part(core("a", report.NotRun), core("b", report.Passed))
+	var text bytes.Buffer
+	require.NoError(t, report.WriteYAML(&text, of))
+	of, err := report.Read(text.Bytes())
+	require.NoError(t, err)
+	for _, parts := range [][]*report.Report{{of, others}, {others, of}} {
+		r, err := report.Merge(parts...)
+		require.NoError(t, err)
+		assert.Equal(t, []report.Result{interrupted, core("b", report.Passed)}, r.Results)
+		r, err = report.Merge(append(parts, part(core("a", report.Passed)))...)
+		require.NoError(t, err)
+		assert.Equal(t, core("a", report.Passed), r.Results[0])
+	}
 }
 
 func TestWhatIsNoPartOfARunIsNotMerged(t *testing.T) {

@@ -124,8 +124,8 @@ type Result struct {
 	// differ between runs.
 	Elapsed time.Duration `json:"-"`
 	Ruleset string        `json:"-"`
-	// Interrupted: the case was to be run, but is NotRun because something other than the proxy failed. The YAML omits it.
-	Interrupted bool `json:"-"`
+	// Interrupted: the case was to be run, but is NotRun because something other than the proxy failed.
+	Interrupted bool `json:"interrupted,omitempty"`
 }
 
 // Failure is one wrong result of a case.
