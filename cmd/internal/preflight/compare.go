@@ -55,6 +55,8 @@ type proxy struct {
 	choice nodeaddr.Choice
 	// nodePortIPs are the host's addresses that serve node ports, as far as they are known.
 	nodePortIPs map[netip.Addr]struct{}
+	// addresses are those of all services.
+	addresses map[netip.Addr]struct{}
 	// upstream: it is kube-proxy, not this library.
 	upstream bool
 }
@@ -96,7 +98,7 @@ func (m *move) compare(ctx context.Context, before, after dropin.Config) ([]diff
 	}
 	m.findAPIServers()
 	m.findPods()
-	list := slices.Concat(m.ofObjects(), m.ofRefusals(), m.ofNode())
+	list := slices.Concat(m.ofObjects(), m.withoutAddress(), m.ofRefusals(), m.ofNode())
 	for _, name := range m.services() {
 		s := m.both(name)
 		list = append(list, m.ofService(s)...)
@@ -229,6 +231,15 @@ func (m *move) compute(ctx context.Context, c dropin.Config) (*proxy, error) {
 	for _, f := range model.Families() {
 		for _, a := range m.nodePorts(p.snapshot.Node(), f, choice) {
 			p.nodePortIPs[a] = struct{}{}
+		}
+	}
+	p.addresses = map[netip.Addr]struct{}{}
+	for entry := range p.snapshot.Services() {
+		s := entry.Service
+		for _, list := range [][]netip.Addr{s.ClusterIPs, s.LoadBalancerIPs, s.ExternalIPs} {
+			for _, a := range list {
+				p.addresses[a] = struct{}{}
+			}
 		}
 	}
 	p.packets = oracle.Config{HostAddresses: m.hosts(p.snapshot.Node()),
@@ -509,7 +520,7 @@ func (m *move) ask(
 		e.Before, e.After = inWords(before, after), inWords(after, before)
 		same := e.Before == e.After && slices.Equal(before.Endpoints, after.Endpoints)
 		if text, rule := m.old.deviation(m, port, before, from); text != "" {
-			e.Before, e.Rule = text, rule
+			e.Before, e.Rule, e.lasting = text, rule, true
 			same = text == inWords(after, oracle.Outcome{Verdict: after.Verdict})
 		}
 		switch {

@@ -22,6 +22,14 @@ import (
 // Configuration returns the proxy configuration that a text names as --from does: a mode, a file, flags, or the
 // cluster's own DaemonSet or ConfigMap.
 func Configuration(ctx context.Context, name string, cluster *source.Cluster) (dropin.Config, error) {
+	c, _, err := configuration(ctx, name, cluster)
+	return c, err
+}
+
+// configuration is Configuration, also with what the proxy ignores of it, such as a misspelled field.
+func configuration(
+	ctx context.Context, name string, cluster *source.Cluster,
+) (dropin.Config, []config.Warning, error) {
 	var data []byte
 	var err error
 	switch {
@@ -30,7 +38,7 @@ func Configuration(ctx context.Context, name string, cluster *source.Cluster) (d
 	case strings.HasPrefix(name, "-"):
 		args, err := splitWords(name)
 		if err != nil {
-			return dropin.Config{}, err
+			return dropin.Config{}, nil, err
 		}
 		return fromArguments(args)
 	case name == "iptables", name == "ipvs", name == "nftables":
@@ -41,13 +49,13 @@ func Configuration(ctx context.Context, name string, cluster *source.Cluster) (d
 		data, err = os.ReadFile(name)
 	}
 	if err != nil {
-		return dropin.Config{}, err
+		return dropin.Config{}, nil, err
 	}
-	c, _, err := config.Load(data)
+	c, warnings, err := config.Load(data)
 	if err != nil {
-		return dropin.Config{}, fmt.Errorf("%s: %w", name, err)
+		return dropin.Config{}, nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return withMode(dropin.Config{Configuration: c}), nil
+	return withMode(dropin.Config{Configuration: c}), warnings, nil
 }
 
 // withMode sets kube-proxy's default mode on Linux if the configuration has none.
@@ -59,25 +67,25 @@ func withMode(c dropin.Config) dropin.Config {
 }
 
 // fromArguments returns the configuration from the arguments of kube-proxy.
-func fromArguments(args []string) (dropin.Config, error) {
+func fromArguments(args []string) (dropin.Config, []config.Warning, error) {
 	c, err := command.Parse(args, io.Discard)
 	if errors.Is(err, pflag.ErrHelp) {
 		err = errors.New("the arguments only ask for help")
 	}
 	if err != nil {
-		return dropin.Config{}, err
+		return dropin.Config{}, nil, err
 	}
 	for _, arg := range args {
 		for _, other := range []string{"--cleanup", "--init-only", "--write-config-to"} {
 			if name, value, _ := strings.Cut(strings.ReplaceAll(arg, "_", "-"), "="); name == other && value != "false" {
-				return dropin.Config{}, fmt.Errorf("the arguments do not start a proxy: %s", arg)
+				return dropin.Config{}, nil, fmt.Errorf("the arguments do not start a proxy: %s", arg)
 			}
 		}
 	}
 	if c.Config.Configuration == nil {
-		return dropin.Config{}, errors.New("the arguments only ask for the version")
+		return dropin.Config{}, nil, errors.New("the arguments only ask for the version")
 	}
-	return withMode(c.Config), nil
+	return withMode(c.Config), c.Warnings, nil
 }
 
 // fromConfigMap returns the configuration of the cluster's kube-proxy from kubeadm's ConfigMap.

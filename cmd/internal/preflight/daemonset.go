@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"sigs.k8s.io/kube-proxy-lib/dropin"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config"
 	"sigs.k8s.io/kube-proxy-lib/internal/program/source"
 )
 
@@ -28,33 +29,33 @@ type daemonSet struct {
 
 // fromDaemonSet returns the configuration from the arguments of the cluster's kube-proxy, and from the file that they
 // name.
-func fromDaemonSet(ctx context.Context, cluster *source.Cluster) (dropin.Config, error) {
+func fromDaemonSet(ctx context.Context, cluster *source.Cluster) (dropin.Config, []config.Warning, error) {
 	client, err := newClient("daemonset", cluster)
 	if err != nil {
-		return dropin.Config{}, err
+		return dropin.Config{}, nil, err
 	}
 	object, err := client.AppsV1().DaemonSets(metav1.NamespaceSystem).Get(ctx, proxyName, metav1.GetOptions{})
 	if err != nil {
-		return dropin.Config{}, err
+		return dropin.Config{}, nil, err
 	}
-	c, err := (&daemonSet{client: client, pod: object.Spec.Template.Spec}).configuration(ctx)
+	c, warnings, err := (&daemonSet{client: client, pod: object.Spec.Template.Spec}).configuration(ctx)
 	if err != nil {
-		return c, fmt.Errorf("DaemonSet kube-system/kube-proxy: %w", err)
+		return c, nil, fmt.Errorf("DaemonSet kube-system/kube-proxy: %w", err)
 	}
-	return c, nil
+	return c, warnings, nil
 }
 
-func (d *daemonSet) configuration(ctx context.Context) (dropin.Config, error) {
+func (d *daemonSet) configuration(ctx context.Context) (dropin.Config, []config.Warning, error) {
 	if len(d.pod.Containers) == 0 {
-		return dropin.Config{}, errors.New("it has no containers")
+		return dropin.Config{}, nil, errors.New("it has no containers")
 	}
 	d.container = containerOfProxy(d.pod.Containers)
 	if err := d.readVariables(ctx); err != nil {
-		return dropin.Config{}, err
+		return dropin.Config{}, nil, err
 	}
 	args, err := d.arguments()
 	if err != nil {
-		return dropin.Config{}, err
+		return dropin.Config{}, nil, err
 	}
 	const flag = "--config"
 	for i := 0; i < len(args); i++ {
@@ -67,16 +68,16 @@ func (d *daemonSet) configuration(ctx context.Context) (dropin.Config, error) {
 		}
 		text, err := d.mounted(ctx, file)
 		if err != nil {
-			return dropin.Config{}, fmt.Errorf("%s: %w", args[i], err)
+			return dropin.Config{}, nil, fmt.Errorf("%s: %w", args[i], err)
 		}
 		dir, err := os.MkdirTemp("", "preflight-")
 		if err != nil {
-			return dropin.Config{}, err
+			return dropin.Config{}, nil, err
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
 		copied := filepath.Join(dir, path.Base(file))
 		if err := os.WriteFile(copied, text, 0o600); err != nil {
-			return dropin.Config{}, err
+			return dropin.Config{}, nil, err
 		}
 		args[i] = flag + "=" + copied
 	}

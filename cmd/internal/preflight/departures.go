@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"sigs.k8s.io/kube-proxy-lib/dropin/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/internal/healthcheck"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -25,6 +27,23 @@ func (m *move) ofObjects() []difference {
 			m.new.snapshot.Service(d.service) == nil
 	}
 	return append(slices.DeleteFunc(slices.Clone(m.new.ignored), unused), m.ofSlices()...)
+}
+
+// withoutAddress returns the Services without a cluster IP. They are from a manifest: no proxy serves them, but in a
+// cluster they have one, and node ports.
+func (m *move) withoutAddress() (list []difference) {
+	for _, c := range m.objects {
+		s, ok := c.Object.(*corev1.Service)
+		if !ok || c.Deleted || s.Spec.ClusterIP != "" || s.Spec.Type == corev1.ServiceTypeExternalName {
+			continue
+		}
+		if _, others := s.Labels["service.kubernetes.io/service-proxy-name"]; others {
+			continue
+		}
+		list = append(list, difference{Object: "connections to Service " + s.Namespace + "/" + s.Name,
+			NotCompared: "it has no cluster IP, which an API server gives it: is the file a dump of the cluster?"})
+	}
+	return list
 }
 
 // ofNode returns the differences that do not depend on a service.
@@ -156,6 +175,7 @@ func (m *move) ofService(s *model.Service) (list []difference) {
 			s.ClusterIP(f).IsValid() && slices.ContainsFunc(s.Ports, func(p model.ServicePort) bool { return p.NodePort != 0 }) {
 			add(fmt.Sprintf("its node ports are on all %v addresses, because the node has no primary one", f),
 				"they are on none", "S35")
+			list[len(list)-1].lasting = true
 		}
 	}
 	hashes := func(p *proxy) bool { return p.is(v1alpha2.ProxyModeIPVS) && !p.upstream }
@@ -214,6 +234,7 @@ func (m *move) ofHealthCheck(s *model.Service) (list []difference) {
 		s.ClusterIP(model.IPv4).IsValid() != s.ClusterIP(model.IPv6).IsValid() {
 		add(fmt.Sprintf("its health check answers in the service's family alone, on port %d", s.HealthCheck.NodePort),
 			"it answers in both families")
+		list[0].lasting = true
 	}
 	text := func(answers bool) string {
 		return either(answers, "its health check answers", "its health check does not answer")
@@ -228,13 +249,15 @@ func (m *move) ofHealthCheck(s *model.Service) (list []difference) {
 		to := netip.AddrPortFrom(a, s.HealthCheck.NodePort).String()
 		before := m.old.answersHealthChecks(m, s, a, checkedBefore)
 		after := m.new.answersHealthChecks(m, s, a, checkedAfter)
-		if before != after && s.ClusterIP(model.FamilyOf(a)).IsValid() {
+		if before != after && (!m.old.upstream || s.ClusterIP(model.FamilyOf(a)).IsValid()) {
 			rule := "S38"
 			if isVIP && m.new.mayCheckAt(m, a) {
 				rule = "S65"
 			}
+			// Which addresses the host has, and that cluster IPs are left out, is the mode's choice.
+			lasting := slices.Contains(s.ClusterIPs, a) || m.old.adds(m, a) != m.new.adds(m, a)
 			list = append(list, difference{Object: s.Name.String(), Destination: to, Before: text(before),
-				After: text(after), Rule: rule, service: s.Name})
+				After: text(after), Rule: rule, service: s.Name, lasting: lasting})
 		}
 	}
 	return list

@@ -422,6 +422,29 @@ Compared on node-1: 1 Service, served by kube-proxy in mode iptables, and by thi
 	assert.Contains(t, list[0].NotCompared, "podCIDRs")
 }
 
+// Another program, with other modes, serves nodes with Windows.
+func TestANodeWithWindowsIsNotCompared(t *testing.T) {
+	file := write(t, filled("nodePort: 30080", "type: NodePort", strings.Replace(secondNode, "node-2", "node-2, "+
+		"labels: {kubernetes.io/os: windows}", 1)))
+	var out strings.Builder
+	n, err := run(t.Context(), []string{"--file", file, "--all-nodes", "--from", "nftables"}, &out)
+	require.EqualError(t, err, "node node-2 was not compared: it runs Windows, and the modes are those of Linux")
+	assert.Zero(t, n)
+	assert.Equal(t, "NOT compared: node-2.\nCompared on node-1: 1 Service, served by kube-proxy in mode nftables, and by "+
+		"this one in mode nftables.\n", out.String())
+}
+
+// Where a node serves node ports, and with which address it masquerades, is not known without its addresses.
+func TestANodeWithoutAnAddressIsNotCompared(t *testing.T) {
+	file := write(t, strings.Replace(filled("nodePort: 30080", "type: NodePort"),
+		"status: {addresses: [{type: InternalIP, address: 192.0.2.1}]}\n", "", 1))
+	var out strings.Builder
+	n, err := run(t.Context(), []string{"--file", file, "--node-name", "node-1", "--from", "nftables"}, &out)
+	require.EqualError(t, err, "node node-1 was not compared: its Node object has no IP address")
+	assert.Zero(t, n)
+	assert.NotContains(t, out.String(), "no differences")
+}
+
 // A malformed document is an error, because it is not known what is missing.
 func TestAMalformedDocumentIsAnError(t *testing.T) {
 	for _, text := range []string{"kind: Service\n  wrong: indentation", "just text"} {
@@ -467,6 +490,39 @@ func TestAnIncompleteDumpIsAnError(t *testing.T) {
 	require.NoError(t, err, "both modes treat them alike")
 	assert.Zero(t, n)
 	assert.Contains(t, out.String(), "no differences")
+}
+
+// What is not from a cluster, as a manifest, is not "no differences".
+func TestAServiceWithoutAClusterIPIsNotCompared(t *testing.T) {
+	text := strings.Replace(filled("nodePort: 30080", "type: NodePort"), "  clusterIP: 10.96.0.10\n  clusterIPs: "+
+		"[10.96.0.10]\n", "", 1)
+	const why = "it has no cluster IP, which an API server gives it: is the file a dump of the cluster?"
+	var out strings.Builder
+	n, err := run(t.Context(), []string{"--file", write(t, text), "--node-name", "node-1", "--from", "nftables"}, &out)
+	require.EqualError(t, err, "connections to Service shop/web were not compared: "+why)
+	assert.Zero(t, n)
+	assert.Equal(t, "NOT compared: connections to Service shop/web: "+why+"\nCompared on node-1: 0 Services, served by "+
+		"kube-proxy in mode nftables, and by this one in mode nftables.\n", out.String())
+	out.Reset()
+	const more = `
+apiVersion: v1
+kind: Service
+metadata: {namespace: shop, name: headless}
+spec: {clusterIP: None}
+---
+apiVersion: v1
+kind: Service
+metadata: {namespace: shop, name: name}
+spec: {type: ExternalName}
+---
+apiVersion: v1
+kind: Service
+metadata: {namespace: shop, name: others, labels: {service.kubernetes.io/service-proxy-name: other}}
+spec: {}`
+	_, err = run(t.Context(), []string{"--file", write(t, filled("", "", more)), "--node-name", "node-1", "--from",
+		"nftables"}, &out)
+	require.NoError(t, err)
+	assert.Contains(t, out.String(), "no differences\nCompared on node-1: 1 Service, ", "no proxy serves the others")
 }
 
 // People read one fact once.

@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -28,12 +29,14 @@ type difference struct {
 	NotCompared string `json:"notCompared,omitempty"`
 
 	service model.ServiceName // whose traffic or object it is, if it is one Service's
+	// lasting: no setting of the new proxy keeps the earlier behaviour.
+	lasting bool
 }
 
 // key is equal for the same difference on two nodes, whose addresses differ.
 func (d difference) key() string {
-	return strings.Join(append([]string{d.Object, d.Destination, d.Before, d.After, d.Rule, d.NotCompared}, d.Senders...),
-		"\x00")
+	return strings.Join(append([]string{d.Object, d.Destination, d.Before, d.After, d.Rule, d.NotCompared,
+		fmt.Sprint(d.lasting)}, d.Senders...), "\x00")
 }
 
 // union is the differences of all nodes.

@@ -10,9 +10,9 @@
 // Departures that affect all services alike are only in docs/departures.md.
 //
 // It covers the services, addresses and IP families of both configurations. Where it does not know something, it says
-// so: a node that cannot be compared, a dump without EndpointSlices or ServiceCIDRs, a malformed document, or a
-// variable in the arguments of a DaemonSet is an error, and of addresses that a Node object does not list it says what
-// changes there.
+// so: a node that cannot be compared, such as one with Windows, a dump without EndpointSlices or ServiceCIDRs, a Service
+// without a cluster IP, a malformed document, or a variable in the arguments of a DaemonSet is an error, and of
+// addresses that a Node object does not list it says what changes there. What a configuration says in vain is a warning.
 package preflight
 
 // Where things are:
@@ -41,7 +41,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"sigs.k8s.io/kube-proxy-lib/dropin"
+	"sigs.k8s.io/kube-proxy-lib/dropin/config"
 	"sigs.k8s.io/kube-proxy-lib/internal/program/source"
+	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
@@ -96,6 +98,7 @@ type Command struct {
 	connections bool
 	timeout     time.Duration
 	print       func(io.Writer, any) error // nil: text for people
+	warn        io.Writer                  // for what the proxies ignore of their configurations
 }
 
 func parse(args []string, out io.Writer) (*Command, error) {
@@ -105,7 +108,7 @@ func parse(args []string, out io.Writer) (*Command, error) {
 		fmt.Fprint(out, usage)
 		set.PrintDefaults()
 	}
-	var o Command
+	o := Command{warn: os.Stderr}
 	var format string
 	o.objects.Register(set, "")
 	o.Register(set)
@@ -172,7 +175,7 @@ func (o *Command) check() error {
 func (o *Command) Run(
 	ctx context.Context, objects source.Flags, timeout time.Duration, print func(io.Writer, any) error, out io.Writer,
 ) (int, error) {
-	o.objects, o.timeout, o.print = objects, timeout, print
+	o.objects, o.timeout, o.print, o.warn = objects, timeout, print, os.Stderr
 	if timeout <= 0 {
 		o.timeout = math.MaxInt64
 	}
@@ -193,7 +196,7 @@ func run(ctx context.Context, args []string, out io.Writer) (int, error) {
 }
 
 func (o *Command) run(ctx context.Context, out io.Writer) (int, error) {
-	c := &comparison{Command: o, out: out}
+	c := newComparison(o, out)
 	if err := c.read(ctx); err != nil {
 		return 0, err
 	}
@@ -216,7 +219,13 @@ type comparison struct {
 	out           io.Writer
 	before, after dropin.Config
 	cluster       replay
-	nodes         []string // their names
+	nodes         []string                       // their names
+	services      map[model.ServiceName]struct{} // that were compared
+	remedies      map[string]string              // by rule, as far as they have been asked for
+}
+
+func newComparison(o *Command, out io.Writer) *comparison {
+	return &comparison{Command: o, out: out, services: map[model.ServiceName]struct{}{}, remedies: map[string]string{}}
 }
 
 // read reads the configurations and the cluster's objects. --timeout limits only this.
@@ -224,11 +233,17 @@ func (c *comparison) read(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout,
 		fmt.Errorf("no complete list of the cluster's objects after %v: is the API server reachable?", c.timeout))
 	defer cancel()
-	if c.before, err = Configuration(ctx, c.from, &c.objects.Cluster); err != nil {
-		return fmt.Errorf("--from: %w", err)
-	}
-	if c.after, err = Configuration(ctx, c.to, &c.objects.Cluster); err != nil {
-		return fmt.Errorf("--to: %w", err)
+	for _, side := range []struct {
+		flag, name string
+		to         *dropin.Config
+	}{{"--from", c.from, &c.before}, {"--to", c.to, &c.after}} {
+		var warnings []config.Warning
+		if *side.to, warnings, err = configuration(ctx, side.name, &c.objects.Cluster); err != nil {
+			return fmt.Errorf("%s: %w", side.flag, err)
+		}
+		for _, w := range warnings {
+			fmt.Fprintf(c.warn, "preflight: %s: %v\n", side.flag, w)
+		}
 	}
 	src, err := c.objects.Source()
 	if err != nil {
@@ -273,10 +288,22 @@ func (c *comparison) compare(ctx context.Context) (list []difference, failed []e
 		ips, others := c.cluster.addresses(node)
 		m := &move{node: node, ips: ips, given: slices.Concat(c.addresses[""], c.addresses[node]), others: others,
 			objects: c.cluster.forNode(node), kubeProxy: !c.same, flows: flows}
-		list, err := m.compare(ctx, c.before, c.after)
+		var list []difference
+		var err error
+		switch {
+		case m.objects.onWindows():
+			err = errors.New("it runs Windows, and the modes are those of Linux")
+		case len(ips) == 0:
+			err = errors.New("its Node object has no IP address")
+		default:
+			list, err = m.compare(ctx, c.before, c.after)
+		}
 		if err != nil {
 			failed = append(failed, &notCompared{node, err})
 			continue
+		}
+		for _, name := range m.services() {
+			c.services[name] = struct{}{}
 		}
 		all.add(list, node)
 	}

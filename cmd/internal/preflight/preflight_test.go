@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -190,6 +191,10 @@ func TestDifferences(t *testing.T) {
 			"--proxy-mode=nftables --service-limits=frontends=2", []string{"--same"}, []string{
 				"shop/web:http/TCP: served; then not everything is served: 1 of its addresses are not served: a " +
 					"service may have 2 frontends (frontend.Limits)"}},
+		"the old one has no external IPs, at the node's address and without endpoints": {write(t, unready.Replace(filled("",
+			"externalIPs: [192.0.2.1]"))), "--proxy-mode=iptables --feature-gates=AllowServiceExternalIPs=false", "iptables",
+			nil, []string{"shop/web:http/TCP at 192.0.2.1:80, from the node and a pod of this node and outside: not " +
+				"served; then rejected (S6)"}},
 		"masquerading": {with(t, "", "", "node-1"), "nftables",
 			configFile(t, "mode: nftables\nnftables: {masqueradeAll: true}\n"), nil, []string{
 				"shop/web:http/TCP at 10.96.0.10:80, from the node" + all + "delivered to 2 endpoints, with the client's " +
@@ -255,6 +260,20 @@ func TestDifferences(t *testing.T) {
 		"other ports of external IPs, to ipvs": {with(t, "", "externalIPs: [203.0.113.1, 192.0.2.1]", "node-1"),
 			"nftables", "ipvs", nil, []string{
 				"shop/web at other ports of 203.0.113.1: not served; then refused (S33)"}},
+		"other ports of external IPs that ipvs no longer has": {with(t, "", "externalIPs: [203.0.113.1]", "node-1"), "ipvs",
+			"--proxy-mode=ipvs --feature-gates=AllowServiceExternalIPs=false", []string{"--same"}, []string{
+				"shop/web at other ports of 203.0.113.1: refused; then not served (S33)",
+				"shop/web:http/TCP at 203.0.113.1:80, from the node" + all + "delivered, with an address of the node as the " +
+					"source; then not served (S6)"}},
+		"health checks at external IPs that ipvs no longer has": {with(t, "", strings.Replace(healthCheck, "\nstatus",
+			"\n  externalIPs: [203.0.113.1]\nstatus", 1), "node-3"), "ipvs",
+			"--proxy-mode=ipvs --feature-gates=AllowServiceExternalIPs=false", []string{"--same"}, []string{
+				"shop/web at other ports of 203.0.113.1: refused; then not served (S33)",
+				"shop/web at 203.0.113.1:31000: its health check answers; then its health check does not answer (S38)",
+				"shop/web:http/TCP at 203.0.113.1:80, from the node: delivered, with an address of the node as the " +
+					"source; then not served (S6)",
+				"shop/web:http/TCP at 203.0.113.1:80, from a pod of this node and a pod of another node and outside: " +
+					"dropped; then not served (S6)"}},
 		"health checks, from ipvs": {with(t, nodePort, healthCheck, "node-1"), "ipvs", "nftables",
 			[]string{"--same", "--host-addresses", "198.51.100.1"}, []string{
 				"shop/web at other ports of 203.0.113.9: refused; then not served (S33)",
@@ -264,6 +283,11 @@ func TestDifferences(t *testing.T) {
 					"source; then not served (S35)",
 				"shop/web:http/TCP at 198.51.100.1:30080, from a pod of this node and a pod of another node and outside: " +
 					"delivered, with the client's address as the source; then not served (S35)"}},
+		"health checks in a family that the Service lacks": {write(t, dual.Replace(filled("", healthCheck))),
+			"--proxy-mode=nftables --nodeport-addresses=all", "nftables", []string{"--same", "--host-addresses",
+				"2001:db8:1::1,198.51.100.1"}, []string{
+				"shop/web at [2001:db8:1::1]:31000: its health check answers; then its health check does not answer (S38)",
+				"shop/web at 198.51.100.1:31000: its health check answers; then its health check does not answer (S38)"}},
 		"health checks at a VIP that the node has": {with(t, nodePort, healthCheck, "node-1"), "nftables", "nftables",
 			[]string{"--host-addresses", "203.0.113.9"}, []string{
 				"shop/web at 203.0.113.9:31000: its health check does not answer; then its health check answers (S65)"}},
@@ -466,6 +490,23 @@ func TestWrongFlagsAreNamed(t *testing.T) {
 		_, err := run(t.Context(), args, &bytes.Buffer{})
 		require.ErrorContains(t, err, want)
 	}
+}
+
+// What the proxies ignore of their configurations, such as a misspelled field, is told: it makes no difference.
+func TestWhatAConfigurationSaysInVainIsTold(t *testing.T) {
+	file := configFile(t, "mode: nftables\nnftables: {masquradeAll: true}\n")
+	o, err := parse([]string{"--file", with(t, "", "", "node-1"), "--node-name", "node-1", "--from", "--config=" + file +
+		" --proxy-mode=ipvs", "--to", file}, io.Discard)
+	require.NoError(t, err)
+	var told, out strings.Builder
+	o.warn = &told
+	n, err := o.run(t.Context(), &out)
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	assert.Contains(t, out.String(), "no differences")
+	const field = "nftables.masquradeAll: unknown field; it is ignored\n"
+	assert.Equal(t, "preflight: --from: "+field+"preflight: --from: --proxy-mode: ignored because a configuration file "+
+		"is given\npreflight: --to: "+field, told.String())
 }
 
 // serving serves objects by their paths, and returns a kubeconfig for that.

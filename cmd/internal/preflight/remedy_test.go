@@ -1,6 +1,9 @@
 package preflight
 
 import (
+	"io"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -57,4 +60,79 @@ func TestRemedies(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "ipFamilyPolicy: PreferDualStack in a configuration file of version v1alpha2",
 		remedy("S49", dual.Configuration, single.Configuration))
+}
+
+// What is said to keep the earlier behaviour of a difference does so.
+func TestRemediesKeepTheEarlierBehaviour(t *testing.T) {
+	type move struct {
+		from, to, cluster string
+		more              []string
+	}
+	const dualStackNode = "address: 192.0.2.1}, {type: InternalIP, address: \"2001:db8::1\"}"
+	full := strings.NewReplacer("address: 192.0.2.1}", dualStackNode, "ipFamilies: [IPv4]", "ipFamilies: [IPv4, IPv6]",
+		"clusterIPs: [10.96.0.10]", `clusterIPs: [10.96.0.10, "fd00::10"]`).Replace(filled("nodePort: 30080",
+		"externalIPs: [203.0.113.1]\n  "+healthCheck, apiServer, secondNode))
+	single := strings.Replace(filled("nodePort: 30080", healthCheck), "address: 192.0.2.1}", dualStackNode, 1)
+	var moves []move
+	for _, cluster := range []string{full, single, strings.ReplaceAll(full, "ready: true", "ready: false"),
+		strings.Replace(full, "nodeName: node-1", "nodeName: node-3", 1)} {
+		for _, from := range []string{"iptables", "ipvs", "nftables", gated, few, "--proxy-mode=ipvs --masquerade-all",
+			"--proxy-mode=iptables --nodeport-addresses=198.51.100.0/24",
+			"--proxy-mode=nftables --cluster-cidr=10.244.0.0/16"} {
+			for _, to := range []string{"iptables", "ipvs", "nftables",
+				"--proxy-mode=nftables --feature-gates=AllowServiceExternalIPs=false"} {
+				for _, more := range [][]string{{"--same"}, {"--host-addresses", "198.51.100.1,203.0.113.9"}} {
+					moves = append(moves, move{from, to, cluster, more})
+				}
+			}
+		}
+	}
+	for _, test := range opposed() {
+		moves = append(moves, move{test.a, test.b, test.cluster, []string{"--same"}},
+			move{test.b, test.a, test.cluster, []string{"--same"}})
+	}
+	flag := regexp.MustCompile(`--[a-z-]+=[^ )]*`)
+	for _, m := range moves {
+		if strings.HasPrefix(m.from+m.to, "apiVersion") || strings.HasPrefix(m.to, "apiVersion") {
+			continue // the remedy is no flag
+		}
+		file := write(t, m.cluster)
+		c, list := comparing(t, append([]string{"--file", file, "--from", m.from, "--to", m.to}, m.more...))
+		kept := map[string]map[string]bool{} // by remedy, what differs with it
+		for _, d := range list {
+			flags := flag.FindAllString(c.remedy(d), -1)
+			if flags == nil {
+				continue
+			}
+			how := strings.Join(flags, " ")
+			if kept[how] == nil {
+				to := m.to
+				if !strings.HasPrefix(to, "-") {
+					to = "--proxy-mode=" + to
+				}
+				if strings.Contains(how, "--nodeport-addresses=") { // the new list replaces that
+					to = regexp.MustCompile(`--nodeport-addresses=\S*`).ReplaceAllString(to, "")
+				}
+				kept[how] = map[string]bool{}
+				_, list := comparing(t, append([]string{"--file", file, "--from", m.from, "--to", to + " " + how}, m.more...))
+				for _, d := range list {
+					kept[how][d.Object+" "+d.Destination+": "+d.Before+"; "+d.After] = true
+				}
+			}
+			assert.NotContains(t, kept[how], d.Object+" "+d.Destination+": "+d.Before+"; "+d.After, "%s to %s, %v: %s", m.from,
+				m.to, m.more, how)
+		}
+	}
+}
+
+// comparing compares on node-1.
+func comparing(t *testing.T, args []string) (*comparison, []difference) {
+	o, err := parse(append([]string{"--node-name", "node-1"}, args...), io.Discard)
+	require.NoError(t, err)
+	o.warn = io.Discard
+	c := newComparison(o, io.Discard)
+	require.NoError(t, c.read(t.Context()))
+	list, failed := c.compare(t.Context())
+	require.Empty(t, failed)
+	return c, list
 }

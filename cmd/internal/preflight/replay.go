@@ -43,6 +43,16 @@ func (r replay) all() iter.Seq[*corev1.Node] {
 	}
 }
 
+// onWindows reports whether a node runs Windows.
+func (r replay) onWindows() bool {
+	for node := range r.all() {
+		if node.Labels[corev1.LabelOSStable] == string(corev1.Windows) {
+			return true
+		}
+	}
+	return false
+}
+
 func (r replay) nodes() (names []string) {
 	for node := range r.all() {
 		names = append(names, node.Name)

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -42,7 +40,7 @@ func (c *comparison) print(list []difference, failed []error) error {
 		}
 	}
 	list = slices.DeleteFunc(slices.Clone(list), func(d difference) bool { return d.NotCompared != "" })
-	for _, rule := range inGroups(list, func(d difference) string { return d.Rule }) {
+	for _, rule := range inGroups(list, func(d difference) string { return d.Rule + "\x00" + c.remedy(d) }) {
 		c.printRule(&b, rule)
 	}
 	if len(list) == 0 && len(parts) == 0 && len(failed) == 0 {
@@ -59,7 +57,7 @@ func (c *comparison) print(list []difference, failed []error) error {
 		from = "kube-proxy"
 	}
 	fmt.Fprintf(&b, "Compared on %s: %s, served by %s in mode %s, and by this one in mode %s.\n",
-		nodes(compared), count(number[*corev1.Service](c.cluster), "Service"), from, c.before.Configuration.Mode,
+		nodes(compared), count(len(c.services), "Service"), from, c.before.Configuration.Mode,
 		c.after.Configuration.Mode)
 	_, err := c.out.Write([]byte(b.String()))
 	return err
@@ -96,7 +94,20 @@ func whyNotCompared(node string, failed []error) string {
 	return ""
 }
 
-// printRule prints the differences with one cause.
+// remedy returns what keeps the earlier behaviour of a difference, "" if no setting does.
+func (c *comparison) remedy(d difference) string {
+	if d.lasting {
+		return ""
+	}
+	how, known := c.remedies[d.Rule]
+	if !known {
+		how = remedy(d.Rule, c.before.Configuration, c.after.Configuration)
+		c.remedies[d.Rule] = how
+	}
+	return how
+}
+
+// printRule prints the differences with one cause and one remedy.
 func (c *comparison) printRule(b *strings.Builder, list []difference) {
 	rule := list[0].Rule
 	fmt.Fprintf(b, "%s: %s", cmp.Or(rule, "Other"), explain(rule))
@@ -104,7 +115,7 @@ func (c *comparison) printRule(b *strings.Builder, list []difference) {
 		fmt.Fprintf(b, ", %s", count(n, "Service"))
 	}
 	b.WriteString("\n")
-	if how := remedy(rule, c.before.Configuration, c.after.Configuration); how != "" {
+	if how := c.remedy(list[0]); how != "" {
 		fmt.Fprintf(b, "  To keep it: %s.\n", how)
 	}
 	for _, kind := range inGroups(list, difference.kind) {

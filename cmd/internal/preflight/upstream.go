@@ -49,7 +49,7 @@ func (p *proxy) iptables(m *move, port model.PortName, expected oracle.Outcome, 
 		return notServed, "S25"
 	case empty && expected.Verdict == oracle.Drop && p.isVIP(to, port):
 		return rejected, "S26"
-	case !host || expected.Verdict != oracle.NotOurs:
+	case !host || expected.Verdict != oracle.NotOurs, expected.Flow.Destination.Port() != p.port(port).NodePort:
 		return "", ""
 	case empty:
 		return rejected, "S35"
@@ -158,7 +158,14 @@ func (p *proxy) isExternal(a netip.Addr, port model.PortName) bool {
 // refusesOtherPorts reports whether new connections to ports of an address that no service has are refused, because the
 // address is on the dummy interface of mode ipvs.
 func (p *proxy) refusesOtherPorts(m *move, a netip.Addr) bool {
-	return p.is(v1alpha2.ProxyModeIPVS) && !m.isHost(a) && (p.upstream || !m.isOthers(a))
+	return p.adds(m, a) && (p.upstream || !m.isOthers(a))
+}
+
+// adds reports whether the dummy interface of mode ipvs adds an address to those of the host. An address that the proxy
+// does not serve, because of its families or of a gate (S6), is not there.
+func (p *proxy) adds(m *move, a netip.Addr) bool {
+	_, has := p.addresses[a]
+	return has && p.is(v1alpha2.ProxyModeIPVS) && !m.isHost(a)
 }
 
 // isOthers reports whether an address is another node's or an API server's, and not this node's.
@@ -204,7 +211,7 @@ func (p *proxy) answersHealthChecks(
 	case !slices.Contains(p.families, f), !p.upstream && m.isOthers(a):
 		return false
 	case !m.isHost(a):
-		return p.is(v1alpha2.ProxyModeIPVS) && p.choice.All(f) && (p.upstream || !slices.Contains(s.ClusterIPs, a))
+		return p.adds(m, a) && p.choice.All(f) && (p.upstream || !slices.Contains(s.ClusterIPs, a))
 	}
 	_, is := p.nodePortIPs[a]
 	return is
@@ -218,7 +225,7 @@ func (p *proxy) answersAtVIP(a netip.Addr) bool { return !p.upstream && !a.IsLoo
 // the service has too many of them.
 func (p *proxy) mayCheckAt(m *move, a netip.Addr) bool {
 	return p.answersAtVIP(a) && slices.Contains(p.families, model.FamilyOf(a)) && !m.isOthers(a) &&
-		(m.isHost(a) || p.is(v1alpha2.ProxyModeIPVS))
+		(m.isHost(a) || p.adds(m, a))
 }
 
 // checkedVIPs returns the external and load-balancer IPs at which a service's health check answers, apart from those
