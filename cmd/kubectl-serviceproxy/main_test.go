@@ -93,6 +93,16 @@ func TestExplain(t *testing.T) {
 		string(output(t, "explain", "-o", "json", "kube-system/kube-dns")))
 }
 
+// What the proxy ignores of its configuration is no reason to fail, but may be why the answer surprises.
+func TestWhatAConfigurationSaysInVainIsTold(t *testing.T) {
+	proxy := configFile(t, "detectLocalMode: NodeCIDR\nnodePortAdresses: [primary]\n")
+	var notes strings.Builder
+	require.NoError(t, run(t.Context(), []string{"flow", "node -> shop/web", "--file", cluster, "--node", "node-1", "--proxy",
+		proxy}, io.Discard, &notes))
+	assert.Contains(t, notes.String(), "Note: --proxy: ")
+	assert.Contains(t, notes.String(), "nodePortAdresses")
+}
+
 func TestFlow(t *testing.T) {
 	proxy := configFile(t, "detectLocalMode: NodeCIDR\n")
 	ask := func(flow string, more ...string) string {

@@ -32,9 +32,12 @@ func (p *program) readProxy(ctx context.Context) (detect localstate.DetectLocal,
 			p.note += "--proxy names a file, or flags, that say it.\n"
 		}
 	} else {
-		dropin, err := preflight.Configuration(ctx, p.proxy, &p.objects.Cluster)
+		dropin, warnings, err := preflight.Configuration(ctx, p.proxy, &p.objects.Cluster)
 		if err != nil {
 			return detect, of, inTime(ctx, fmt.Errorf("--proxy: %w", err))
+		}
+		for _, w := range warnings {
+			p.note += fmt.Sprintf("Note: --proxy: %v\n", w)
 		}
 		c = dropin.Configuration
 	}

@@ -20,16 +20,8 @@ import (
 )
 
 // Configuration returns the proxy configuration that a text names as --from does: a mode, a file, flags, or the
-// cluster's own DaemonSet or ConfigMap.
-func Configuration(ctx context.Context, name string, cluster *source.Cluster) (dropin.Config, error) {
-	c, _, err := configuration(ctx, name, cluster)
-	return c, err
-}
-
-// configuration is Configuration, also with what the proxy ignores of it, such as a misspelled field.
-func configuration(
-	ctx context.Context, name string, cluster *source.Cluster,
-) (dropin.Config, []config.Warning, error) {
+// cluster's own DaemonSet or ConfigMap; and what the proxy ignores of it, such as a misspelled field.
+func Configuration(ctx context.Context, name string, cluster *source.Cluster) (dropin.Config, []config.Warning, error) {
 	var data []byte
 	var err error
 	switch {

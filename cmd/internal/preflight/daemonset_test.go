@@ -279,7 +279,7 @@ func TestTheDaemonSetIsRead(t *testing.T) {
 					TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"},
 					Spec:     appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: spec}},
 				}})
-			c, err := Configuration(t.Context(), "daemonset", &source.Cluster{Kubeconfig: kubeconfig})
+			c, _, err := Configuration(t.Context(), "daemonset", &source.Cluster{Kubeconfig: kubeconfig})
 			if test.err != "" {
 				require.ErrorContains(t, err, "DaemonSet kube-system/kube-proxy: ")
 				require.ErrorContains(t, err, test.err)
@@ -290,20 +290,20 @@ func TestTheDaemonSetIsRead(t *testing.T) {
 			assert.Equal(t, test.cidrs, strings.Join(c.Configuration.DetectLocal.ClusterCIDRs, ","))
 		})
 	}
-	_, err := Configuration(t.Context(), "daemonset", &source.Cluster{})
+	_, _, err := Configuration(t.Context(), "daemonset", &source.Cluster{})
 	require.EqualError(t, err, "daemonset needs --kubeconfig")
 }
 
 // Flags in --from are split as a shell does.
 func TestFlagsAreSplitLikeAShellDoes(t *testing.T) {
-	c, err := Configuration(t.Context(), `--proxy-mode ipvs --cluster-cidr "10.1.0.0/16" --hostname-override=a\ b`,
+	c, _, err := Configuration(t.Context(), `--proxy-mode ipvs --cluster-cidr "10.1.0.0/16" --hostname-override=a\ b`,
 		&source.Cluster{})
 	require.NoError(t, err)
 	assert.EqualValues(t, "ipvs", c.Configuration.Mode)
 	assert.Equal(t, []string{"10.1.0.0/16"}, c.Configuration.DetectLocal.ClusterCIDRs)
 	assert.Equal(t, "a b", c.Configuration.HostnameOverride)
 	for _, wrong := range []string{`--proxy-mode="ipvs`, "--proxy-mode=$MODE", "--proxy-mode=ipvs nftables"} {
-		_, err := Configuration(t.Context(), wrong, &source.Cluster{})
+		_, _, err := Configuration(t.Context(), wrong, &source.Cluster{})
 		require.Error(t, err, wrong)
 	}
 }

@@ -424,14 +424,32 @@ Compared on node-1: 1 Service, served by kube-proxy in mode iptables, and by thi
 
 // Another program, with other modes, serves nodes with Windows.
 func TestANodeWithWindowsIsNotCompared(t *testing.T) {
-	file := write(t, filled("nodePort: 30080", "type: NodePort", strings.Replace(secondNode, "node-2", "node-2, "+
-		"labels: {kubernetes.io/os: windows}", 1)))
+	text := filled("nodePort: 30080", "type: NodePort", strings.Replace(secondNode, "node-2", "node-2, "+
+		"labels: {kubernetes.io/os: windows}", 1))
+	file := write(t, text)
 	var out strings.Builder
-	n, err := run(t.Context(), []string{"--file", file, "--all-nodes", "--from", "nftables"}, &out)
+	n, err := run(t.Context(), []string{"--file", file, "--node-name", "node-2", "--from", "nftables"}, &out)
 	require.EqualError(t, err, "node node-2 was not compared: it runs Windows, and the modes are those of Linux")
 	assert.Zero(t, n)
-	assert.Equal(t, "NOT compared: node-2.\nCompared on node-1: 1 Service, served by kube-proxy in mode nftables, and by "+
-		"this one in mode nftables.\n", out.String())
+	assert.Equal(t, "NOT compared: node-2.\nCompared on no node: 0 Services, served by kube-proxy in mode nftables, and "+
+		"by this one in mode nftables.\n", out.String())
+
+	out.Reset()
+	var warned strings.Builder
+	o, err := parse([]string{"--file", file, "--all-nodes", "--from", "nftables"}, &out)
+	require.NoError(t, err)
+	o.warn = &warned
+	n, err = o.run(t.Context(), &out)
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	assert.Equal(t, "preflight: --all-nodes: left out, because they run Windows: node-2\n", warned.String())
+	assert.Equal(t, "no differences\nCompared on node-1: 1 Service, served by kube-proxy in mode nftables, and by this "+
+		"one in mode nftables.\n", out.String())
+
+	file = write(t, strings.Replace(text, "metadata: {name: node-1}", "metadata: {name: node-1, labels: "+
+		"{kubernetes.io/os: windows}}", 1))
+	_, err = run(t.Context(), []string{"--file", file, "--all-nodes", "--from", "nftables"}, &out)
+	require.EqualError(t, err, "--all-nodes: all Nodes run Windows, and the modes are those of Linux")
 }
 
 // Where a node serves node ports, and with which address it masquerades, is not known without its addresses.

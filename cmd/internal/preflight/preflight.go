@@ -10,9 +10,9 @@
 // Departures that affect all services alike are only in docs/departures.md.
 //
 // It covers the services, addresses and IP families of both configurations. Where it does not know something, it says
-// so: a node that cannot be compared, such as one with Windows, a dump without EndpointSlices or ServiceCIDRs, a Service
-// without a cluster IP, a malformed document, or a variable in the arguments of a DaemonSet is an error, and of
-// addresses that a Node object does not list it says what changes there. What a configuration says in vain is a warning.
+// so: a node that cannot be compared, a dump without EndpointSlices or ServiceCIDRs, a Service without a cluster IP, a
+// malformed document, or a variable in the arguments of a DaemonSet is an error, and of addresses that a Node object
+// does not list it says what changes there. What a configuration says in vain is a warning.
 package preflight
 
 // Where things are:
@@ -136,7 +136,7 @@ func (o *Command) Register(set *flag.FlagSet) {
 	set.StringVar(&o.to, "to", "nftables",
 		"`proxy` to move to: like --from, but with the modes and flags of this program")
 	set.BoolVar(&o.same, "same", false, "both proxies use this library: do not list what kube-proxy does differently")
-	set.BoolVar(&o.all, "all-nodes", false, "compare for all nodes instead of --node-name")
+	set.BoolVar(&o.all, "all-nodes", false, "compare for all nodes but those with Windows, instead of --node-name")
 	set.StringVar(&o.hosts, "host-addresses", "", "comma-separated `list` of all addresses that nodes have beside those "+
 		"of their Node objects: ADDRESS, or NODE=ADDRESS with --all-nodes")
 	set.BoolVar(&o.connections, "connections", false, "count the connections to node ports on loopback addresses that "+
@@ -238,7 +238,7 @@ func (c *comparison) read(ctx context.Context) (err error) {
 		to         *dropin.Config
 	}{{"--from", c.from, &c.before}, {"--to", c.to, &c.after}} {
 		var warnings []config.Warning
-		if *side.to, warnings, err = configuration(ctx, side.name, &c.objects.Cluster); err != nil {
+		if *side.to, warnings, err = Configuration(ctx, side.name, &c.objects.Cluster); err != nil {
 			return fmt.Errorf("%s: %w", side.flag, err)
 		}
 		for _, w := range warnings {
@@ -264,13 +264,29 @@ func (c *comparison) read(ctx context.Context) (err error) {
 	if !c.all {
 		err = known(c.nodes, c.objects.NodeName)
 		c.nodes = []string{c.objects.NodeName}
-	} else if len(c.nodes) == 0 {
+	} else if err = c.leaveOutWindows(); err == nil && len(c.nodes) == 0 {
 		err = errors.New("--all-nodes: there are no Nodes")
 	}
 	if err == nil && number[*discoveryv1.EndpointSlice](c.cluster) == 0 {
 		err = errors.New("there are no EndpointSlices: is the dump of the cluster complete?")
 	}
 	return err
+}
+
+// leaveOutWindows leaves out the nodes with Windows: the modes are those of Linux, and kube-proxy is another DaemonSet
+// there.
+func (c *comparison) leaveOutWindows() error {
+	onWindows := func(node string) bool { return c.cluster.forNode(node).onWindows() }
+	out := slices.DeleteFunc(slices.Clone(c.nodes), func(node string) bool { return !onWindows(node) })
+	c.nodes = slices.DeleteFunc(c.nodes, onWindows)
+	switch {
+	case len(out) == 0:
+	case len(c.nodes) == 0:
+		return errors.New("--all-nodes: all Nodes run Windows, and the modes are those of Linux")
+	default:
+		fmt.Fprintf(c.warn, "preflight: --all-nodes: left out, because they run Windows: %s\n", strings.Join(out, ", "))
+	}
+	return nil
 }
 
 // compare compares the proxies on each of the requested nodes. It returns the differences, and which nodes it could

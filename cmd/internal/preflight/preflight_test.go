@@ -438,7 +438,7 @@ func TestTheConfigMapIsRead(t *testing.T) {
 	kubeconfig := serving(t, map[string]any{"/api/v1/namespaces/kube-system/configmaps/kube-proxy": corev1.ConfigMap{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, Data: map[string]string{
 			"config.conf": "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: \"\"\n"}}})
-	c, err := Configuration(t.Context(), "configmap", &source.Cluster{Kubeconfig: kubeconfig})
+	c, _, err := Configuration(t.Context(), "configmap", &source.Cluster{Kubeconfig: kubeconfig})
 	require.NoError(t, err)
 	assert.EqualValues(t, "iptables", c.Configuration.Mode, "kube-proxy's default")
 	_, err = run(t.Context(), []string{"--node-name", "node-1", "--kubeconfig", kubeconfig, "--timeout", "1ms"},

@@ -47,16 +47,16 @@ func TestRemedies(t *testing.T) {
 		{"S57", ipvs + " --ipvs-scheduler=sh", "nftables", ""},
 		{"S33", "iptables", "nftables", ""},
 	} {
-		from, err := Configuration(t.Context(), test.from, &source.Cluster{})
+		from, _, err := Configuration(t.Context(), test.from, &source.Cluster{})
 		require.NoError(t, err)
-		to, err := Configuration(t.Context(), test.to, &source.Cluster{})
+		to, _, err := Configuration(t.Context(), test.to, &source.Cluster{})
 		require.NoError(t, err)
 		assert.Equal(t, test.want, remedy(test.rule, from.Configuration, to.Configuration), "%+v", test)
 	}
-	single, err := Configuration(t.Context(), configFileV2(t, "mode: nftables\nipFamilyPolicy: SingleStack\n"),
+	single, _, err := Configuration(t.Context(), configFileV2(t, "mode: nftables\nipFamilyPolicy: SingleStack\n"),
 		&source.Cluster{})
 	require.NoError(t, err)
-	dual, err := Configuration(t.Context(), "nftables", &source.Cluster{})
+	dual, _, err := Configuration(t.Context(), "nftables", &source.Cluster{})
 	require.NoError(t, err)
 	assert.Equal(t, "ipFamilyPolicy: PreferDualStack in a configuration file of version v1alpha2",
 		remedy("S49", dual.Configuration, single.Configuration))

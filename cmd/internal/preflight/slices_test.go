@@ -89,7 +89,7 @@ func compared(t *testing.T, another bool, all ...[]state) (sets model.EndpointSe
 	for _, o := range objects {
 		m.objects = append(m.objects, watch.Change{Object: o})
 	}
-	config, err := Configuration(t.Context(), "nftables", &source.Cluster{})
+	config, _, err := Configuration(t.Context(), "nftables", &source.Cluster{})
 	require.NoError(t, err)
 	list, err := m.compare(t.Context(), config, config)
 	require.NoError(t, err)
