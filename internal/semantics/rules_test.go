@@ -3,6 +3,7 @@ package semantics_test
 import (
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -32,6 +33,26 @@ func TestRulesAreThoseOfTheDocument(t *testing.T) {
 	}
 	require.Greater(t, len(list), 50)
 	fm.Golden(t, "rules.txt", strings.Join(list, "\n")+"\n")
+}
+
+// TestTheDocumentSaysWhereEachRuleIs: the table of packages at the beginning has them all.
+func TestTheDocumentSaysWhereEachRuleIs(t *testing.T) {
+	text, err := os.ReadFile("../../docs/semantics.md")
+	require.NoError(t, err)
+	_, table, _ := strings.Cut(string(text), "| rules | where |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	placed := map[string]bool{}
+	for _, m := range regexp.MustCompile(`S(\d+)( to S(\d+)|[a-z]?)`).FindAllStringSubmatch(table, -1) {
+		placed[m[0]] = true
+		first, err := strconv.Atoi(m[1])
+		require.NoError(t, err)
+		for last, _ := strconv.Atoi(m[3]); first <= last; first++ {
+			placed["S"+strconv.Itoa(first)] = true
+		}
+	}
+	for number := range semantics.All() {
+		assert.True(t, placed[number], "docs/semantics.md does not say which package implements %s", number)
+	}
 }
 
 func TestText(t *testing.T) {
