@@ -3,6 +3,7 @@ package docs_test
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -127,6 +128,24 @@ func TestEveryMetricIsExplained(t *testing.T) {
 	}
 	require.NotEmpty(t, explained)
 	assert.Equal(t, registered(t), explained)
+}
+
+// TestMetricsAreInMetricsGo: that is where CONTRIBUTING.md says that they are. Package prom is about metrics alone.
+func TestMetricsAreInMetricsGo(t *testing.T) {
+	made := regexp.MustCompile(`\bprometheus\.New(Counter|Gauge|Histogram|Desc)|\bprom\.New(One)?Histogram\(`)
+	require.NoError(t, filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		switch name := d.Name(); {
+		case err != nil:
+			return err
+		case d.IsDir() && (name == "prom" || name == "testdata" || name == ".git"):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || name == "metrics.go":
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		assert.Empty(t, made.FindString(string(text)), path)
+		return err
+	}))
 }
 
 // TestNoMetricIsMadeUp: documentation, alerts and the dashboard name metrics that exist.

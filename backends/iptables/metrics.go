@@ -53,3 +53,39 @@ func (m *metrics) failed(partial bool) {
 		m.partialFailures.Inc()
 	}
 }
+
+// counted is a metric whose value the kernel counts. It has none while no rule counts.
+type counted struct {
+	desc     *prometheus.Desc
+	name     string
+	families map[model.Family]*family
+}
+
+func addCounted(g *shared.Group, families map[model.Family]*family) {
+	for name, metric := range map[string][2]string{
+		invalidDropped: {"ct_state_invalid_dropped_packets_total",
+			"Packets that were dropped because connection tracking does not know their connection"},
+		localhostAccepted: {"localhost_nodeports_accepted_packets_total",
+			"Connections and UDP flows to node ports on loopback addresses that were accepted"},
+	} {
+		desc := prometheus.NewDesc("kubeproxy_iptables_"+metric[0], metric[1], nil, nil)
+		shared.Add(g, &counted{desc, name, families})
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (c *counted) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+
+// Collect implements [prometheus.Collector].
+func (c *counted) Collect(ch chan<- prometheus.Metric) {
+	for _, family := range model.Families() {
+		f := c.families[family]
+		if f == nil || !f.counts.Load() {
+			continue
+		}
+		if packets, err := f.dataplane.CountedPackets(c.name); err == nil {
+			ch <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, float64(packets))
+			return
+		}
+	}
+}

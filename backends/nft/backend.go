@@ -3,10 +3,7 @@ package nft
 import (
 	"context"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/lifecycle"
-	shared "sigs.k8s.io/kube-proxy-lib/backends/internal/metrics"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/kernel/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -62,17 +59,4 @@ func (o *Options) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 		return &family{dataplane: o.Dataplane, options: o, metrics: newMetrics(&s.Metrics, f),
 			key: dp.TableKey{Family: f, Name: o.TableName}, again: again}, nil
 	})
-}
-
-// metrics are kube-proxy's in this mode, with its names and labels, of one family.
-type metrics struct{ syncFailures, cleanUpFailures prometheus.Counter }
-
-func newMetrics(g *shared.Group, f model.Family) *metrics {
-	const prefix = "kubeproxy_sync_proxy_rules_nftables_"
-	return &metrics{
-		syncFailures: g.Counter(f, prefix+"sync_failures_total",
-			"Failed attempts to apply changes or the full state"),
-		cleanUpFailures: g.Counter(f, prefix+"cleanup_failures_total",
-			"Failed attempts to remove obsolete objects"),
-	}
 }

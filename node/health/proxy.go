@@ -38,7 +38,7 @@ type Proxy struct {
 	limit          time.Duration
 	notEligible    atomic.Bool
 	healthz, livez *prometheus.CounterVec
-	times          [2]prometheus.Collector // gauges of lost and restored
+	metrics        []prometheus.Collector // these, and gauges of lost and restored
 
 	lost, restored moment
 	wentBack       moment // when an older state was last taken
@@ -58,32 +58,9 @@ func New(limit time.Duration) *Proxy {
 	if limit <= 0 {
 		limit = defaultLimit
 	}
-	counter := func(name, path string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubeproxy_" + name, Help: "Answers of " + path + " by status code"}, []string{"code"})
-	}
-	p := &Proxy{
-		limit:   limit,
-		healthz: counter("proxy_healthz_total", "/healthz"),
-		livez:   counter("proxy_livez_total", "/livez"),
-	}
-	p.times = [2]prometheus.Collector{
-		timestamp("disconnected_since", "Since when nothing comes from the API server or the brain; 0: something does",
-			p.DisconnectedSince),
-		timestamp("restored_state", "The time of the state in use if it comes from a file; 0: it does not", p.RestoredFrom),
-	}
+	p := &Proxy{limit: limit}
+	p.addMetrics()
 	return p
-}
-
-// timestamp is a gauge of a time, in seconds since 1970; 0 is no time.
-func timestamp(name, help string, at func() time.Time) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubeproxy_" + name + "_timestamp_seconds", Help: help},
-		func() float64 {
-			if at := at(); !at.IsZero() {
-				return float64(at.UnixMilli()) / 1000
-			}
-			return 0
-		})
 }
 
 // moment is a time that any goroutine may set and ask for. The zero value is no time.
@@ -287,21 +264,3 @@ type nodeSink struct {
 
 // SetNode implements [sink.NodeSetter].
 func (s nodeSink) SetNode(node *model.Node) { s.proxy.SetNode(node) }
-
-// Describe implements [prometheus.Collector].
-func (p *Proxy) Describe(ch chan<- *prometheus.Desc) {
-	p.healthz.Describe(ch)
-	p.livez.Describe(ch)
-	for _, c := range p.times {
-		c.Describe(ch)
-	}
-}
-
-// Collect implements [prometheus.Collector].
-func (p *Proxy) Collect(ch chan<- prometheus.Metric) {
-	p.healthz.Collect(ch)
-	p.livez.Collect(ch)
-	for _, c := range p.times {
-		c.Collect(ch)
-	}
-}
