@@ -19,6 +19,8 @@ package preflight
 //
 //	configuration.go, daemonset.go, words.go  what is compared: a file, flags, or the command of a container
 //	compare.go                                connections whose outcome differs; connections.go: tracked ones
+//	senders.go, outcomes.go                   who connects in these; their rules and outcomes in words
+//	replay.go                                 the source of the objects that both proxies get
 //	upstream.go                               what kube-proxy's modes do otherwise than the rules say
 //	departures.go, slices.go, refusals.go     what differs for a Service or a slice, whatever the connection is
 //	difference.go, text.go                    a difference, and how it is printed
