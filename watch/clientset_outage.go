@@ -125,7 +125,7 @@ func (f *failures) note(logger klog.Logger, err error) {
 		f.outage.note(logger, err)
 		return
 	case errors.Is(err, io.EOF), apierrors.IsResourceExpired(err), apierrors.IsGone(err):
-		logger.V(4).Info("Watch ended, listing again", "err", err)
+		logger.V(4).Info("Watch ended; listing again", "err", err)
 		return
 	case err.Error() == f.text && now.Sub(f.logged) < outagePause:
 		return
@@ -135,6 +135,6 @@ func (f *failures) note(logger klog.Logger, err error) {
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		logger.Error(err, "Not allowed to list and watch: check the program's credentials and RBAC rules. Trying again")
 	} else {
-		logger.Error(err, "Failed to list and watch, trying again")
+		logger.Error(err, "Failed to list and watch; trying again")
 	}
 }

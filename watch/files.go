@@ -150,7 +150,7 @@ func (f *Files) Run(ctx context.Context, nodeName string, h Handler) error {
 		}
 		if err != nil {
 			if unavailable != err.Error() {
-				logger.Error(err, "Cannot read the cluster's files, trying again", "path", f.path)
+				logger.Error(err, "Cannot read the cluster's files; trying again", "path", f.path)
 			}
 			unavailable = err.Error()
 		} else {

@@ -44,7 +44,7 @@ func (f *Files) follow(logger klog.Logger, reload <-chan struct{}) *follower {
 	}
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
-		w.logger.Error(err, "Cannot watch files for changes, polling instead",
+		w.logger.Error(err, "Cannot watch files for changes; polling instead",
 			"path", f.path, "every", f.poll)
 		return w
 	}
@@ -90,7 +90,7 @@ func (w *follower) arm() {
 	// The directory may have been replaced by another one of the same name, which is watched from now on. Otherwise this
 	// does nothing.
 	if err := w.notify.Add(dir); err != nil {
-		w.logger.V(4).Info("Cannot watch a directory for changes, polling instead", "directory", dir, "err", err)
+		w.logger.V(4).Info("Cannot watch a directory for changes; polling instead", "directory", dir, "err", err)
 	}
 }
 
@@ -127,7 +127,7 @@ func (w *follower) wait(ctx context.Context) bool {
 				touched()
 			}
 		case err := <-w.errors:
-			w.logger.V(2).Info("Changes to files may have been missed, reading them again", "path", w.path, "err", err)
+			w.logger.V(2).Info("Changes to files may have been missed; reading them again", "path", w.path, "err", err)
 			touched()
 		case <-poll:
 			if w.fingerprint() != w.last {

@@ -68,7 +68,7 @@ func (s *fileState) changes() []Change {
 	objects := make(map[key]found, len(s.parser.found))
 	for _, f := range s.parser.found {
 		if earlier, ok := objects[f.key]; ok {
-			s.parser.logger.Info("An object is defined more than once, using the last definition",
+			s.parser.logger.Info("An object is defined more than once; using the last definition",
 				"object", f.key.String(),
 				"unused", earlier.position().String(), "used", f.position().String())
 		}

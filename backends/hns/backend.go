@@ -71,7 +71,7 @@ func (o *Options) open(ctx context.Context, s *lifecycle.Spec[*family]) error {
 		return fmt.Errorf("HNS API version 2 is %w", dp.ErrNotSupported)
 	}
 	if o.Families == nil && !features.IPv6DualStack {
-		klog.FromContext(ctx).Info("Serving IPv4 only, this version of Windows does not support IPv6")
+		klog.FromContext(ctx).Info("Serving IPv4 only: this version of Windows does not support IPv6")
 		s.Common.Families = []model.Family{model.IPv4}
 	}
 	record, unsupported, metrics := newRecord(o.RecordFile), newUnsupported(o.OnProblem), newMetrics(&s.Metrics)

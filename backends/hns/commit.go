@@ -28,7 +28,7 @@ func (f *family) commit(ctx context.Context, refuse func(model.PortName, error))
 		}
 		f.failed = nil
 	}()
-	// While this is applied, HNS may report that more is different.
+	// Meanwhile HNS may report further differences.
 	for range 3 {
 		f.followReplaced()
 		due := slices.SortedFunc(maps.Keys(f.dirty), func(a, b *balancer) int { return a.key.Compare(b.key) })
@@ -147,7 +147,7 @@ func (f *family) putAll(ctx context.Context, due []*balancer, refuse func(model.
 		}
 	}
 	if err := undeleted.Err(); err != nil && f.undeleted.Due(err.Error(), time.Now()) {
-		klog.FromContext(ctx).Error(err, "Could not delete load balancers, trying again later")
+		klog.FromContext(ctx).Error(err, "Could not delete load balancers; trying again later")
 	}
 	return errors.Join(err, f.record.change(nil, gone)) // also of what was done before ctx ended
 }
@@ -256,7 +256,7 @@ func (f *family) replace(ctx context.Context, b *balancer, next *dp.LoadBalancer
 			f.setHave(b, f.made(next, next.ID, f.alteredFrom(next)))
 			return nil
 		case errors.Is(err, dp.ErrNotSupported):
-			klog.FromContext(ctx).Info("HNS cannot change load balancers in place, replacing them from now on",
+			klog.FromContext(ctx).Info("HNS cannot change load balancers in place; replacing them from now on",
 				"err", err)
 			f.features.ModifyLoadBalancer = false
 		case errors.Is(err, dp.ErrNotFound) && !f.listedEndpoints:

@@ -365,7 +365,7 @@ func (f *family) deleteUnused(ctx context.Context) error {
 	}
 	err := errs.Err()
 	if err != nil && f.undeletedEndpoints.Due(err.Error(), time.Now()) {
-		klog.FromContext(ctx).Error(err, "Could not delete HNS endpoints, trying again later")
+		klog.FromContext(ctx).Error(err, "Could not delete HNS endpoints; trying again later")
 	}
 	return err
 }

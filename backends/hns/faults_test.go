@@ -339,7 +339,7 @@ func TestFailedDeletionsAreLoggedInOneLine(t *testing.T) {
 	b.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
 	require.NoError(t, b.Sync(klog.NewContext(t.Context(), logger)))
 	require.Len(t, lines, 1)
-	require.Contains(t, lines[0], "Could not delete load balancers, trying again later")
+	require.Contains(t, lines[0], "Could not delete load balancers; trying again later")
 	require.Contains(t, lines[0], "and 91 more errors")
 	m.hns.SetFail(func(call string) error {
 		if strings.HasPrefix(call, "delete endpoint") {
@@ -351,7 +351,7 @@ func TestFailedDeletionsAreLoggedInOneLine(t *testing.T) {
 	b.ResyncFailed()
 	require.NoError(t, b.Sync(klog.NewContext(t.Context(), logger)))
 	require.Len(t, lines, 1)
-	require.Contains(t, lines[0], "Could not delete HNS endpoints, trying again later")
+	require.Contains(t, lines[0], "Could not delete HNS endpoints; trying again later")
 	require.Contains(t, lines[0], "and 91 more errors")
 }
 

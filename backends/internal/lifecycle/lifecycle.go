@@ -150,7 +150,7 @@ func (s *Spec[F]) Serve(ctx context.Context, open func(model.Family) (F, error))
 		case err == nil:
 			s.Add(f, family)
 		case optional && ctx.Err() == nil && (s.IsAbsent == nil || s.IsAbsent(err)):
-			klog.FromContext(ctx).Info("Serving IPv4 only, this node does not support IPv6", "reason", err)
+			klog.FromContext(ctx).Info("Serving IPv4 only: this node does not support IPv6", "reason", err)
 		default:
 			return err
 		}
