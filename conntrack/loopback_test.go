@@ -29,7 +29,7 @@ func TestFlowsOfLoopbackNodePorts(t *testing.T) {
 					LocalhostNodePorts: rules})
 				to := netip.AddrPortFrom(loopback[f], 30053)
 				live := flowTo(f, 1000, to, netip.AddrPort{})
-				gone := flowTo(f, 1001, to, netip.AddrPortFrom(host(f, 9), 5353)) // rules rewrote it, to what is gone
+				gone := flowTo(f, 1001, to, netip.AddrPortFrom(host(f, 9), 5353)) // rewritten by rules, to an endpoint that is gone
 				node := flowTo(f, 1002, netip.AddrPortFrom(host(f, nodeIP), 30053), netip.AddrPort{})
 				table.Add(live, gone, node)
 

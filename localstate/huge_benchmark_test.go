@@ -91,7 +91,7 @@ func BenchmarkHugeService(b *testing.B) {
 	}
 }
 
-// replaceOne replaces an endpoint of a slice by another one, at a different place in the order.
+// replaceOne replaces an endpoint of a slice with another one, at a different place in the order.
 func replaceOne(n int, _ *corev1.Service, slices []*discoveryv1.EndpointSlice) (metav1.Object, bool) {
 	slice := slices[n%len(slices)]
 	slice.Endpoints[n%100] = hugeEndpoint(100_000 + n*7919%1_000_000)

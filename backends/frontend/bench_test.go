@@ -99,7 +99,7 @@ func BenchmarkFullLoad(b *testing.B) {
 	}
 }
 
-// BenchmarkOneEndpointChanged replaces one endpoint by another one. It must not depend on the size.
+// BenchmarkOneEndpointChanged replaces one endpoint with another. It must not depend on the size.
 func BenchmarkOneEndpointChanged(b *testing.B) {
 	sizes := []size{{100, 10, 0, 1}, {10000, 10, 0, 1}, {1, 50000, 0, 1}, {1, 10, 16000, 1}, {1, 10, 0, 8000}}
 	for _, z := range sizes {

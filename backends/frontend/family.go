@@ -70,7 +70,7 @@ type port struct {
 	current, accepted *Port
 
 	endpoints endpoints
-	spec      *model.ServicePort // as its service has it, nil if it has not
+	spec      *model.ServicePort // the one in its service, nil if that has none
 	asked     []Frontend         // all frontends that it asks for, sorted by key
 	owned     counts             // those of asked that it has
 	// frontends has those that were gained, lost or changed since they were last accepted: zero for those that the port

@@ -127,7 +127,7 @@ func (r *record) append(text string, lines int, created, deleted []dp.Key) error
 	return file.Close()
 }
 
-// rewrite replaces the file by one without obsolete lines.
+// rewrite replaces the file with one without obsolete lines.
 func (r *record) rewrite(created, deleted []dp.Key) error {
 	next := maps.Clone(r.keys)
 	follow(next, created, deleted)

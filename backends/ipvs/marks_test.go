@@ -205,7 +205,7 @@ func TestWhenMarksRunOutOnlyTheServicesThatGetNoneFail(t *testing.T) {
 	k.ipvs.TakeCalls()
 	b.ResyncFailed()
 	require.Equal(t, []string{"default/local-255:http/TCP"}, failedPorts(t, b.Sync(t.Context())))
-	require.Zero(t, k.ipvs.TakeCalls(), "there still is none")
+	require.Zero(t, k.ipvs.TakeCalls(), "there is still none")
 
 	b.DeleteService(policyLocal(7)[0].(*model.Service).Name)
 	b.ResyncFailed()

@@ -250,7 +250,7 @@ func TestOtherTablesAreLeftAlone(t *testing.T) {
 	require.NoError(t, r.backend.CleanUp(t.Context()))
 	assert.Equal(t, before, r.dump(model.IPv4))
 	assert.Empty(t, r.fake.Dump(dataplane.TableKey{Family: model.IPv4, Name: "mine"}))
-	require.NoError(t, r.backend.CleanUp(t.Context()), "once more is no error")
+	require.NoError(t, r.backend.CleanUp(t.Context()), "cleaning up twice is no error")
 	require.NoError(t, nft.CleanUp(t.Context(), r.options))
 }
 
@@ -405,7 +405,7 @@ func TestARepairThatFailsIsTriedAgain(t *testing.T) {
 		assert.Equal(t, before, r.dumps())
 		assert.Equal(t, 4, tries)
 		last, total := r.backend.Repairs()
-		assert.Equal(t, 1, total, "attempts that fail are none")
+		assert.Equal(t, 1, total, "failed attempts do not count")
 		assert.Len(t, last, 4)
 		assert.NoError(t, last[0].Err)
 		assert.ErrorContains(t, last[1].Err, "made to fail")

@@ -96,7 +96,7 @@ func mayRead(ctx context.Context, c kubernetes.Interface) error {
 	return nil
 }
 
-// inTime replaces an error by the reason why the context has ended, if it has.
+// inTime replaces an error with the reason why the context has ended, if it has.
 func inTime(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)

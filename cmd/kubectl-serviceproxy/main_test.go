@@ -69,7 +69,7 @@ func TestJSONCanBeReadBackIntoTheModel(t *testing.T) {
 	d.DisallowUnknownFields()
 	require.NoError(t, d.Decode(&got))
 	assert.Equal(t, "zone-a", got.Node.Zone)
-	require.Len(t, got.Services, 5, "the headless service is none of a proxy's")
+	require.Len(t, got.Services, 5, "no proxy serves a headless service")
 	for _, s := range got.Services {
 		_, err := model.NewService(*s.Service)
 		assert.NoError(t, err)

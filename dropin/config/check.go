@@ -13,7 +13,7 @@ import (
 )
 
 // Check validates a configuration with defaults. If configHardFail is true, it returns an error that joins all
-// problems. Otherwise it replaces each invalid value by the default, removes invalid list elements, and returns a
+// problems. Otherwise it replaces each invalid value with the default, removes invalid list elements, and returns a
 // warning for each; the result is valid.
 func Check(c *v1alpha2.KubeProxyConfiguration) ([]Warning, error) {
 	return check(c, func(field string) string { return field })

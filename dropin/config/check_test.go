@@ -92,7 +92,7 @@ func TestWithoutConfigHardFailTheDefaultsAreUsed(t *testing.T) {
 					`fde4:8dba:82e1::/48; ignoring it`,
 			},
 		},
-		"for the least period, when only the period's default is too short for it": {
+		"for the minimum period, when only the period's default is too short for it": {
 			"syncPeriod: -1s\nminSyncPeriod: 1h\n",
 			func(*v1alpha2.KubeProxyConfiguration) {},
 			[]string{

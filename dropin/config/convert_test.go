@@ -140,7 +140,7 @@ func TestFieldsThatV1alpha2CannotExpressCauseWarnings(t *testing.T) {
 			[]string{"nftables.masqueradeAll: true" + forAnotherMode + "linux.masqueradeAll, false, for all modes"}},
 		"masqueradeAll of iptables in mode nftables": {"{mode: nftables, iptables: {masqueradeAll: true}}",
 			[]string{"iptables.masqueradeAll: true" + forAnotherMode + "linux.masqueradeAll, false, for all modes"}},
-		"the least period that kube-proxy writes": {"{mode: nftables, nftables: {minSyncPeriod: 1s}}", []string{
+		"the minimum period that kube-proxy writes": {"{mode: nftables, nftables: {minSyncPeriod: 1s}}", []string{
 			"nftables.minSyncPeriod: 1s is obeyed, although kube-proxy writes it where nobody has set it: leave it out, and " +
 				"the time between two syncs follows from what they cost"}},
 		"not what is the same in all modes": {"{mode: nftables, iptables: {syncPeriod: 9s, masqueradeAll: true}, " +
@@ -164,7 +164,7 @@ func TestFieldsThatV1alpha1CannotExpressCauseWarnings(t *testing.T) {
 	}{
 		"a second node IP": {"nodeIPOverride: [192.0.2.1, '2001:db8::1']",
 			[]string{`nodeIPOverride[1]: "2001:db8::1" is dropped: v1alpha1 has a single address, bindAddress`}},
-		"a node IP that is none": {"nodeIPOverride: ['::']",
+		"a node IP that is unspecified": {"nodeIPOverride: ['::']",
 			[]string{
 				`nodeIPOverride[0]: "::" is dropped: as bindAddress in v1alpha1 it means none`}},
 		"policies": {"ipFamilyPolicy: SingleStack",
@@ -180,9 +180,9 @@ func TestFieldsThatV1alpha1CannotExpressCauseWarnings(t *testing.T) {
 			[]string{
 				"iptables.masqueradeBit: 3 is dropped: in v1alpha1, modes iptables and ipvs share one bit"}},
 		"not the default bit of another mode": {"{iptables: {masqueradeBit: 3}, ipvs: {masqueradeBit: 14}}", nil},
-		"no least period": {"minSyncPeriod: 0s",
+		"no minimum period": {"minSyncPeriod: 0s",
 			[]string{"minSyncPeriod: 0 is dropped: in v1alpha1 it means that it is not set"}},
-		"a CIDR that is none": {"detectLocal: {clusterCIDRs: ['a,b']}",
+		"an invalid CIDR": {"detectLocal: {clusterCIDRs: ['a,b']}",
 			[]string{`detectLocal.clusterCIDRs: ["a,b"] is dropped: clusterCIDR in v1alpha1 cannot express it`}},
 	} {
 		t.Run(name, func(t *testing.T) {

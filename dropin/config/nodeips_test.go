@@ -74,7 +74,7 @@ func TestDetectNodeIPs(t *testing.T) {
 			warnings: []string{"nodeIPOverride[1]: 2001:db8::9 is ignored: this machine has no IPv6"}},
 		"an override that is no IP": {override: []string{"192.0.2.9", "node-1"},
 			err: `nodeIPOverride[1]: "node-1" is not a valid node IP`},
-		"an override that is none": {override: []string{"::"},
+		"an override that is unspecified": {override: []string{"::"},
 			err: `nodeIPOverride[0]: "::" is not a valid node IP`},
 
 		"SingleStack serves the primary family": {policy: single, node: []string{"192.0.2.1", "2001:db8::1"},

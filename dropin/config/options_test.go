@@ -65,9 +65,9 @@ func TestRunAndStateOptions(t *testing.T) {
 	}
 
 	c.MinSyncPeriod = &metav1.Duration{}
-	assert.Negative(t, config.RunOptions(c).MinInterval, "a least period of 0 is none")
+	assert.Negative(t, config.RunOptions(c).MinInterval, "a minimum period of 0 means no pause")
 	c.MinSyncPeriod = nil
-	assert.Zero(t, config.RunOptions(c).MinInterval, "no least period is the default: by cost")
+	assert.Zero(t, config.RunOptions(c).MinInterval, "no minimum period is the default: by cost")
 
 	c.DetectLocalMode = "x"
 	_, _, _, err = config.StateOptions(c, "node-1", node)
@@ -137,7 +137,7 @@ func TestDetectLocal(t *testing.T) {
 		"ClusterCIDR without CIDRs": {mode: "ClusterCIDR", warnings: []string{none4}},
 		"ClusterCIDR of the secondary family": {mode: "ClusterCIDR", cidrs: []string{"fd00::/8"},
 			want: localstate.DetectLocal{ClusterCIDRs: prefixes("fd00::/8")}, warnings: []string{none4}},
-		"ClusterCIDR that is none": {mode: "ClusterCIDR", cidrs: []string{"10.0.0.0/8", "x"},
+		"invalid ClusterCIDR": {mode: "ClusterCIDR", cidrs: []string{"10.0.0.0/8", "x"},
 			err: `detectLocal.clusterCIDRs[1]: "x" is not a CIDR`},
 		"NodeCIDR": {mode: "NodeCIDR", cidrs: []string{"10.0.0.0/8"},
 			want: localstate.DetectLocal{NodeCIDR: true}},
@@ -235,7 +235,7 @@ func TestMasqueradeMark(t *testing.T) {
 	for _, bit := range []int32{-1, 32} {
 		c.NFTables.MasqueradeBit = &bit
 		c.Mode = v1alpha2.ProxyModeNFTables
-		assert.Equal(t, uint32(0x4000), config.MasqueradeMark(c), "bit %d is none", bit)
+		assert.Equal(t, uint32(0x4000), config.MasqueradeMark(c), "bit %d is out of range", bit)
 	}
 }
 
@@ -254,7 +254,7 @@ func TestAnOverriddenNodeIPReachesTheNodeLocalState(t *testing.T) {
 	got, _, _, err := config.StateOptions(&v1alpha2.KubeProxyConfiguration{NodeIPOverride: []string{"192.0.2.7"}},
 		"node-1", node)
 	require.NoError(t, err)
-	assert.Equal(t, []netip.Addr{v4}, got.NodeIPs, "an IP that is not known is none")
+	assert.Equal(t, []netip.Addr{v4}, got.NodeIPs, "an unknown IP is left out")
 
 	got, _, _, err = config.StateOptions(&v1alpha2.KubeProxyConfiguration{}, "node-1", node)
 	require.NoError(t, err)

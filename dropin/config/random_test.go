@@ -165,7 +165,7 @@ func TestCheckLeavesAValidConfiguration(t *testing.T) {
 	}
 }
 
-// makeValid replaces what is wrong by the defaults.
+// makeValid replaces invalid values with the defaults.
 func makeValid(t *testing.T, c *v1alpha2.KubeProxyConfiguration) {
 	v1alpha2.SetDefaults(c)
 	hardFail := *c.ConfigHardFail

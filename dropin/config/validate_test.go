@@ -30,9 +30,9 @@ func TestValidate(t *testing.T) {
 		"ipvs is a mode":                   {change: func(c *kpc) { c.Mode = "ipvs" }},
 		"nftables is a mode":               {change: func(c *kpc) { c.Mode = "nftables" }},
 		"kernelspace is a mode on Windows": {change: func(c *kpc) { c.Mode = "kernelspace" }, goos: "windows"},
-		"modes of Linux are none on Windows": {func(c *kpc) { c.Mode = "nftables" },
+		"modes of Linux are invalid on Windows": {func(c *kpc) { c.Mode = "nftables" },
 			"windows", []string{`mode: Unsupported value: "nftables": supported values: "kernelspace"`}},
-		"the mode of Windows is none on Linux": {func(c *kpc) { c.Mode = "kernelspace" },
+		"the mode of Windows is invalid on Linux": {func(c *kpc) { c.Mode = "kernelspace" },
 			"", []string{`mode: Unsupported value: "kernelspace": supported values: "iptables", "ipvs", "nftables"`}},
 		"macOS has the modes of Linux": {change: func(c *kpc) { c.Mode = "nftables" }, goos: "darwin"},
 
@@ -51,7 +51,7 @@ func TestValidate(t *testing.T) {
 				`metricsBindAddress: Invalid value: "localhost:65536": "localhost" must be an IP address`,
 				`metricsBindAddress: Invalid value: "localhost:65536": port "65536" must be a number from 1 to 65535`,
 			}},
-		"port 0 is none": {func(c *kpc) { c.HealthzBindAddress = "0.0.0.0:0" }, "",
+		"port 0 is invalid": {func(c *kpc) { c.HealthzBindAddress = "0.0.0.0:0" }, "",
 			[]string{`healthzBindAddress: Invalid value: "0.0.0.0:0": port "0" must be a number from 1 to 65535`}},
 		"the port is a number": {func(c *kpc) { c.HealthzBindAddress = "[::]:http" }, "",
 			[]string{`healthzBindAddress: Invalid value: "[::]:http": port "http" must be a number from 1 to 65535`}},
@@ -67,11 +67,11 @@ func TestValidate(t *testing.T) {
 				`configSyncPeriod: Invalid value: "-1s": must be greater than 0`,
 				`syncPeriod: Invalid value: "0s": must be greater than 0`,
 			}},
-		"the least period can be 0": {change: func(c *kpc) { c.MinSyncPeriod = &metav1.Duration{} }},
-		"the least period is not negative": {func(c *kpc) { c.MinSyncPeriod = &minus },
+		"the minimum period can be 0": {change: func(c *kpc) { c.MinSyncPeriod = &metav1.Duration{} }},
+		"the minimum period is not negative": {func(c *kpc) { c.MinSyncPeriod = &minus },
 			"", []string{`minSyncPeriod: Invalid value: "-1s": must be at least 0`}},
-		"the least period can be the period": {change: func(c *kpc) { c.MinSyncPeriod = &c.SyncPeriod }},
-		"the least period is not more than the period": {func(c *kpc) {
+		"the minimum period can be the period": {change: func(c *kpc) { c.MinSyncPeriod = &c.SyncPeriod }},
+		"the minimum period is not more than the period": {func(c *kpc) {
 			c.MinSyncPeriod = &metav1.Duration{Duration: time.Minute}
 		}, "",
 			[]string{

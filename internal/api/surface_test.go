@@ -65,7 +65,7 @@ func surface(root string) ([]string, error) {
 	return all, err
 }
 
-// hidden reports whether a folder below root has nothing that a program of another program can import from this module.
+// hidden reports whether other modules can import nothing from a folder below root.
 func hidden(root, folder string) bool {
 	if folder == root {
 		return false
@@ -75,7 +75,7 @@ func hidden(root, folder string) bool {
 	return base == "internal" || base == "testdata" || strings.HasPrefix(base, ".") || err == nil
 }
 
-// unpromised reports whether a folder has nothing that VERSIONING.md promises.
+// unpromised reports whether VERSIONING.md promises nothing about a folder.
 func unpromised(folder string) bool {
 	return slices.Contains([]string{"cmd", "examples", "docs", "remote/v1", "testing/vm", "testing/wine"}, folder)
 }

@@ -99,12 +99,12 @@ func (b *batches) encodeWhole(state *sink.Snapshot, gone, stale []model.ServiceN
 	return w.Done()
 }
 
-// maxDifferences is how many older versions the batches are kept of. Few are needed: most clients have one of the last
+// maxDifferences is for how many older versions batches are kept. Few are needed: most clients have one of the last
 // versions. But a client may say that it has any of those that it could resume from, one after the other.
 const maxDifferences = 64
 
-// batchOf returns the batch that clients at a version share. If there are too many, it drops the one that has not been
-// used for longest, but never that for clients without any version.
+// batchOf returns the batch that clients at a version share. If there are too many, it drops the least recently used
+// one, but never the one for clients without a version.
 func batchOf(b *batches, of map[*version]*batch, v *version) *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -180,8 +180,8 @@ const (
 	updateTriggers   = 9
 )
 
-// cut divides a message: what is for all nodes of a class is left out of head, and what is the node's own is in parts,
-// too.
+// cut divides a message. head is the message without what all nodes of a class share, and parts has the fields that are
+// the node's own.
 func (s *lightStates) cut(b []byte) (head, parts []byte, shared bool, err error) {
 	for len(b) > 0 {
 		field, kind, n := protowire.ConsumeTag(b)

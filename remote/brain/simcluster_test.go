@@ -133,7 +133,7 @@ func (c *simCluster) changeNow(changes []watch.Change) int {
 	return c.changes
 }
 
-// replace replaces pods, each by one on another node.
+// replace replaces pods, each with one on another node.
 func (c *simCluster) replace(pods ...int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

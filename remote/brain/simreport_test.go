@@ -57,7 +57,8 @@ func (p *simProbes) sent(clock int) {
 	p.list = append(p.list, simProbe{clock: clock, at: time.Now()})
 }
 
-// got notes that a node has the state of a time, and had all before a probe. It returns the next one.
+// got records that a node has the state as of clock. next is the first probe that the node had not seen before; got
+// returns the first one that it has not seen now.
 func (p *simProbes) got(next, clock int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

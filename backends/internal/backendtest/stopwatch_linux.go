@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stopwatch adds up the processor time of a benchmark, that of the programs that it ran included, and reports it as
-// cpu-ns/op. It depends less on what else the machine does than the time that benchmarks report.
+// Stopwatch adds up the processor time of a benchmark, including that of the programs it runs, and reports it as
+// cpu-ns/op. Unlike the wall time that benchmarks report, it depends little on what else the machine does.
 type Stopwatch struct {
 	Total time.Duration
 	N     int // how often Time was called

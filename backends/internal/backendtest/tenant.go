@@ -292,7 +292,7 @@ func (t *tenant) count(maxDestinations int) {
 	}
 }
 
-// change replaces every service by one with the same addresses in another order, other ranges and one port less, and
+// change replaces every service with one of the same addresses in another order, other ranges and one port less, and
 // without session affinity if all had it; and it deletes every third endpoint.
 func (t *tenant) change(random *rand.Rand, d Setter) {
 	for i, old := range t.services {

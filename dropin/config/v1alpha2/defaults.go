@@ -63,7 +63,7 @@ func SetDefaults(c *KubeProxyConfiguration) {
 }
 
 // BindAddresses returns the addresses where /healthz and metrics are served. It adds the default port to an address
-// without one, and replaces an empty address by the default, which is IPv6 if nodeIP is.
+// without one, and replaces an empty address with the default, which is IPv6 if nodeIP is.
 func BindAddresses(nodeIP, healthz, metrics string) (healthzAddress, metricsAddress string) {
 	all, loopback := "0.0.0.0", "127.0.0.1"
 	if netutils.IsIPv6String(nodeIP) {

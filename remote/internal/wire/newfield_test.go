@@ -131,7 +131,7 @@ func (c *carrier) placesWithout(t *testing.T, path string) (places []string) {
 	return places
 }
 
-// leavesOf returns for each field of a value, and for those of structs within, what sets it to another value.
+// leavesOf returns, for each field of a value and of the structs in it, a function that sets it to another value.
 func leavesOf(t *testing.T, v any) map[string]func() {
 	all := map[string]func(){}
 	addLeaves(t, reflect.ValueOf(v), "", all)

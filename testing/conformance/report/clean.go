@@ -31,7 +31,7 @@ func Clean(text string) string {
 	return b.String()
 }
 
-// oneLine replaces each run of white space by a space.
+// oneLine replaces each run of white space with a space.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // cleaned returns a deep copy of a report with Clean applied to every text.

@@ -73,7 +73,7 @@ func share(rate int) func(*report.SpeedRun) float64 {
 	return ofRate(rate, func(r *report.Rate) float64 { return r.CPU * float64(r.PerSecond) / float64(r.Written) / 10 })
 }
 
-// listing is the time of a listing of the rules beside ten changes a second; one that does not finish is no figure.
+// listing is how long listing the rules takes beside ten changes a second, 0 if it does not finish.
 func listing(s *report.SpeedRun) float64 {
 	return ofRate(10, func(r *report.Rate) float64 {
 		if r.Listing == nil || r.Listing.Unfinished || r.Listing.Problem != "" {

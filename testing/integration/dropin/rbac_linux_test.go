@@ -193,7 +193,7 @@ func (l *lab) awaitAccess(account *corev1.ServiceAccount, group, resource, verb 
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: group, Resource: resource, Verb: verb,
 			Namespace: namespace},
 	}}
-	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(10 * time.Millisecond) { // it does not signal when it has
+	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(10 * time.Millisecond) { // there is no event to wait for
 		r, err := l.Client.AuthorizationV1().SubjectAccessReviews().Create(l.t.Context(), review,
 			metav1.CreateOptions{})
 		require.NoError(l.t, err)

@@ -142,5 +142,5 @@ func indent(text, margin string) string {
 	return strings.Join(lines, "\n")
 }
 
-// oneLine replaces each run of white space by a space.
+// oneLine replaces each run of white space with a space.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

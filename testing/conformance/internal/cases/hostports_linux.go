@@ -88,7 +88,7 @@ func hostPortsLeaveNodePorts(ctx context.Context, b *bed, svc service) error {
 		to: []destination{toNodePort}, want: keeping(localPod1, remotePod1)}}})
 }
 
-// younger replaces the backend by one whose rules are younger than another program's, and tries a step.
+// younger replaces the backend with one whose rules are younger than another program's, and tries a step.
 func (b *bed) younger(ctx context.Context, st step) error {
 	if err := b.Cleanup(ctx); err != nil {
 		return err

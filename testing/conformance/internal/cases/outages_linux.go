@@ -34,9 +34,9 @@ const (
 	// silentFor is how long an API server is silent: longer than a first pause of client-go, so that programs have
 	// connected to it.
 	silentFor = 5 * time.Second
-	// patience is how long a program may take to reconnect to its API server, because client-go's pauses double with each
+	// maxDelay is how long a program may take to reconnect to its API server, because client-go's pauses double with each
 	// try, or to catch up with many changes.
-	patience = 2 * time.Minute
+	maxDelay = 2 * time.Minute
 )
 
 // outages are the optional methods of a host whose API server can go away.
@@ -71,7 +71,7 @@ func throughOutage(r program.Return, length time.Duration) func(context.Context,
 	}
 }
 
-// throughSilence replaces the API server by one that was restored from a backup of an earlier state. It accepts
+// throughSilence replaces the API server with one that was restored from a backup of an earlier state. It accepts
 // connections and sends nothing. As a load balancer would, the case ends these connections after a while, and the
 // server answers.
 func throughSilence(ctx context.Context, b *bed) error {
@@ -151,7 +151,7 @@ func (b *bed) outageEnds(ctx context.Context, r program.Return, after step) erro
 
 // patiently is step for a program that may be late.
 func (b *bed) patiently(ctx context.Context, st step) error {
-	b.Program.Grace = patience
+	b.Program.Grace = maxDelay
 	defer func() { b.Program.Grace = 0 }()
 	return b.step(ctx, st)
 }

@@ -24,7 +24,7 @@ import (
 //	         |   |   \____________________________________/
 //	  [ client ] [ outside ]
 //
-// The node routes between all of them. Its default route leads to outside, which answers every packet with an ICMP
+// The node routes between all of them. Its default route goes to outside, which answers every packet with an ICMP
 // error: that distinguishes a packet to a service address that left the node unchanged from one that the node dropped.
 type Network struct {
 	families []model.Family

@@ -137,8 +137,8 @@ func (c command) run(ctx context.Context, name string, args []string) error {
 	return open.Down(ctx)
 }
 
-// execute replaces this program by one that runs on a node, or outside: so it has the input, output and exit status of
-// that.
+// execute replaces this process with a command on a node, or outside of all nodes, so that input, output and exit
+// status are those of the command.
 func execute(ctx context.Context, on *e2e.Cluster, where string, args []string) error {
 	if where == "outside" {
 		where = ""
