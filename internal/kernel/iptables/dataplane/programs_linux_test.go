@@ -293,3 +293,20 @@ func TestSurveyLoadsNoTable(t *testing.T) {
 		return err
 	})
 }
+
+// A program that has exited with success has done its work, also if its standard error is still open after a while: a
+// process that it has left has it, or the machine is so busy that nobody has got to reading it.
+func TestAProgramWhoseErrorsAreStillOpenHasSucceeded(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, unix.Mkfifo(fifo, 0o600))
+	end, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, end.Close()) }() // ends the process that is left
+	script := filepath.Join(t.TempDir(), "program")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nread line <'"+fifo+"' &\nexit \"$1\"\n"), 0o755))
+
+	_, err = run(t.Context(), nil, command{path: script, args: []string{"0"}})
+	require.NoError(t, err)
+	_, err = run(t.Context(), nil, command{path: script, args: []string{"3"}})
+	require.ErrorContains(t, err, "exit status 3")
+}
