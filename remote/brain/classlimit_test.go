@@ -18,6 +18,7 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
+	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
 // withOptions is a node without a zone, with the i-th combination of options.
@@ -224,4 +225,30 @@ func TestANodeThatNamesManyZonesHasOneComputedAtATime(t *testing.T) {
 	server.work.Unlock()
 	require.Eventually(t, func() bool { return server.numClasses() == maxClassesPerPrincipal+1 }, testTimeout,
 		time.Millisecond)
+}
+
+// A client that changes its class may delete another one at any time, also while a change is applied to all classes.
+func TestChangesArriveWhileClassesAreDeleted(t *testing.T) {
+	server, err := New(quiet(t), Options{Source: newCluster()})
+	require.NoError(t, err)
+	const classes, times = 64, 5000
+	set := func(i int) {
+		server.mu.Lock()
+		defer server.mu.Unlock()
+		key := localstate.Class{Zone: fmt.Sprint("zone-", i%classes)}
+		delete(server.classes, key)
+		server.classes[key] = &group{}
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := range classes * times {
+			set(i)
+		}
+	}()
+	for i := range times {
+		serverHandler{server}.Update(watch.Change{Object: kube.Service("default/web").Port("http", int32(80+i%2)).Build()})
+	}
+	<-ended
+	assert.Len(t, server.classes, classes)
 }

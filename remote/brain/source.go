@@ -2,6 +2,7 @@ package brain
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -19,6 +20,9 @@ type serverHandler struct{ *Server }
 func (s serverHandler) Update(changes ...watch.Change) {
 	s.work.Lock()
 	defer s.work.Unlock()
+	s.mu.Lock() // work alone keeps others from adding a class, but not from deleting one
+	classes := slices.Collect(maps.Values(s.classes))
+	s.mu.Unlock()
 	any := false
 	for _, c := range changes {
 		if node, ok := c.Object.(*corev1.Node); ok {
@@ -37,7 +41,7 @@ func (s serverHandler) Update(changes ...watch.Change) {
 			continue
 		}
 		any = true
-		for _, class := range s.classes {
+		for _, class := range classes {
 			class.apply(c)
 		}
 	}
