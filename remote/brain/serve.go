@@ -142,9 +142,12 @@ func (o ServeOptions) check(ln net.Listener) (credentials.TransportCredentials, 
 
 var errNoClientCAs = errors.New("TLS without ClientCAs: anyone could connect")
 
-// verifyingClients returns a configuration that requires client certificates.
+// verifyingClients returns a configuration that requires client certificates. Each connection is verified anew: a
+// session that a client resumed would keep what was verified when it began, and Go before 1.25.7 does not notice that
+// the authorities have changed since.
 func verifyingClients(c *tls.Config) *tls.Config {
 	c = c.Clone()
+	c.SessionTicketsDisabled = true
 	c.ClientAuth, c.MinVersion = tls.RequireAndVerifyClientCert, max(c.MinVersion, tls.VersionTLS12)
 	return c
 }

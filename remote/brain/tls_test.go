@@ -243,3 +243,24 @@ func TestASocketCannotBeOpenedBeforeItHasItsMode(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, left, 1)
 }
+
+// A client cannot resume a session from before its authority was removed, because it cannot resume any.
+func TestEachConnectionIsVerified(t *testing.T) {
+	ca := newAuthority(t)
+	renewed := ca.server(t)
+	renewed.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return ca.server(t), nil }
+	for _, config := range []*tls.Config{ca.server(t), renewed} {
+		server := serveTCP(t, Options{Source: newCluster()}, ServeOptions{TLS: config})
+		client := ca.client(t, "system:node:n1")
+		client.NextProtos, client.ClientSessionCache = []string{"h2"}, tls.NewLRUClientSessionCache(1)
+		for range 2 {
+			conn, err := tls.Dial("tcp", server.target, client)
+			require.NoError(t, err)
+			require.NoError(t, conn.SetDeadline(time.Now().Add(testTimeout)))
+			_, err = conn.Read(make([]byte, 1)) // after a session, if the server offers one, come its HTTP/2 settings
+			require.NoError(t, err)
+			assert.False(t, conn.ConnectionState().DidResume)
+			require.NoError(t, conn.Close())
+		}
+	}
+}
