@@ -70,15 +70,8 @@ func (d *dialer) run(ctx context.Context) {
 		if d.lost.IsZero() {
 			d.disconnected(time.Now())
 		}
-		wait := pause/2 + rand.N(pause)
-		if d.later > 0 {
-			wait = d.later
-		} else {
-			pause = min(2*pause, d.client.maxBackoff)
-		}
-		if !d.older.IsZero() {
-			wait = min(wait, max(0, time.Until(d.older.Add(d.client.opts.FreshnessWait)))+rand.N(firstPause))
-		}
+		var wait time.Duration
+		wait, pause = d.nextPause(pause)
 		if s := status.Convert(err); s.Code() == codes.Unavailable && s.Message() == wire.NotListed {
 			d.log.Info("The server is reachable, but has not listed the cluster yet; applied rules stay in place",
 				"target", target,
@@ -92,6 +85,21 @@ func (d *dialer) run(ctx context.Context) {
 		case <-time.After(wait):
 		}
 	}
+}
+
+// nextPause returns how long to wait before the next attempt, and the pause for the one after it. A server that is
+// overloaded says how long. At the end of the freshness wait there is an attempt, since any server will do from then on;
+// if that fails, the pauses grow again.
+func (d *dialer) nextPause(pause time.Duration) (wait, next time.Duration) {
+	if d.later > 0 {
+		return d.later, pause
+	}
+	wait = pause/2 + rand.N(pause)
+	left := time.Until(d.older.Add(d.client.opts.FreshnessWait))
+	if !d.older.IsZero() && 0 < left && left < wait {
+		return min(wait, left+rand.N(firstPause)), min(firstPause, d.client.maxBackoff)
+	}
+	return wait, min(2*pause, d.client.maxBackoff)
 }
 
 // disconnected records since when no server is connected; the zero time means that one is.

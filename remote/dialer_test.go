@@ -405,3 +405,23 @@ func TestAServerThatIsListingIsSaidToBeThere(t *testing.T) {
 		cancel()
 	}
 }
+
+// Once a server was older than a node's state, the node waits for a newer one. If it then finds none at all, or one that
+// is overloaded, it must not knock four times a second until it does: all nodes of the cluster would.
+func TestAFreshnessWaitThatIsOverDoesNotMakeAClientHurry(t *testing.T) {
+	d := newDialer(t)
+	d.client.opts.FreshnessWait = 30 * time.Second
+	d.older = time.Now().Add(-time.Hour)
+	wait, next := d.nextPause(4 * time.Second)
+	assert.GreaterOrEqual(t, wait, 2*time.Second)
+	assert.Equal(t, 8*time.Second, next)
+
+	d.later = 5 * time.Second
+	wait, next = d.nextPause(time.Second)
+	assert.Equal(t, []time.Duration{5 * time.Second, time.Second}, []time.Duration{wait, next})
+
+	d.later, d.older = 0, time.Now().Add(-10*time.Second)
+	wait, next = d.nextPause(time.Hour)
+	assert.LessOrEqual(t, wait, 20*time.Second+firstPause, "when the wait is over, any server will do")
+	assert.Equal(t, firstPause, next)
+}

@@ -169,13 +169,14 @@ func (n *simNode) retry(why error) {
 		n.pause = firstBackoff
 	}
 	wait := n.pause/2 + time.Duration(n.sim.roll(int(n.pause)))
-	if n.later > 0 {
+	left := time.Until(n.older.Add(simFreshnessWait))
+	switch {
+	case n.later > 0:
 		wait = n.later
-	} else {
+	case !n.older.IsZero() && 0 < left && left < wait:
+		wait, n.pause = min(wait, left+time.Duration(n.sim.roll(int(firstBackoff)))), firstBackoff
+	default:
 		n.pause = min(2*n.pause, simMaxPause)
-	}
-	if !n.older.IsZero() {
-		wait = min(wait, max(0, time.Until(n.older.Add(simFreshnessWait)))+time.Duration(n.sim.roll(int(firstBackoff))))
 	}
 	time.AfterFunc(wait, n.connect)
 }
