@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/credentials"
@@ -20,7 +21,19 @@ type countedCreds struct {
 	connections *counter[string]
 	anonymous   int // the limit for all connections without a certificate together
 	refused     prometheus.Counter
+	handshakes  chan struct{}   // holds one element for each handshake in progress
+	ended       <-chan struct{} // closed when the server ends
 }
+
+const (
+	// maxHandshakes is how many handshakes are in progress at a time. A client may be anybody then, and Go keeps up to
+	// half a megabyte of what each sends.
+	maxHandshakes = 128
+	// maxHandshakeTime is how long one may take.
+	maxHandshakeTime = 3 * time.Second
+	// maxConnectTime is how long a client may take to connect, and wait for its turn.
+	maxConnectTime = 20 * time.Second
+)
 
 func (c *countedCreds) Clone() credentials.TransportCredentials {
 	clone := *c
@@ -29,7 +42,7 @@ func (c *countedCreds) Clone() credentials.TransportCredentials {
 }
 
 func (c *countedCreds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	conn, info, err := c.handshake(raw)
 	if err != nil {
 		return conn, info, err
 	}
@@ -43,6 +56,29 @@ func (c *countedCreds) ServerHandshake(raw net.Conn) (net.Conn, credentials.Auth
 			cmp.Or(wire.FirstOf(subject), "server")), conn.Close())
 	}
 	return newCountedConn(conn, func() { c.connections.done(subject) }), info, nil
+}
+
+// handshake is ServerHandshake, when it is the connection's turn. Until then nothing is read from it.
+func (c *countedCreds) handshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	timer := time.NewTimer(maxConnectTime)
+	defer timer.Stop()
+	select {
+	case c.handshakes <- struct{}{}:
+	case <-timer.C:
+		c.refused.Inc()
+		return nil, nil, errors.Join(errors.New("too many clients connect at a time"), raw.Close())
+	case <-c.ended:
+		return nil, nil, errors.Join(errServerEnds, raw.Close())
+	}
+	defer func() { <-c.handshakes }()
+	if err := raw.SetDeadline(time.Now().Add(maxHandshakeTime)); err != nil {
+		return nil, nil, errors.Join(err, raw.Close())
+	}
+	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	if err == nil { // gRPC removes the deadline when the client has sent its settings
+		err = raw.SetDeadline(time.Now().Add(maxConnectTime))
+	}
+	return conn, info, err
 }
 
 // countedConn is a connection that is counted until it is closed. gRPC answers each stream that it refuses, may quote

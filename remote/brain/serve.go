@@ -66,8 +66,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, opts ServeOptions) 
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	counted := &countedCreds{creds, &s.connections, 2 * s.limits.maxClients, // so that others are sent the reason
-		s.metrics.refused.WithLabelValues("connections")}
+	counted := &countedCreds{TransportCredentials: creds, connections: &s.connections,
+		anonymous: 2 * s.limits.maxClients, // so that others are sent the reason
+		refused:   s.metrics.refused.WithLabelValues("connections"), handshakes: s.handshakes, ended: ctx.Done()}
 	server := newGRPCServer(counted, codec, s.limits.maxIdle)
 	remotev1.RegisterBrainServer(server, &brainService{server: s, nodeOf: nodeOf, viewers: opts.Viewers, ctx: ctx})
 	stop := context.AfterFunc(ctx, server.Stop)
@@ -87,7 +88,7 @@ func newGRPCServer(creds credentials.TransportCredentials, codec wire.Codec, max
 		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.StaticStreamWindowSize(wire.Window), grpc.StaticConnWindowSize(wire.Window),
 		grpc.ReadBufferSize(readBuffer), grpc.WriteBufferSize(writeBuffer), grpc.SharedWriteBuffer(true),
-		grpc.HeaderTableSize(headerTable), grpc.ConnectionTimeout(20*time.Second),
+		grpc.HeaderTableSize(headerTable), grpc.ConnectionTimeout(maxConnectTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 15 * time.Second,
 			MaxConnectionIdle: maxIdle}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second,

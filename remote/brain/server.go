@@ -26,6 +26,7 @@ type Server struct {
 	changed     chan struct{}   // there is something to publish
 	awaited     chan struct{}   // a class is awaited that does not exist
 	connections counter[string] // by the subject of the client's certificate; "": there is none
+	handshakes  chan struct{}   // of connections: see countedCreds
 	classSlots  classSlots
 
 	// work guards what is computed from the cluster: base, and the fields of each class that say so. It may be held for
@@ -101,6 +102,7 @@ func New(ctx context.Context, opts Options) (*Server, error) {
 		byZone:      map[string]map[*client]struct{}{},
 		named:       newNamedZones(),
 		vips:        newNodeVIPs(),
+		handshakes:  make(chan struct{}, maxHandshakes),
 	}
 	if s.deliversNodes() {
 		s.source.nodeVIPs = &remotev1.NodeVIPs{}
