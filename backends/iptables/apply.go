@@ -42,6 +42,34 @@ func (f *family) write(ctx context.Context) error {
 	return f.restore(ctx, b, read)
 }
 
+// maxInUse is how often one Sync writes again because a chain that it removes is in use.
+const maxInUse = 10
+
+// writeUnlessInUse is write, but a chain that cannot be removed, because a chain of others jumps to it, is only
+// emptied: one such jump would otherwise keep every later change from the table.
+func (f *family) writeUnlessInUse(ctx context.Context) error {
+	err := f.write(ctx)
+	for range maxInUse {
+		var refused *dp.RestoreError
+		if !errors.As(err, &refused) || refused.RefusedRemoval() == "" {
+			return err
+		}
+		c := f.tableNamed(refused.Table)
+		if c.inUse[refused.RefusedRemoval()] {
+			return err
+		}
+		klog.FromContext(ctx).Info("A chain that is no longer needed is only emptied: others jump to it", "family",
+			f.features.Family, "table", c.table, "chain", refused.RefusedRemoval())
+		c.inUse[refused.RefusedRemoval()] = true
+		err = f.write(ctx)
+	}
+	return err
+}
+
+func (f *family) tableNamed(t dp.Table) *chains {
+	return f.tables[slices.IndexFunc(f.tables[:], func(c *chains) bool { return c.table == t })]
+}
+
 // changes returns everything that has to be written. Each table takes effect by itself: a service that gets its first
 // endpoint is translated before it is no longer refused, and one that loses its last is refused before it is no longer
 // translated. Where a change does both, the side with more rules decides.
@@ -82,7 +110,7 @@ func (f *family) restore(ctx context.Context, b *dp.Batch, read bool) error {
 		return err
 	}
 	for _, t := range b.Tables {
-		f.tables[slices.IndexFunc(f.tables[:], func(c *chains) bool { return c.table == t.Table })].done(t)
+		f.tableNamed(t.Table).done(t)
 	}
 	f.state, f.generation = next, before
 	f.adopt(before, after)

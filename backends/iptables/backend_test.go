@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -179,6 +181,44 @@ func TestAChainToWhichOthersJumpKeepsNoneOfTheRestFromGoing(t *testing.T) {
 		":POSTROUTING ACCEPT [0:0]\n:KPL-SERVICES - [0:0]\n:OTHER - [0:0]\n-A OTHER -j KPL-SERVICES\nCOMMIT\n",
 		r.dump(model.IPv4))
 	assert.Empty(t, r.dump(model.IPv6))
+}
+
+// A chain to which others jump cannot be removed. That must not keep later changes from the table.
+func TestAChainToWhichOthersJumpKeepsNoChangeFromBeingMade(t *testing.T) {
+	r := newRig(t, iptables.Options{})
+	sticky := func(name, address, endpoint string) []any {
+		return []any{fm.Service("default/"+name).ClusterIP(address).Affinity(time.Hour).Port("http", 80).Build(),
+			fm.Endpoint("default/"+name+":http/TCP", endpoint).Build()}
+	}
+	gone := slices.Concat(sticky("a", "10.96.0.1", "10.244.1.1:80"), sticky("b", "10.96.0.2", "10.244.1.2:80"))
+	r.Set(gone...)
+	r.Sync()
+	chain := regexp.MustCompile(`KPL-CLUSTER-\w+`)
+	var rules []string
+	for _, own := range slices.Compact(slices.Sorted(slices.Values(chain.FindAllString(r.dump(model.IPv4), -1)))) {
+		rules = append(rules, "-j "+own)
+	}
+	require.Len(t, rules, 2)
+	other := dataplane.TableBatch{Table: dataplane.NAT, Chains: []dataplane.Chain{{Name: "OTHER", Rules: rules}}}
+	require.NoError(t, r.fakes[model.IPv4].RestoreAsSomebodyElse(&dataplane.Batch{Tables: []dataplane.TableBatch{other}}))
+	r.Delete(gone...)
+	r.Set(sticky("c", "10.96.0.3", "10.244.1.3:80")...)
+	r.Sync()
+	now := r.dump(model.IPv4)
+	assert.Contains(t, now, "10.244.1.3:80")
+	assert.NotContains(t, now, "10.244.1.1:80")
+	assert.NotContains(t, now, "10.244.1.2:80")
+	r.resetBatches()
+	r.Sync()
+	assert.Empty(t, r.batches(model.IPv4), "it is not tried again all the time")
+
+	require.NoError(t, r.fakes[model.IPv4].RestoreAsSomebodyElse(&dataplane.Batch{Tables: []dataplane.TableBatch{
+		{Table: dataplane.NAT, Chains: []dataplane.Chain{{Name: "OTHER"}}}}}))
+	r.backend.ForceResync()
+	r.Sync()
+	for _, rule := range rules {
+		assert.NotContains(t, r.dump(model.IPv4), strings.TrimPrefix(rule, "-j "))
+	}
 }
 
 func TestNamesAreBoundedAndDoNoHarm(t *testing.T) {

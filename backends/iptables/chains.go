@@ -20,6 +20,8 @@ type chains struct {
 	touched map[string]bool // chains that may be different in the table
 	// jumps from built-in chains to ours, in order: the wanted ones, and those that the table has.
 	wantedJumps, jumps []dp.BuiltinRule
+	// inUse are chains that could not be removed, because others jump to them: they are only emptied.
+	inUse map[string]bool
 	// unreadable: iptables could not print the table when it was last read, and nothing was written since.
 	unreadable bool
 }
@@ -48,7 +50,8 @@ func origin(owners iter.Seq[model.PortName]) string {
 }
 
 func newChains(t dp.Table) *chains {
-	return &chains{table: t, wanted: map[string]content{}, there: map[string]int{}, touched: map[string]bool{}}
+	return &chains{table: t, wanted: map[string]content{}, there: map[string]int{}, touched: map[string]bool{},
+		inUse: map[string]bool{}}
 }
 
 // put adds a wanted chain, or replaces its content.
@@ -90,7 +93,9 @@ func (c *chains) changes() dp.TableBatch {
 	for _, name := range slices.Sorted(maps.Keys(c.touched)) {
 		if content, ok := c.wanted[name]; ok {
 			b.Chains = append(b.Chains, dp.Chain{Name: name, Rules: content.rules(), Origin: origin(content.owners())})
-		} else if _, ok := c.there[name]; ok {
+		} else if _, ok := c.there[name]; ok && c.inUse[name] {
+			b.Chains = append(b.Chains, dp.Chain{Name: name})
+		} else if ok {
 			b.Remove = append(b.Remove, name)
 		}
 	}
@@ -151,7 +156,7 @@ func (c *chains) compare(s *dp.State) {
 	c.there, c.rules, c.jumps, c.touched = map[string]int{}, 0, s.Jumps, map[string]bool{}
 	for name, rules := range s.Chains {
 		c.setThere(name, len(rules))
-		if _, ok := c.wanted[name]; !ok {
+		if _, ok := c.wanted[name]; !ok && (len(rules) > 0 || !c.inUse[name]) {
 			c.touched[name] = true
 		}
 	}

@@ -99,6 +99,8 @@
 //	any          a Sync fails, ForceResync, CleanUp ─► unknown
 //	any trusted  a check writes what is different ─► suspect, or fails ─► unrepaired
 //
+// A chain that is to go, but to which a chain of others jumps, is only emptied. A resync tries again to remove it.
+//
 // # Metrics
 //
 // With Options.Metrics the backend exports kube-proxy's metrics of this mode, with the same names and labels. table is

@@ -51,6 +51,9 @@ func newFamily(b *Backend, d dp.Interface, g *shared.Group) *family {
 func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 	if c.Full() {
 		f.state = unknown
+		for _, table := range f.tables {
+			clear(table.inUse)
+		}
 		o := &f.backend.options
 		if o.LocalhostNodePorts && o.NodePortAddresses.Loopback() && c.Family() == model.IPv4 {
 			f.backend.kernel.allowLocalnet(ctx)
@@ -66,7 +69,7 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 		if c.Full() && f.noCounting {
 			f.retryCounting(ctx)
 		}
-		f.failed = f.write(ctx)
+		f.failed = f.writeUnlessInUse(ctx)
 		if f.failed != nil && ctx.Err() == nil {
 			f.failed = f.leaveOut(ctx, c, f.failed)
 		}

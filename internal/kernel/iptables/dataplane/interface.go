@@ -3,6 +3,7 @@ package dataplane
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -138,6 +139,16 @@ func (e *RestoreError) Error() string {
 		s += ", of " + e.Origin
 	}
 	return s
+}
+
+// RefusedRemoval returns the chain that could not be removed, usually because a chain of others jumps to it; "" if
+// another line failed, or it is not known which.
+func (e *RestoreError) RefusedRemoval() string {
+	chain, _ := strings.CutPrefix(e.Text, "-X ")
+	if chain == e.Text {
+		return ""
+	}
+	return chain
 }
 
 // Unwrap returns the error of the program.

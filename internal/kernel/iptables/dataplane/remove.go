@@ -205,9 +205,5 @@ func refusedRemoval(err error) string {
 	if !errors.As(err, &refused) {
 		return ""
 	}
-	chain, ok := strings.CutPrefix(refused.Text, "-X ")
-	if !ok {
-		return ""
-	}
-	return chain
+	return refused.RefusedRemoval()
 }
