@@ -41,8 +41,8 @@ type admission struct {
 	tooMany bool    // source ranges: no port is served
 }
 
-// block is ports of a service, or a run of services of a tenant, that come after each other: of these, too, there may be
-// hundreds of thousands.
+// block is ports of a service, or a run of services of a tenant, that come after each other: there may be hundreds of
+// thousands of either.
 type block struct {
 	isDue   bool
 	serves  bool   // any port

@@ -97,8 +97,8 @@ func TestExplain(t *testing.T) {
 func TestWhatAConfigurationSaysInVainIsTold(t *testing.T) {
 	proxy := configFile(t, "detectLocalMode: NodeCIDR\nnodePortAdresses: [primary]\n")
 	var notes strings.Builder
-	require.NoError(t, run(t.Context(), []string{"flow", "node -> shop/web", "--file", cluster, "--node", "node-1", "--proxy",
-		proxy}, io.Discard, &notes))
+	require.NoError(t, run(t.Context(), []string{"flow", "node -> shop/web", "--file", cluster, "--node", "node-1",
+		"--proxy", proxy}, io.Discard, &notes))
 	assert.Contains(t, notes.String(), "Note: --proxy: ")
 	assert.Contains(t, notes.String(), "nodePortAdresses")
 }
