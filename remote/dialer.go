@@ -88,8 +88,8 @@ func (d *dialer) run(ctx context.Context) {
 }
 
 // nextPause returns how long to wait before the next attempt, and the pause for the one after it. A server that is
-// overloaded says how long. At the end of the freshness wait there is an attempt, since any server will do from then on;
-// if that fails, the pauses grow again.
+// overloaded says how long. At the end of the freshness wait there is an attempt, since any server will do from then
+// on; if that fails, the pauses grow again.
 func (d *dialer) nextPause(pause time.Duration) (wait, next time.Duration) {
 	if d.later > 0 {
 		return d.later, pause

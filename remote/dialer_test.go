@@ -406,8 +406,8 @@ func TestAServerThatIsListingIsSaidToBeThere(t *testing.T) {
 	}
 }
 
-// Once a server was older than a node's state, the node waits for a newer one. If it then finds none at all, or one that
-// is overloaded, it must not knock four times a second until it does: all nodes of the cluster would.
+// Once a server was older than a node's state, the node waits for a newer one. If it then finds none at all, or one
+// that is overloaded, it must not knock four times a second until it does: all nodes of the cluster would.
 func TestAFreshnessWaitThatIsOverDoesNotMakeAClientHurry(t *testing.T) {
 	d := newDialer(t)
 	d.client.opts.FreshnessWait = 30 * time.Second
