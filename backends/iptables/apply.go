@@ -42,14 +42,14 @@ func (f *family) write(ctx context.Context) error {
 	return f.restore(ctx, b, read)
 }
 
-// maxInUse is how often one Sync writes again because a chain that it removes is in use.
+// maxInUse is how many chains that cannot be removed one write finds one by one.
 const maxInUse = 10
 
-// writeUnlessInUse is write, but a chain that cannot be removed, because a chain of others jumps to it, is only
-// emptied: one such jump would otherwise keep every later change from the table.
-func (f *family) writeUnlessInUse(ctx context.Context) error {
-	err := f.write(ctx)
-	for range maxInUse {
+// unlessInUse returns the error of a write, unless a chain could not be removed because a chain of others jumps to it:
+// then it writes again, and such chains are only emptied. One such jump would otherwise keep every later change from
+// the table. If there are very many, the last attempt removes none of that table.
+func (f *family) unlessInUse(ctx context.Context, err error) error {
+	for n := range maxInUse + 1 {
 		var refused *dp.RestoreError
 		if !errors.As(err, &refused) || refused.RefusedRemoval() == "" {
 			return err
@@ -61,6 +61,9 @@ func (f *family) writeUnlessInUse(ctx context.Context) error {
 		klog.FromContext(ctx).Info("A chain that is no longer needed is only emptied: others jump to it", "family",
 			f.features.Family, "table", c.table, "chain", refused.RefusedRemoval())
 		c.inUse[refused.RefusedRemoval()] = true
+		if n == maxInUse {
+			c.keepUnwanted()
+		}
 		err = f.write(ctx)
 	}
 	return err

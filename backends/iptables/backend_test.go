@@ -184,13 +184,23 @@ func TestAChainToWhichOthersJumpKeepsNoneOfTheRestFromGoing(t *testing.T) {
 }
 
 // A chain to which others jump cannot be removed. That must not keep later changes from the table.
-func TestAChainToWhichOthersJumpKeepsNoChangeFromBeingMade(t *testing.T) {
-	r := newRig(t, iptables.Options{})
-	sticky := func(name, address, endpoint string) []any {
-		return []any{fm.Service("default/"+name).ClusterIP(address).Affinity(time.Hour).Port("http", 80).Build(),
-			fm.Endpoint("default/"+name+":http/TCP", endpoint).Build()}
+func TestChainsToWhichOthersJumpKeepNoChangeFromBeingMade(t *testing.T) {
+	for _, n := range []int{2, 30} {
+		t.Run(fmt.Sprint(n, " chains"), func(t *testing.T) { testChainsToWhichOthersJump(t, n) })
 	}
-	gone := slices.Concat(sticky("a", "10.96.0.1", "10.244.1.1:80"), sticky("b", "10.96.0.2", "10.244.1.2:80"))
+}
+
+func testChainsToWhichOthersJump(t *testing.T, n int) {
+	r := newRig(t, iptables.Options{})
+	sticky := func(i int) []any {
+		name := fmt.Sprint("default/service-", i)
+		return []any{fm.Service(name).ClusterIP(fmt.Sprint("10.96.0.", i)).Affinity(time.Hour).Port("http", 80).Build(),
+			fm.Endpoint(name+":http/TCP", fmt.Sprintf("10.244.1.%d:80", i)).Build()}
+	}
+	var gone []any
+	for i := range n {
+		gone = append(gone, sticky(100+i)...)
+	}
 	r.Set(gone...)
 	r.Sync()
 	chain := regexp.MustCompile(`KPL-CLUSTER-\w+`)
@@ -198,22 +208,31 @@ func TestAChainToWhichOthersJumpKeepsNoChangeFromBeingMade(t *testing.T) {
 	for _, own := range slices.Compact(slices.Sorted(slices.Values(chain.FindAllString(r.dump(model.IPv4), -1)))) {
 		rules = append(rules, "-j "+own)
 	}
-	require.Len(t, rules, 2)
-	other := dataplane.TableBatch{Table: dataplane.NAT, Chains: []dataplane.Chain{{Name: "OTHER", Rules: rules}}}
-	require.NoError(t, r.fakes[model.IPv4].RestoreAsSomebodyElse(&dataplane.Batch{Tables: []dataplane.TableBatch{other}}))
+	require.Len(t, rules, n)
+	// jump makes others jump to our chains.
+	jump := func(rules []string) {
+		require.NoError(t, r.fakes[model.IPv4].RestoreAsSomebodyElse(&dataplane.Batch{Tables: []dataplane.TableBatch{
+			{Table: dataplane.NAT, Chains: []dataplane.Chain{{Name: "OTHER", Rules: rules}}}}}))
+	}
+	jump(rules)
 	r.Delete(gone...)
-	r.Set(sticky("c", "10.96.0.3", "10.244.1.3:80")...)
+	r.Set(sticky(1)...)
 	r.Sync()
 	now := r.dump(model.IPv4)
-	assert.Contains(t, now, "10.244.1.3:80")
-	assert.NotContains(t, now, "10.244.1.1:80")
-	assert.NotContains(t, now, "10.244.1.2:80")
+	assert.Contains(t, now, "10.244.1.1:80")
+	assert.NotContains(t, now, "10.244.1.100:80")
+	assert.NotContains(t, now, fmt.Sprintf("10.244.1.%d:80", 99+n))
 	r.resetBatches()
 	r.Sync()
 	assert.Empty(t, r.batches(model.IPv4), "it is not tried again all the time")
 
-	require.NoError(t, r.fakes[model.IPv4].RestoreAsSomebodyElse(&dataplane.Batch{Tables: []dataplane.TableBatch{
-		{Table: dataplane.NAT, Chains: []dataplane.Chain{{Name: "OTHER"}}}}}))
+	// A resync tries again, in vain.
+	r.backend.ForceResync()
+	r.Set(sticky(2)...)
+	r.Sync()
+	assert.Contains(t, r.dump(model.IPv4), "10.244.1.2:80")
+
+	jump(nil)
 	r.backend.ForceResync()
 	r.Sync()
 	for _, rule := range rules {

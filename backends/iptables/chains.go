@@ -84,6 +84,15 @@ func (c *chains) setOrDrop(name string, lines []string) {
 	}
 }
 
+// keepUnwanted makes all chains that are not wanted be emptied only.
+func (c *chains) keepUnwanted() {
+	for name := range c.there {
+		if _, ok := c.wanted[name]; !ok {
+			c.inUse[name] = true
+		}
+	}
+}
+
 // changes returns what has to be written to the table, jumps from built-in chains included.
 func (c *chains) changes() dp.TableBatch {
 	b := dp.TableBatch{Table: c.table, Delete: c.wantedJumps, Insert: c.wantedJumps} // once, whether or not they exist

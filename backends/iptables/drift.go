@@ -65,5 +65,5 @@ func (f *family) repair(ctx context.Context) (repaired bool, err error) {
 		f.state = known
 		return false, nil
 	}
-	return true, f.restore(ctx, b, true)
+	return true, f.unlessInUse(ctx, f.restore(ctx, b, true))
 }

@@ -51,8 +51,10 @@ func newFamily(b *Backend, d dp.Interface, g *shared.Group) *family {
 func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 	if c.Full() {
 		f.state = unknown
-		for _, table := range f.tables {
-			clear(table.inUse)
+		if f.failed == nil { // otherwise the next attempt would find them one by one again
+			for _, table := range f.tables {
+				clear(table.inUse)
+			}
 		}
 		o := &f.backend.options
 		if o.LocalhostNodePorts && o.NodePortAddresses.Loopback() && c.Family() == model.IPv4 {
@@ -69,7 +71,7 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 		if c.Full() && f.noCounting {
 			f.retryCounting(ctx)
 		}
-		f.failed = f.writeUnlessInUse(ctx)
+		f.failed = f.unlessInUse(ctx, f.write(ctx))
 		if f.failed != nil && ctx.Err() == nil {
 			f.failed = f.leaveOut(ctx, c, f.failed)
 		}

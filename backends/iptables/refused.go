@@ -81,7 +81,7 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 		f.setPort(p)
 	}
 	f.setBase()
-	return f.writeUnlessInUse(ctx)
+	return f.unlessInUse(ctx, f.write(ctx))
 }
 
 // loseMatches reports whether matches are missing that the base chains can do without, and plans to do so.
