@@ -58,8 +58,12 @@ func (c *countedCreds) ServerHandshake(raw net.Conn) (net.Conn, credentials.Auth
 	return newCountedConn(conn, func() { c.connections.done(subject) }), info, nil
 }
 
-// handshake is ServerHandshake, when it is the connection's turn. Until then nothing is read from it.
+// handshake is ServerHandshake, when it is the connection's turn. Until then nothing is read from it. Without TLS there
+// is nothing to wait for.
 func (c *countedCreds) handshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if c.Info().SecurityProtocol != "tls" {
+		return c.TransportCredentials.ServerHandshake(raw)
+	}
 	timer := time.NewTimer(maxConnectTime)
 	defer timer.Stop()
 	select {
@@ -71,14 +75,10 @@ func (c *countedCreds) handshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 		return nil, nil, errors.Join(errServerEnds, raw.Close())
 	}
 	defer func() { <-c.handshakes }()
-	if err := raw.SetDeadline(time.Now().Add(maxHandshakeTime)); err != nil {
-		return nil, nil, errors.Join(err, raw.Close())
-	}
-	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
-	if err == nil { // gRPC removes the deadline when the client has sent its settings
-		err = raw.SetDeadline(time.Now().Add(maxConnectTime))
-	}
-	return conn, info, err
+	// Not a deadline: gRPC has set one, and some listeners' connections have none.
+	stop := time.AfterFunc(maxHandshakeTime, func() { _ = raw.Close() })
+	defer stop.Stop()
+	return c.TransportCredentials.ServerHandshake(raw)
 }
 
 // countedConn is a connection that is counted until it is closed. gRPC answers each stream that it refuses, may quote
