@@ -327,7 +327,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	l := newLaptop(t, userspace.Options{}.With(userspace.Tuning{TCPEstablishedTimeout: time.Millisecond}))
 	l.Set(web().Build(), tcpEndpoint(mirror(t)))
 	l.Sync()
-	assert.Error(t, readError(t, l.dial(t, "http")))
+	assert.Error(t, l.end(t, "http"))
 }
 
 // A server that never ends its half.
