@@ -65,7 +65,7 @@ func (b Budget) needs() amounts {
 
 func (b *block) holds(left amounts) bool {
 	for e := range left {
-		if left[e] < b.low[e] || left[e] >= b.high[e] {
+		if left[e] < b.low[e] || left[e] >= b.high[e] && b.high[e] < math.MaxInt {
 			return false
 		}
 	}
